@@ -1,0 +1,3 @@
+"""Nexo: Store, Pub/Sub, Queue and Stream in one Python service."""
+
+__version__ = "0.1.0"

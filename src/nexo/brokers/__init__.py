@@ -1,0 +1,1 @@
+"""The four engines: rules on values, with time and randomness as arguments."""

@@ -1,0 +1,227 @@
+"""Every setting, frozen: defaults < TOML file < environment < flags (SPEC A8).
+
+One table, the fields of `Settings`, gives the TOML keys, the environment variables,
+the reference page and the error messages. Nothing is read at import.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from nexo.errors import ConfigError, InvalidInput
+from nexo.model import Broker, duration_ms
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+def _setting(default: Any, env: str, doc: str, low: int | None = None) -> Any:
+    return field(default=default, metadata={"env": env, "doc": doc, "low": low})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a server runs with."""
+
+    host: str = _setting("127.0.0.1", "SERVER_HOST", "Address to listen on, TCP and HTTP.")
+    port: int = _setting(7654, "SERVER_SOCKET_TCP_PORT", "TCP port; 0 picks a free one.", 0)
+    http_port: int = _setting(8080, "SERVER_DASHBOARD_HTTP_PORT", "Dashboard and HTTP API port.", 0)
+    dashboard: bool = _setting(True, "NEXO_DASHBOARD", "Serve the dashboard and the HTTP API.")
+    env: str = _setting("dev", "NEXO_ENV", "`prod` switches the dashboard off unless asked for.")
+    log: str = _setting("info", "NEXO_LOG", "Log level: debug, info, warning, error.")
+    log_format: str = _setting("text", "NEXO_LOG_FORMAT", "`text` or `json`.")
+    data_dir: Path = _setting(Path("data"), "NEXO_DATA_DIR", "Where everything durable lives.")
+    queue_path: Path | None = _setting(
+        None, "QUEUE_ROOT_PERSISTENCE_PATH", "The queue broker's folder, if not under `data_dir`."
+    )
+    stream_path: Path | None = _setting(
+        None, "STREAM_ROOT_PERSISTENCE_PATH", "The stream broker's folder, if not under `data_dir`."
+    )
+    pubsub_path: Path | None = _setting(
+        None, "PUBSUB_ROOT_PERSISTENCE_PATH", "The pub/sub broker's folder, if not in `data_dir`."
+    )
+    max_payload_bytes: int = _setting(
+        10 * MIB, "MAX_PAYLOAD_SIZE", "Largest frame accepted, in bytes.", KIB
+    )
+    max_connections: int = _setting(20_000, "NEXO_MAX_CONNECTIONS", "Connections at once.", 1)
+    idle_ping_ms: int = _setting(
+        30_000, "NEXO_IDLE_PING_MS", "Ping a silent client after this; drop it after twice this.", 1
+    )
+    write_buffer_bytes: int = _setting(
+        MIB, "NEXO_WRITE_BUFFER_BYTES", "Unsent bytes per connection before it counts as slow.", KIB
+    )
+    stop_ms: int = _setting(4_000, "NEXO_STOP_MS", "Longest graceful stop before the kill.", 100)
+    disk_reserve_bytes: int = _setting(
+        64 * MIB, "NEXO_DISK_RESERVE_BYTES", "Writes are refused below this much free space.", 0
+    )
+    flush_ms: int = _setting(
+        50, "STREAM_DEFAULT_FLUSH_MS", "Longest time a `file_async` write waits for its sync.", 1
+    )
+    flush_messages: int = _setting(
+        5_000, "STREAM_FLUSH_MESSAGES", "Records that trigger a `file_async` sync early.", 1
+    )
+    max_open_files: int = _setting(256, "STREAM_MAX_OPEN_FILES", "Log files kept open at once.", 8)
+    segment_bytes: int = _setting(64 * MIB, "NEXO_SEGMENT_BYTES", "Size of a log segment.", KIB)
+    retention_ms: int = _setting(
+        7 * DAY_MS, "STREAM_RETENTION_MS", "Default age limit of stream records; 0 for none.", 0
+    )
+    retention_bytes: int = _setting(
+        GIB, "STREAM_RETENTION_BYTES", "Default size limit of a stream; 0 for none.", 0
+    )
+    retention_check_ms: int = _setting(
+        600_000, "STREAM_RETENTION_CHECK_MS", "How often retention is checked.", 10
+    )
+    store_max_bytes: int = _setting(
+        0, "STORE_MAX_BYTES", "Memory budget of the store; 0 for none. Over it, LRU eviction.", 0
+    )
+    store_snapshot_ms: int = _setting(
+        0, "STORE_SNAPSHOT_MS", "How often the store is saved to disk; 0 for never.", 0
+    )
+    retained_ttl_ms: int = _setting(
+        HOUR_MS,
+        "PUBSUB_DEFAULT_RETAINED_TTL_MS",
+        "How long retained messages last that came without a TTL from clients without HELLO.",
+        0,
+    )
+    subscriber_queue_messages: int = _setting(
+        1_000, "PUBSUB_SUBSCRIBER_QUEUE", "Messages kept for a slow subscriber.", 1
+    )
+    subscriber_queue_bytes: int = _setting(
+        8 * MIB, "PUBSUB_SUBSCRIBER_QUEUE_BYTES", "Bytes kept for a slow subscriber.", KIB
+    )
+    queue_visibility_ms: int = _setting(
+        30_000, "QUEUE_VISIBILITY_TIMEOUT_MS", "Default lease of a job.", 1
+    )
+    queue_max_retries: int = _setting(5, "QUEUE_MAX_RETRIES", "Default retries of a job.", 0)
+
+    def folder(self, broker: Broker) -> Path:
+        """Where ``broker`` keeps its data."""
+        own = {
+            Broker.QUEUE: self.queue_path,
+            Broker.STREAM: self.stream_path,
+            Broker.PUBSUB: self.pubsub_path,
+        }.get(broker)
+        return (own or self.data_dir / broker.label).absolute()
+
+
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """Settings from all sources; a `ConfigError` names the first unknown key or bad value."""
+    given: dict[str, object] = {}
+    if file is not None:
+        given |= _from_file(file)
+    given |= _from_environ(environ or {})
+    given |= {key: value for key, value in (flags or {}).items() if value is not None}
+    settings = Settings(**{key: _checked(key, value) for key, value in given.items()})
+    if settings.env == "prod" and "dashboard" not in given:
+        settings = Settings(**_as_dict(settings) | {"dashboard": False})
+    return settings
+
+
+def _as_dict(settings: Settings) -> dict[str, Any]:
+    return {spec.name: getattr(settings, spec.name) for spec in fields(settings)}
+
+
+_SPECS = {spec.name: spec for spec in fields(Settings)}
+_PREFIXES = ("NEXO_", "SERVER_", "QUEUE_", "STREAM_", "PUBSUB_", "STORE_")
+_SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": ("retained_ttl_ms", 1_000)}
+_NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_TOKEN"}
+
+
+def _from_file(file: Path) -> dict[str, object]:
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    return dict(table)
+
+
+def _from_environ(environ: Mapping[str, str]) -> dict[str, object]:
+    by_env = {spec.metadata["env"]: name for name, spec in _SPECS.items()}
+    found: dict[str, object] = {}
+    for key, value in environ.items():
+        if key in by_env:
+            found[by_env[key]] = value
+        elif key in _SECONDS:
+            name, factor = _SECONDS[key]
+            found[name] = _number(key, value) * factor
+        elif key.startswith("NEXO_") and key not in _NOT_SETTINGS:
+            raise ConfigError(f"unknown environment variable {key}")
+    return found
+
+
+def _checked(key: str, value: object) -> Any:
+    spec = _SPECS.get(key)
+    if spec is None:
+        raise ConfigError(f"unknown setting {key!r}; known are {', '.join(sorted(_SPECS))}")
+    convert: dict[str, Callable[[str, object], object]] = {
+        "int": _number, "bool": _flag, "str": _text, "Path": _path, "Path | None": _path,
+    }  # fmt: skip
+    checked = convert[str(spec.type)](key, value)
+    low = spec.metadata["low"]
+    if low is not None and isinstance(checked, int) and checked < low:
+        raise ConfigError(f"{key} = {value!r}: must be at least {low}")
+    return _choice(key, checked)
+
+
+def _choice(key: str, value: object) -> object:
+    choices = {
+        "log": ("debug", "info", "warning", "error"),
+        "log_format": ("text", "json"),
+        "env": ("dev", "prod"),
+    }.get(key)
+    if choices is not None and value not in choices:
+        raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(choices)}")
+    if key in ("port", "http_port") and isinstance(value, int) and value > 65_535:
+        raise ConfigError(f"{key} = {value}: a port is at most 65535")
+    return value
+
+
+_SIZES = {"kib": KIB, "mib": MIB, "gib": GIB, "kb": KIB, "mb": MIB, "gb": GIB}
+
+
+def _number(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ConfigError(f"{key} = {value!r}: must be a whole number")
+    if isinstance(value, int):
+        return value
+    text = value.strip().lower().replace("_", "")
+    for suffix, factor in _SIZES.items():
+        if text.endswith(suffix) and text.removesuffix(suffix).strip().isdigit():
+            return int(text.removesuffix(suffix)) * factor
+    try:
+        return duration_ms(text) if key.endswith("_ms") and not text.isdigit() else int(text)
+    except (ValueError, InvalidInput):
+        raise ConfigError(f"{key} = {value!r}: must be a whole number") from None
+
+
+def _flag(key: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    match str(value).strip().lower():
+        case "1" | "true" | "yes" | "on":
+            return True
+        case "0" | "false" | "no" | "off":
+            return False
+    raise ConfigError(f"{key} = {value!r}: must be true or false")
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{key} = {value!r}: must be a non-empty text")
+    return value
+
+
+def _path(key: str, value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value):
+        raise ConfigError(f"{key} = {value!r}: must be a path")
+    return Path(value)

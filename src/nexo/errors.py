@@ -1,0 +1,218 @@
+"""Every error Nexo raises, as one tree with stable codes.
+
+Engines raise these, the server writes ``code`` and message on the wire, and
+clients raise the same class again (`from_wire`). Codes never change meaning.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NexoError(Exception):
+    """Base of all errors of this package."""
+
+    code: ClassVar[str] = "ERROR"
+
+    @property
+    def message(self) -> str:
+        """What was wrong and what to do, as shown to the user."""
+        return str(self.args[0]) if self.args else self.code
+
+
+# -- the caller's input -------------------------------------------------------
+
+
+class InvalidInput(NexoError):
+    """A value is malformed, out of range, or of the wrong type."""
+
+    code = "INVALID"
+
+
+class InvalidName(InvalidInput):
+    """A stream, queue, group, topic or key name breaks the naming rule."""
+
+    code = "INVALID_NAME"
+
+
+class InvalidOption(InvalidInput):
+    """An option is unknown or its value is not allowed."""
+
+    code = "INVALID_OPTION"
+
+
+class PayloadTooLarge(InvalidInput):
+    """A value or frame exceeds the configured limit."""
+
+    code = "TOO_LARGE"
+
+
+class ConfigError(InvalidInput):
+    """A setting is unknown or has a bad value; the server does not start."""
+
+    code = "CONFIG"
+
+
+# -- state --------------------------------------------------------------------
+
+
+class NotFound(NexoError):
+    """The named thing does not exist."""
+
+    code = "NOT_FOUND"
+
+
+class Conflict(NexoError):
+    """The request contradicts what exists."""
+
+    code = "CONFLICT"
+
+
+class AlreadyExists(Conflict):
+    """The name is taken, with other options than asked for."""
+
+    code = "ALREADY_EXISTS"
+
+
+class WrongType(Conflict):
+    """The key holds another type than the operation needs."""
+
+    code = "WRONG_TYPE"
+
+
+class Fenced(Conflict):
+    """A newer generation, epoch or seek has replaced the caller's."""
+
+    code = "FENCED"
+
+
+class NotMember(Fenced):
+    """The consumer is not, or no longer, a member of the group."""
+
+    code = "NOT_MEMBER"
+
+
+class NotOwner(Fenced):
+    """The message or partition is held by another consumer."""
+
+    code = "NOT_OWNER"
+
+
+class LeaseLost(Fenced):
+    """The lease expired or belongs to someone else; the job may run elsewhere."""
+
+    code = "LEASE_LOST"
+
+
+class NotPending(Conflict):
+    """The message is not waiting for an acknowledgement."""
+
+    code = "NOT_PENDING"
+
+
+class OutOfOrderSequence(Conflict):
+    """A producer's sequence number leaves a gap."""
+
+    code = "OUT_OF_ORDER"
+
+
+class TransactionAborted(Conflict):
+    """The transaction was rolled back; nothing of it is visible."""
+
+    code = "TX_ABORTED"
+
+
+class OffsetOutOfRange(InvalidInput):
+    """The offset lies outside what the partition holds."""
+
+    code = "OFFSET_RANGE"
+
+
+# -- the service --------------------------------------------------------------
+
+
+class Unavailable(NexoError):
+    """The service cannot do this now; trying again later may work."""
+
+    code = "UNAVAILABLE"
+
+
+class Overloaded(Unavailable):
+    """A high-water mark is reached; slow down and retry."""
+
+    code = "OVERLOADED"
+
+
+class DiskFull(Unavailable):
+    """Too little disk space is left for writes; reads, acks and deletes go on."""
+
+    code = "DISK_FULL"
+
+
+class ReadOnly(Unavailable):
+    """A sync to disk failed; the broker no longer accepts writes."""
+
+    code = "READ_ONLY"
+
+
+class ShuttingDown(Unavailable):
+    """The server is stopping."""
+
+    code = "SHUTTING_DOWN"
+
+
+class Corrupt(NexoError):
+    """Stored bytes fail their checksum or make no sense."""
+
+    code = "CORRUPT"
+
+
+# -- the connection -----------------------------------------------------------
+
+
+class ProtocolError(NexoError):
+    """Bytes on the wire break the protocol."""
+
+    code = "PROTOCOL"
+
+
+class UnknownOpcode(ProtocolError):
+    """The request's opcode is not known here."""
+
+    code = "UNKNOWN_OPCODE"
+
+
+class ConnectionLost(NexoError, ConnectionError):
+    """The connection ended before the reply; the request may or may not have run."""
+
+    code = "CONNECTION"
+
+
+class RequestTimeout(NexoError, TimeoutError):
+    """No reply came in time; the request may or may not have run."""
+
+    code = "TIMEOUT"
+
+
+class Unauthenticated(NexoError):
+    """Credentials are missing or wrong."""
+
+    code = "UNAUTHENTICATED"
+
+
+class Forbidden(NexoError):
+    """The user lacks the permission."""
+
+    code = "FORBIDDEN"
+
+
+def _tree(root: type[NexoError]) -> list[type[NexoError]]:
+    return [root, *(cls for sub in root.__subclasses__() for cls in _tree(sub))]
+
+
+BY_CODE: dict[str, type[NexoError]] = {cls.code: cls for cls in _tree(NexoError)}
+
+
+def from_wire(code: str, message: str) -> NexoError:
+    """Rebuild an error that a server reported; unknown codes give the base class."""
+    return BY_CODE.get(code, NexoError)(message)

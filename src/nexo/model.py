@@ -1,0 +1,96 @@
+"""Values that every layer holds: broker names, durability modes, names, time."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NewType, Protocol
+
+from nexo.errors import InvalidInput, InvalidName
+
+Millis = NewType("Millis", int)
+"""A point in time or a span, in milliseconds; points count from the Unix epoch."""
+
+Offset = NewType("Offset", int)
+"""The place of a record in its partition or log, from 0, never reused."""
+
+
+class Broker(enum.IntEnum):
+    """The four brokers, numbered as the protocol's HELLO numbers them."""
+
+    STORE = 1
+    PUBSUB = 2
+    QUEUE = 3
+    STREAM = 4
+
+    @property
+    def label(self) -> str:
+        """The name used in paths, logs and commands."""
+        return self.name.lower()
+
+
+class Persistence(enum.StrEnum):
+    """When an acknowledged write is safe (SPEC E3)."""
+
+    FILE_ASYNC = "file_async"
+    """Handed to the operating system before the reply; synced soon after."""
+
+    FILE_SYNC = "file_sync"
+    """Synced to disk before the reply."""
+
+
+class Clock(Protocol):
+    """Time as the server sees it: wall-clock milliseconds that never step."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, steady for the life of the process."""
+        ...
+
+
+_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,255}", re.ASCII)
+
+
+def check_name(name: str, what: str = "name") -> str:
+    """Return ``name`` if it may name a stream, queue or group (SPEC A11).
+
+    Raises `InvalidName` otherwise; ``what`` says in the message what was named.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"{what} {name[:64]!r} is not allowed: use 1-255 characters of A-Z a-z 0-9 . _ : / -"
+        )
+    if name.startswith("/") or any(part in (".", "..") for part in name.split("/")):
+        raise InvalidName(f"{what} {name!r} is not allowed: no leading '/', no '.' or '..' segment")
+    return name
+
+
+_ESCAPES = {"/": "%2F", ":": "%3A", ".": "%2E"}
+
+
+def path_segment(name: str) -> str:
+    """A checked name as one path segment: injective, so that names never collide (SPEC A11).
+
+    ``.`` is only escaped where it leads, to keep file names readable. Upper-case letters
+    stay as they are: the data folder must be on a case-sensitive file system.
+    """
+    escaped = name.replace("/", _ESCAPES["/"]).replace(":", _ESCAPES[":"])
+    return _ESCAPES["."] + escaped[1:] if escaped.startswith(".") else escaped
+
+
+def name_of_segment(segment: str) -> str:
+    """The name that `path_segment` turned into ``segment``."""
+    for char, escape in _ESCAPES.items():
+        segment = segment.replace(escape, char)
+    return segment
+
+
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of ``'250ms'``, ``'30s'``, ``'5m'``, ``'1h'`` or ``'7d'`` (SPEC G2)."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidInput(f"duration {text!r} is not a number followed by ms, s, m, h or d")
+    return int(match[1]) * _UNIT_MS[match[2]]

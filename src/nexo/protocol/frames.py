@@ -1,0 +1,101 @@
+"""The frame every message on the wire is wrapped in.
+
+``type u8 · meta u8 · id u32 · length u32 · payload``, big-endian. A request's meta
+is its opcode, a response's its status; a response carries its request's id.
+"""
+
+from __future__ import annotations
+
+import enum
+from struct import Struct
+from typing import TypeAlias
+
+from nexo.errors import ProtocolError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER = Struct(">BBII")
+HEADER_SIZE = HEADER.size
+_U32 = Struct(">I")
+pack_u32 = _U32.pack
+
+
+class Kind(enum.IntEnum):
+    """The first byte of a frame."""
+
+    REQUEST = 0x01
+    RESPONSE = 0x02
+    PUSH = 0x03
+    PING = 0x04
+    PONG = 0x05
+
+
+class Status(enum.IntEnum):
+    """The meta byte of a response."""
+
+    OK = 0x00
+    ERR = 0x01
+    """``str`` message: what clients get that never said HELLO."""
+    NULL = 0x02
+    DATA = 0x03
+    ERR_CODED = 0x04
+    """``str`` code, ``str`` message: what clients get that said HELLO."""
+
+
+def frame(kind: int, meta: int, request_id: int, payload: Buffer = b"") -> bytes:
+    """One whole frame."""
+    return HEADER.pack(kind, meta, request_id, len(payload)) + payload
+
+
+def pack_str(text: str) -> bytes:
+    """A ``str`` field: u32 length, then UTF-8."""
+    raw = text.encode()
+    return pack_u32(len(raw)) + raw
+
+
+class Reader:
+    """Takes fields off the front of a payload; anything missing is a `ProtocolError`."""
+
+    __slots__ = ("_at", "_end", "_view")
+
+    def __init__(self, payload: Buffer) -> None:
+        self._view = memoryview(payload)
+        self._at = 0
+        self._end = len(self._view)
+
+    def take(self, size: int) -> memoryview:
+        """The next ``size`` bytes."""
+        end = self._at + size
+        if end > self._end:
+            raise ProtocolError(f"field of {size} bytes runs past the end of the payload")
+        field = self._view[self._at : end]
+        self._at = end
+        return field
+
+    def u8(self) -> int:
+        """One byte."""
+        return self.take(1)[0]
+
+    def u32(self) -> int:
+        """A 32-bit number."""
+        return int.from_bytes(self.take(4), "big")
+
+    def u64(self) -> int:
+        """A 64-bit number."""
+        return int.from_bytes(self.take(8), "big")
+
+    def text(self) -> str:
+        """A ``str`` field."""
+        try:
+            return str(self.take(self.u32()), "utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"text field is not UTF-8: {error.reason}") from None
+
+    def rest(self) -> memoryview:
+        """Everything that is left."""
+        return self.take(self._end - self._at)
+
+    def end(self) -> None:
+        """Fail if anything is left."""
+        if self._at != self._end:
+            raise ProtocolError(f"{self._end - self._at} bytes too many at the end of the payload")

@@ -1,0 +1,75 @@
+"""Every opcode, and which broker it belongs to.
+
+The first block of each broker is the existing client's table and stays as it is;
+numbers from 0x40 on, and the gaps, are ours. ``docs/reference/protocol.md`` is
+generated from here.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from nexo.model import Broker
+
+
+class Op(enum.IntEnum):
+    """The meta byte of a request."""
+
+    ECHO = 0x00
+    HELLO = 0x01
+    """``version u8, broker u8``, then a msgpack map (`nexo.protocol.hello`)."""
+
+    # Store: 0x02-0x0F, 0x40-0x5F
+    MAP_SET = 0x02
+    MAP_GET = 0x03
+    MAP_DEL = 0x04
+
+    # Queue: 0x10-0x1F, 0x60-0x7F
+    Q_CREATE = 0x10
+    Q_PUSH = 0x11
+    Q_CONSUME = 0x12
+    Q_ACK = 0x13
+    Q_EXISTS = 0x14
+    Q_DELETE = 0x15
+    Q_PEEK_DLQ = 0x16
+    Q_MOVE_TO_QUEUE = 0x17
+    Q_DELETE_DLQ = 0x18
+    Q_PURGE_DLQ = 0x19
+    Q_NACK = 0x1A
+
+    # Pub/Sub: 0x20-0x2F, 0x80-0x8F
+    PUB = 0x21
+    SUB = 0x22
+    UNSUB = 0x23
+
+    # Stream: 0x30-0x3F, 0x90-0xBF
+    S_CREATE = 0x30
+    S_PUB = 0x31
+    S_FETCH = 0x32
+    S_JOIN = 0x33
+    S_ACK = 0x34
+    S_EXISTS = 0x35
+    S_DELETE = 0x36
+    S_NACK = 0x37
+    S_SEEK = 0x38
+    S_LEAVE = 0x39
+
+    # Any broker: 0xF0-0xFF. The payload's first byte names the broker.
+    STATUS = 0xF0
+    """Reply: the broker's status as a JSON value."""
+    CANCEL = 0xF1
+    """``broker u8, id u32``: answer that waiting request now, with nothing. No reply of its own."""
+
+
+_RANGES = {
+    Broker.STORE: (range(0x02, 0x10), range(0x40, 0x60)),
+    Broker.QUEUE: (range(0x10, 0x20), range(0x60, 0x80)),
+    Broker.PUBSUB: (range(0x20, 0x30), range(0x80, 0x90)),
+    Broker.STREAM: (range(0x30, 0x40), range(0x90, 0xC0)),
+}
+
+BROKER_OF: tuple[Broker | None, ...] = tuple(
+    next((broker for broker, spans in _RANGES.items() if any(op in s for s in spans)), None)
+    for op in range(256)
+)
+"""The broker of each opcode; None for ECHO, HELLO and what any broker answers."""

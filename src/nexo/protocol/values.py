@@ -1,0 +1,119 @@
+"""Python values as bytes: one type byte, then the content (SPEC A4).
+
+Brokers never look inside; only clients and the dashboard encode and decode.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from nexo.errors import InvalidInput, ProtocolError
+from nexo.protocol.frames import Buffer
+
+T = TypeVar("T")
+
+
+class ValueType(enum.IntEnum):
+    """The first byte of a value."""
+
+    RAW = 0
+    TEXT = 1
+    JSON = 2
+
+
+def _model_dump(obj: Any) -> Any:
+    """Pydantic models and other types msgspec does not know."""
+    dump = getattr(obj, "model_dump", None)
+    if dump is None:
+        raise InvalidInput(f"a value of type {type(obj).__name__} cannot be written as JSON")
+    return dump(mode="json")
+
+
+_encode_json = msgspec.json.Encoder(enc_hook=_model_dump).encode
+_decode_json = msgspec.json.Decoder().decode
+
+
+def encode_value(value: object) -> bytes:
+    """``bytes`` raw, ``str`` as text, anything else as JSON."""
+    if isinstance(value, str):
+        return b"\x01" + value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b"\x00" + value
+    return b"\x02" + json_bytes(value)
+
+
+def json_bytes(value: object) -> bytes:
+    """``value`` as JSON; NaN and infinities are refused, as JSON has none."""
+    try:
+        raw = _encode_json(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"the value cannot be written as JSON: {error}") from None
+    if b"null" in raw and _has_nan(value):
+        raise InvalidInput("NaN and infinity cannot be written as JSON")
+    return raw
+
+
+def _has_nan(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(_has_nan(item) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_has_nan(item) for item in value)
+    return False
+
+
+@overload
+def decode_value(data: Buffer) -> Any: ...
+@overload
+def decode_value(data: Buffer, type_: type[T]) -> T: ...
+def decode_value(data: Buffer, type_: type[T] | None = None) -> Any:
+    """The value in ``data``; with ``type_``, checked and converted to it.
+
+    ``type_`` may be a dataclass, a msgspec struct, a pydantic model or any annotation
+    msgspec understands.
+    """
+    if not len(data):
+        raise ProtocolError("a value needs at least its type byte")
+    return decode_content(data[0], memoryview(data)[1:], type_)
+
+
+def decode_content(kind: int, content: Buffer, type_: type[T] | None = None) -> Any:
+    """A value whose type byte and content arrive separately."""
+    match kind:
+        case ValueType.RAW:
+            return _checked(bytes(content), type_)
+        case ValueType.TEXT:
+            return _checked(str(content, "utf-8"), type_)
+        case ValueType.JSON:
+            return _json(content, type_)
+    raise ProtocolError(f"unknown value type {kind}")
+
+
+def _json(content: Buffer, type_: type[T] | None) -> Any:
+    if type_ is None:
+        return _decode_json(content)
+    validate = getattr(type_, "model_validate_json", None)
+    try:
+        if validate is not None:
+            return validate(bytes(content))
+        return msgspec.json.decode(content, type=type_)
+    except ValueError as error:
+        raise InvalidInput(f"the value does not fit {_name(type_)}: {error}") from error
+
+
+def _checked(value: Any, type_: type[T] | None) -> Any:
+    if type_ is None or type_ in (bytes, str, object):
+        return value
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the value does not fit {_name(type_)}: {error}") from error
+
+
+def _name(type_: object) -> str:
+    return getattr(type_, "__name__", str(type_))

@@ -1,0 +1,1 @@
+"""The running service: supervisor, gate, hosts and sessions around the pure engines."""

@@ -1,0 +1,152 @@
+"""The 64-byte header that every entry of a log begins with, on the wire and on disk.
+
+An entry is a batch of records: this header, then a body only its owner understands.
+All integers are little-endian, as in Arrow.
+
+======  ====  ==============================================================
+offset  size  field
+======  ====  ==============================================================
+0       2     magic ``NX``
+2       2     head check: low 16 bits of CRC32C over bytes 4..63
+4       4     CRC32C over bytes 16..length, so everything but the base offset
+8       8     base offset: stamped by the log on append
+16      4     length of the whole entry, header included, a multiple of 8
+20      1     version (1)
+21      1     flags (`Flags`)
+22      2     columns: which columns the body holds; only the body's owner reads it
+24      4     count: records in the entry
+28      4     span: offsets the entry covers; equals count unless compacted
+32      8     first timestamp, ms
+40      8     last (greatest) timestamp, ms
+48      8     producer id, -1 for none
+56      4     first sequence of the producer, -1 for none
+60      2     producer epoch, -1 for none
+62      2     value type: only the body's owner reads it
+======  ====  ==============================================================
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from struct import Struct
+
+from google_crc32c import extend, value
+
+from nexo.errors import Corrupt
+
+MAGIC = b"NX"
+VERSION = 1
+SIZE = 64
+ALIGN = 8
+
+_LAYOUT = Struct("<2sHIqIBBHIIqqqihH")
+_HEAD = Struct("<2sHIq")
+assert _LAYOUT.size == SIZE
+
+
+class Flags(enum.IntFlag):
+    """Facts about an entry that storage or every reader needs."""
+
+    COMPRESSION = 0x03
+    """Two bits: 0 none, 1 gzip, 2 lz4, 3 zstd; the body is compressed as a whole."""
+    TRANSACTIONAL = 0x04
+    """Part of a transaction: visible only once committed."""
+    CONTROL = 0x08
+    """Not for readers: a marker its owner wrote into the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One entry's header, decoded. Field meanings are in the module's table."""
+
+    base_offset: int
+    length: int
+    flags: int
+    columns: int
+    count: int
+    span: int
+    first_ms: int
+    last_ms: int
+    producer_id: int
+    sequence: int
+    epoch: int
+    value_type: int
+    crc: int
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last one this entry covers."""
+        return self.base_offset + self.span
+
+
+def seal(
+    body_parts: list[bytes],
+    *,
+    count: int,
+    first_ms: int,
+    last_ms: int,
+    flags: int = 0,
+    columns: int = 0,
+    span: int | None = None,
+    producer_id: int = -1,
+    sequence: int = -1,
+    epoch: int = -1,
+    value_type: int = 0,
+    base_offset: int = 0,
+) -> bytearray:
+    """The finished header for a body; the body must already be padded to `ALIGN`."""
+    length = SIZE + sum(map(len, body_parts))
+    head = bytearray(SIZE)
+    _LAYOUT.pack_into(
+        head, 0, MAGIC, 0, 0, base_offset, length, VERSION, flags, columns, count,
+        count if span is None else span, first_ms, last_ms, producer_id, sequence, epoch,
+        value_type,
+    )  # fmt: skip
+    crc = value(bytes(head[16:]))
+    for part in body_parts:
+        crc = extend(crc, part)
+    head[4:8] = crc.to_bytes(4, "little")
+    stamp(head, base_offset)
+    return head
+
+
+def stamp(head: bytearray | memoryview, base_offset: int) -> None:
+    """Write the base offset, and the head check that covers it, into a sealed header."""
+    head[8:16] = base_offset.to_bytes(8, "little", signed=True)
+    head[2:4] = _check(bytes(head[4:SIZE])).to_bytes(2, "little")
+
+
+def _check(covered: bytes) -> int:
+    return int(value(covered)) & 0xFFFF
+
+
+def parse(data: bytes | bytearray | memoryview, at: int = 0) -> Header:
+    """The header at ``at``; `Corrupt` if its magic, version, length or head check is wrong."""
+    raw = bytes(data[at : at + SIZE])
+    if len(raw) < SIZE:
+        raise Corrupt(f"entry header cut short: {len(raw)} of {SIZE} bytes")
+    magic, check, crc, base, length, version, flags, columns, count, span, first, last, \
+        producer, sequence, epoch, value_type = _LAYOUT.unpack(raw)  # fmt: skip
+    if magic != MAGIC:
+        raise Corrupt(f"entry starts with {magic!r} instead of {MAGIC!r}")
+    if check != _check(raw[4:]):
+        raise Corrupt("entry header fails its check")
+    if version != VERSION:
+        raise Corrupt(f"entry version {version} is not known here")
+    if length < SIZE or length % ALIGN or span < count or base < 0:
+        raise Corrupt("entry header makes no sense")
+    return Header(
+        base, length, flags, columns, count, span, first, last, producer, sequence, epoch,
+        value_type, crc,
+    )  # fmt: skip
+
+
+def verify(entry: bytes) -> Header:
+    """Parse and check the whole of ``entry``, which must be exactly one entry."""
+    header = parse(entry)
+    if header.length != len(entry):
+        raise Corrupt(f"entry of {header.length} bytes arrived as {len(entry)}")
+    if value(entry[16:]) != header.crc:
+        raise Corrupt(f"entry at offset {header.base_offset} fails its CRC")
+    return header

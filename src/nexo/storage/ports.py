@@ -1,0 +1,95 @@
+"""What storage asks of the world below it, and what it offers to the layers above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file. Positions are explicit; there is no cursor."""
+
+    path: Path
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        """Write all parts one after another; returns the bytes written (all, or it raises)."""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+
+    def size(self) -> int:
+        """The file's length."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+
+    def sync(self) -> None:
+        """Make everything written to this file survive power loss."""
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+
+
+class Files(Protocol):
+    """The file system: real, in memory, or faulty on purpose."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing."""
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in a folder, sorted; empty if it does not exist."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents, durably."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a whole folder; absent is fine."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename atomically, replacing the target, and sync the folder."""
+
+    def sync_all(self, folder: Path) -> None:
+        """Make everything on the folder's file system survive power loss (``syncfs``)."""
+
+    def free_bytes(self, folder: Path) -> int:
+        """Space left for writing."""
+
+
+class Log(Protocol):
+    """An append-only sequence of entries (`nexo.storage.header`) addressed by offset."""
+
+    start_offset: int
+    next_offset: int
+    size_bytes: int
+
+    def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
+        """Stamp the base offset into the sealed header and write the entry. Not durable.
+
+        Returns the base offset. The bytes are handed to the operating system on return.
+        """
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole entries from the one that holds ``offset``, at least one if there is any.
+
+        Every entry is verified; a damaged one raises `Corrupt` naming its offset unless
+        whole entries before it can be returned. Empty at the end of the log.
+        """
+
+    def entries(self, offset: int = 0) -> Iterator[bytes]:
+        """Every entry from the one that holds ``offset`` on."""
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""
+
+    def drop_before(self, offset: int) -> int:
+        """Forget offsets below ``offset``, freeing what whole segments allow; returns bytes freed.
+
+        ``start_offset`` moves to ``offset`` exactly, also within a segment, and stays there
+        after a restart.
+        """
+
+    def close(self) -> None:
+        """Give back what is held. Does not sync."""
