@@ -100,7 +100,7 @@ class Service(Protocol):
         """Do what is due, and ask for the next wake-up."""
 
     def cancel(self, peer: Peer, request_id: int) -> None:
-        """Answer a waiting request (a long poll) of this peer now, with nothing; unknown is fine."""
+        """Answer a waiting request (a long poll) now, with nothing; an unknown one is fine."""
 
     def peer_congested(self, peer: Peer) -> None:
         """The peer's write buffer went over its limit."""

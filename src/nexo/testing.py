@@ -1,0 +1,1 @@
+"""An embedded server for tests, and the pytest fixture that starts it."""
