@@ -1,0 +1,71 @@
+"""The first exchange on a connection: who is calling, for which broker, and with what limits.
+
+Request: ``version u8, broker u8``, then a msgpack map. The broker stands in a fixed
+place, so that whoever accepts the connection can route it without decoding the rest.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.errors import ProtocolError
+from nexo.model import Broker
+from nexo.protocol.frames import Buffer, Reader
+
+VERSION = 1
+
+
+class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a client says of itself; fields unknown to the server are ignored."""
+
+    client: str = ""
+    """A name for logs and the dashboard."""
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+
+
+class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the server answers; fields unknown to the client are ignored."""
+
+    server: str
+    """The server's version."""
+    max_payload_bytes: int
+    idle_ping_ms: int = 30_000
+    """The server pings a client that was silent this long, and drops it after twice this."""
+    version: int = VERSION
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_hello = msgspec.msgpack.Decoder(Hello).decode
+_decode_welcome = msgspec.msgpack.Decoder(Welcome).decode
+
+
+def encode_hello(broker: Broker, hello: Hello) -> bytes:
+    """The payload of a HELLO request."""
+    return bytes((VERSION, broker)) + _encode(hello)
+
+
+def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
+    """Which broker a connection is for and who opened it."""
+    reader = Reader(payload)
+    version, number = reader.u8(), reader.u8()
+    if version != VERSION:
+        raise ProtocolError(f"protocol version {version} is not spoken here; use {VERSION}")
+    try:
+        return Broker(number), _decode_hello(reader.rest())
+    except (ValueError, msgspec.DecodeError) as error:
+        raise ProtocolError(f"HELLO makes no sense: {error}") from None
+
+
+def encode_welcome(welcome: Welcome) -> bytes:
+    """The payload of the reply to HELLO."""
+    return _encode(welcome)
+
+
+def decode_welcome(payload: Buffer) -> Welcome:
+    """The server's answer to HELLO."""
+    try:
+        return _decode_welcome(payload)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"the answer to HELLO makes no sense: {error}") from None
