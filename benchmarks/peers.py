@@ -1,0 +1,264 @@
+"""Starts the servers under test on free ports, each with a temporary folder of its own.
+
+Peers come from the distribution's packages and are set up as their own
+documentation advises for speed. One that is not installed raises `Missing`, and its
+place in the table says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/lib/rabbitmq/bin"])
+
+
+class Missing(Exception):
+    """A peer is not installed or did not start."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server and the processes it consists of."""
+
+    name: str
+    port: int
+    url: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def pids(self) -> list[int]:
+        """The process and all its descendants."""
+        children: dict[int, list[int]] = {}
+        for pid, stat in _all_stats():
+            children.setdefault(int(stat[1]), []).append(pid)
+        found = [self.process.pid]
+        for pid in found:
+            found += children.get(pid, [])
+        return found
+
+    def cpu_s(self) -> float:
+        """CPU seconds used so far by all its processes."""
+        stats = [stat for pid in self.pids() if (stat := _stat(pid))]
+        return sum(int(stat[11]) + int(stat[12]) for stat in stats) / _TICKS_PER_S
+
+    def rss_bytes(self) -> int:
+        """Memory held by all its processes."""
+        return sum(int(stat[21]) for pid in self.pids() if (stat := _stat(pid))) * _PAGE_BYTES
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of ``/proc/<pid>/stat`` behind the command name; None if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _all_stats() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (stat := _stat(int(entry.name))):
+            yield int(entry.name), stat
+
+
+@contextmanager
+def nexo(**settings: object) -> Iterator[Server]:
+    """``nexo serve`` on an empty data folder."""
+    port = free_port()
+    with _folder() as folder:
+        command = [sys.executable, "-m", "nexo", "serve", "--port", str(port)]
+        options = {"data_dir": folder / "data", "dashboard": False, "log": "warning"} | settings
+        environ = _without_settings() | _as_environ(options)
+        with _running("nexo", command, port, folder, environ=environ) as server:
+            yield server
+
+
+def _without_settings() -> dict[str, str]:
+    from nexo.config import Settings  # noqa: PLC0415 - peers work where nexo is not installed
+
+    known = {spec.metadata["env"] for spec in Settings.__dataclass_fields__.values()}
+    return {key: value for key, value in os.environ.items() if key not in known}
+
+
+def _as_environ(options: Mapping[str, object]) -> dict[str, str]:
+    from nexo.config import Settings  # noqa: PLC0415
+
+    specs = Settings.__dataclass_fields__
+    return {str(specs[key].metadata["env"]): str(value) for key, value in options.items()}
+
+
+@contextmanager
+def redis(fsync: str) -> Iterator[Server]:
+    """``redis-server`` with its append-only file ``off``, or synced ``everysec``/``always``."""
+    port = free_port()
+    with _folder() as folder:
+        command = [
+            _binary("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+            "--dir", str(folder), "--appendonly", "no" if fsync == "off" else "yes",
+        ]  # fmt: skip
+        command += [] if fsync == "off" else ["--appendfsync", fsync]
+        with _running("redis", command, port, folder) as server:
+            yield server
+
+
+@contextmanager
+def nats(sync: str | None) -> Iterator[Server]:
+    """``nats-server`` with JetStream."""
+    port = free_port()
+    with _folder() as folder:
+        interval = f"sync_interval: {sync}" if sync else ""
+        config = f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}"\n{interval} }}\n'
+        command = [_binary("nats-server"), "-c", str(_write(folder / "nats.conf", config))]
+        with _running("nats", command, port, folder) as server:
+            yield server
+
+
+@contextmanager
+def mosquitto() -> Iterator[Server]:
+    """``mosquitto`` without limits on what it queues, so that it drops nothing."""
+    port = free_port()
+    with _folder() as folder:
+        config = (
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
+            "max_queued_messages 0\nmax_inflight_messages 0\npersistence false\nlog_type none\n"
+        )
+        config += "user root\n" if os.geteuid() == 0 else ""
+        command = [_binary("mosquitto"), "-c", str(_write(folder / "mosquitto.conf", config))]
+        with _running("mosquitto", command, port, folder) as server:
+            yield server
+
+
+@contextmanager
+def rabbitmq() -> Iterator[Server]:
+    """``rabbitmq-server`` as a node of its own, with a port mapper of its own."""
+    port, dist_port, epmd_port = free_port(), free_port(), free_port()
+    binary = _binary("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+    with _folder() as folder:
+        plugins = _write(folder / "enabled_plugins", "[].")
+        own = {
+            "HOME": folder, "RABBITMQ_NODENAME": f"bench{port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": port,
+            "RABBITMQ_DIST_PORT": dist_port, "ERL_EPMD_PORT": epmd_port,
+            "RABBITMQ_MNESIA_BASE": folder, "RABBITMQ_LOG_BASE": folder,
+            "RABBITMQ_ENABLED_PLUGINS_FILE": plugins, "RABBITMQ_PID_FILE": folder / "pid",
+            "RABBITMQ_CONFIG_FILE": folder / "none", "RABBITMQ_CONF_ENV_FILE": folder / "none",
+        }  # fmt: skip
+        environ = dict(os.environ) | {key: str(value) for key, value in own.items()}
+        try:
+            with _running("rabbitmq", [binary], port, folder, environ=environ, wait_s=90) as server:
+                yield server
+        finally:
+            if epmd := shutil.which("epmd"):
+                subprocess.run([epmd, "-kill"], env=environ, capture_output=True, check=False)
+
+
+@contextmanager
+def _running(
+    name: str,
+    command: Sequence[str],
+    port: int,
+    folder: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    wait_s: float = 15,
+) -> Iterator[Server]:
+    """A server process from its first answer until it is stopped, with all its children."""
+    with (folder / "output.log").open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, cwd=folder, env=environ, start_new_session=True
+        )
+    server = Server(name, port, _URLS[name].format(port), folder, process)
+    try:
+        if not _wait(lambda: _answers(server) or process.poll() is not None, wait_s):
+            raise Missing(f"{name} did not answer within {wait_s:.0f} s")
+        if process.poll() is not None:
+            raise Missing(f"{name} stopped at once: {_last_line(folder / 'output.log')}")
+        yield server
+    finally:
+        _stop(process)
+
+
+_URLS = {
+    "nexo": "nexo://127.0.0.1:{}",
+    "redis": "redis://127.0.0.1:{}",
+    "nats": "nats://127.0.0.1:{}",
+    "mosquitto": "mqtt://127.0.0.1:{}",
+    "rabbitmq": "amqp://guest:guest@127.0.0.1:{}/",
+}
+_FIRST_WORDS = {
+    "redis": b"PING\r\n",
+    "nexo": bytes([1, 0]) + bytes(8),
+    "mosquitto": b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04ping",
+    "rabbitmq": b"AMQP\x00\x00\x09\x01",
+    "nats": b"",
+}
+
+
+def _answers(server: Server) -> bool:
+    """Whether the server says anything to its protocol's first words."""
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=1) as connection:
+            connection.sendall(_FIRST_WORDS[server.name])
+            return bool(connection.recv(1))
+    except OSError:
+        return False
+
+
+def _wait(done: Callable[[], bool], limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if done():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number, patience_s in ((signal.SIGTERM, 10), (signal.SIGKILL, 5)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(patience_s)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def _binary(*names: str) -> str:
+    for name in names:
+        if path := shutil.which(name, path=_SEARCH):
+            return path
+    raise Missing(f"{Path(names[-1]).name} is not installed")
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nexo-bench-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "no output")
