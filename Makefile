@@ -1,0 +1,70 @@
+# `make` prints what it can do; every target sets up what it needs first.
+
+SHELL := /bin/bash
+VENV ?= .venv
+BIN := $(VENV)/bin
+export VENV
+
+TEST_EXTRAS := dev,compress,kafka,pydantic,redis,spark
+TEST_PACKAGES := redis-server
+BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check format bench bench-quick soak docs upgrade clean
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.test ## install everything development needs
+
+serve: $(VENV)/.serve ## run the server: TCP 7654, HTTP 8080, data in ./data
+	@$(BIN)/nexo serve
+
+test: $(VENV)/.test check ## all checks and all tests
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+
+check: $(VENV)/.test ## format, lint, types, layers, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy src tests
+	$(BIN)/lint-imports
+	$(BIN)/python tools/unasync.py --check
+	$(BIN)/python tools/docs.py --check
+
+format: $(VENV)/.test ## format, and fix what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench ## speed side by side with the peers: table, JSON, chart
+	$(BIN)/python -m benchmarks
+
+bench-quick: $(VENV)/.bench ## the same with a tenth of the work
+	$(BIN)/python -m benchmarks --quick
+
+soak: $(VENV)/.test ## the property and crash tests with far more cases
+	SOAK=1 $(BIN)/pytest tests/property tests/crash --hypothesis-profile soak --timeout 3600
+
+docs: $(VENV)/.test ## write the generated files: reference pages, sync client
+	$(BIN)/python tools/unasync.py
+	$(BIN)/python tools/docs.py
+
+upgrade: ## move constraints.txt to the newest versions allowed
+	tools/setup upgrade $(TEST_EXTRAS),bench
+
+clean: ## remove what was generated here, but not data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench-results
+
+$(VENV)/.serve: pyproject.toml constraints.txt
+	@tools/setup python
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt tools/setup
+	@tools/setup debian $(TEST_PACKAGES)
+	@tools/setup python $(TEST_EXTRAS)
+	@touch $@ $(VENV)/.serve
+
+$(VENV)/.bench: pyproject.toml constraints.txt tools/setup
+	@tools/setup debian $(BENCH_PACKAGES)
+	@tools/setup python $(TEST_EXTRAS),bench
+	@touch $@ $(VENV)/.test $(VENV)/.serve
