@@ -23,6 +23,8 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str | None = None
     password: str | None = None
     token: str | None = None
+    coded: bool = True
+    """Only heeded on internal links: whether the client spoken for said HELLO itself."""
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock, Persistence
 from nexo.protocol.frames import Buffer
+from nexo.storage.flusher import Flusher
 from nexo.storage.ports import Files
 
 
@@ -66,8 +67,12 @@ class Runtime(Protocol):
     clock: Clock
     files: Files
     """File access rooted at nothing: paths are absolute."""
-    folder: Path
-    """Where this service keeps its data."""
+    flusher: Flusher
+    """Mark every log or file you append to; `committed` makes all that is marked durable."""
+
+    @property
+    def folder(self) -> Path:
+        """Where this service keeps its data (known once the service is constructed)."""
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this turn of the loop, after all its requests."""
@@ -81,6 +86,9 @@ class Runtime(Protocol):
         ``FILE_ASYNC`` calls back at once. The argument is the error if a sync failed: then
         nothing more may be acknowledged.
         """
+
+    def sync_soon(self) -> None:
+        """Sync now instead of at the end of the ``FILE_ASYNC`` window: enough was written."""
 
     def check_writable(self) -> None:
         """Raise `DiskFull` or `ReadOnly` if writes must be refused now."""

@@ -1,0 +1,78 @@
+"""One child process of the supervisor: started, watched, restarted with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Sequence
+
+log = logging.getLogger("nexo.supervisor")
+
+FAST_S = 5.0
+"""A process that lived shorter than this is restarted with growing pauses."""
+LONGEST_PAUSE_S = 5.0
+
+
+class Child:
+    """Keeps one process alive until `stop`."""
+
+    def __init__(self, name: str, start: Callable[[], tuple[list[str], Sequence[int]]]) -> None:
+        """``start()`` prepares a run: its command line and the descriptors it inherits."""
+        self.name = name
+        self.restarts = 0
+        self._start = start
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process else None
+
+    def open(self) -> None:
+        """Start it and keep it running."""
+        self._task = asyncio.create_task(self._keep_alive())
+
+    async def _keep_alive(self) -> None:
+        loop, pause_s = asyncio.get_running_loop(), 0.0
+        while not self._stopping:
+            started = loop.time()
+            code = await self._run()
+            if self._stopping:
+                return
+            self.restarts += 1
+            log.error("the %s process ended with %s; restarting it", self.name, code)
+            fast = loop.time() - started < FAST_S
+            pause_s = (
+                min(LONGEST_PAUSE_S, pause_s * 2 + 0.05) if fast and self.restarts > 1 else 0.0
+            )
+            await asyncio.sleep(pause_s)
+
+    async def _run(self) -> int:
+        command, descriptors = self._start()
+        self._process = await asyncio.create_subprocess_exec(
+            *command, pass_fds=tuple(descriptors), stdin=asyncio.subprocess.DEVNULL
+        )
+        if self._stopping:
+            self._signal(signal.SIGTERM)
+        code = await self._process.wait()
+        self._process = None
+        return code
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def stop(self, timeout_s: float) -> None:
+        """End it, gently first."""
+        self._stopping = True
+        self._signal(signal.SIGTERM)
+        if self._task is None:
+            return
+        done, _ = await asyncio.wait([self._task], timeout=timeout_s)
+        if not done:
+            log.error("the %s process did not stop in time; killing it", self.name)
+            self._signal(signal.SIGKILL)
+            await self._task

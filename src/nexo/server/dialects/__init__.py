@@ -1,0 +1,1 @@
+"""Protocols the server speaks, told apart by a connection's first byte."""

@@ -1,0 +1,1 @@
+"""Nexo's own protocol: sessions, relays, and one service per broker."""

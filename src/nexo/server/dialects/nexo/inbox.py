@@ -1,0 +1,117 @@
+"""Cuts a connection's bytes into frames, reading large ones straight into their own buffer.
+
+All sessions of a loop share one read buffer: a read and its callback are never interleaved
+with another session's. What is left of a frame at the end of a read is kept aside, so an
+idle connection holds no buffer at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from nexo.errors import PayloadTooLarge, ProtocolError
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind
+
+READ_BYTES = 256 * 1024
+"""Most that one connection may deliver per callback, for fairness between connections."""
+
+FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
+"""``sink(kind, meta, id, payload)``; the payload is only valid during the call."""
+
+_KINDS = frozenset(Kind)
+
+
+class ReadBuffer:
+    """The read buffer that all sessions of one event loop share."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, size: int = READ_BYTES) -> None:
+        self.view = memoryview(bytearray(size))
+
+
+class Inbox:
+    """One connection's incoming bytes. Sans-I/O: fill the buffer, say how much, get frames."""
+
+    __slots__ = ("_kept", "_large", "_large_end", "_max_payload", "_shared", "_sink")
+
+    def __init__(self, shared: ReadBuffer, max_payload: int, sink: FrameSink) -> None:
+        self._shared = shared.view
+        self._max_payload = max_payload
+        self._sink = sink
+        self._kept = b""
+        self._large: memoryview | None = None
+        self._large_end = 0
+
+    @property
+    def midway(self) -> bool:
+        """Whether part of a frame has arrived and the rest has not."""
+        return bool(self._kept) or self._large is not None
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._large is not None:
+            return self._large[self._large_end :]
+        if not self._kept:
+            return self._shared
+        size = len(self._kept)
+        self._shared[:size] = self._kept
+        return self._shared[size:]
+
+    def received(self, size: int) -> None:
+        """``size`` bytes are in the buffer: hand on every whole frame.
+
+        Raises `PayloadTooLarge` or `ProtocolError` when the boundary of the next frame can
+        no longer be trusted; the connection must then be closed.
+        """
+        if self._large is not None:
+            self._large_received(size)
+        else:
+            end = len(self._kept) + size
+            self._kept = b""
+            self._cut(self._shared[:end], end)
+
+    def _cut(self, view: memoryview, end: int) -> None:
+        at = 0
+        sink, limit = self._sink, self._max_payload
+        while end - at >= HEADER_SIZE:
+            kind, meta, request_id, length = HEADER.unpack_from(view, at)
+            if length > limit or kind not in _KINDS:
+                raise self._refusal(kind, length)
+            stop = at + HEADER_SIZE + length
+            if stop > end:
+                break
+            sink(kind, meta, request_id, view[at + HEADER_SIZE : stop])
+            at = stop
+        if at < end:
+            self._keep(view[at:end])
+
+    def _keep(self, rest: memoryview) -> None:
+        if len(rest) >= HEADER_SIZE:
+            size = HEADER_SIZE + HEADER.unpack_from(rest)[3]
+            if size > len(self._shared):
+                self._start_large(rest, size)
+                return
+        self._kept = bytes(rest)
+
+    def _start_large(self, rest: memoryview, size: int) -> None:
+        self._large = memoryview(bytearray(size))
+        self._large[: len(rest)] = rest
+        self._large_end = len(rest)
+
+    def _large_received(self, size: int) -> None:
+        frame = self._large
+        assert frame is not None
+        self._large_end += size
+        if self._large_end == len(frame):
+            self._large = None
+            kind, meta, request_id, _ = HEADER.unpack_from(frame)
+            self._sink(kind, meta, request_id, frame[HEADER_SIZE:])
+
+    def _refusal(self, kind: int, length: int) -> ProtocolError | PayloadTooLarge:
+        if kind not in _KINDS:
+            return ProtocolError(f"Unknown frame type: 0x{kind:02X}")
+        return PayloadTooLarge(
+            f"Payload of {length} bytes is too large: the limit is {self._max_payload}"
+        )

@@ -1,0 +1,256 @@
+"""One client connection: frames in, replies out (the `Peer` that services talk to)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from nexo.errors import NexoError, ProtocolError, UnknownOpcode
+from nexo.model import Broker
+from nexo.protocol import hello
+from nexo.protocol.frames import HEADER, Buffer, Kind, Status, frame, pack_str
+from nexo.protocol.ops import BROKER_OF, Op
+from nexo.server.dialects.nexo.inbox import Inbox
+
+if TYPE_CHECKING:
+    from nexo.server.dialects.nexo.relay import Relay
+    from nexo.server.host import Host
+
+log = logging.getLogger("nexo.session")
+
+JOIN_BYTES = 64 * 1024
+"""Replies up to this size are joined into one write; larger ones are written in parts."""
+
+
+class Session(asyncio.BufferedProtocol):
+    """Implements `nexo.server.service.Peer` on an asyncio transport.
+
+    Everything sent in one turn of the loop leaves in one write. While the peer does not
+    read its replies, no more of its requests are read.
+    """
+
+    __slots__ = (
+        "_closing", "_host", "_inbox", "_out", "_relays", "_replying", "_touched", "_transport",
+        "closed", "coded", "congested", "heard_ms", "id", "name", "pinged", "trusted",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, *, trusted: bool = False) -> None:
+        self._host = host
+        self._inbox = Inbox(host.read_buffer, host.settings.max_payload_bytes, self._on_frame)
+        self._out: list[Buffer] = []
+        self._relays: dict[Broker, Relay] = {}
+        self._touched = False
+        self._replying = False
+        self._closing = False
+        self.id = host.next_peer_id()
+        self.name = ""
+        self.coded = False
+        self.closed = False
+        self.congested = False
+        self.pinged = False
+        self.heard_ms = host.clock.now_ms()
+        self.trusted = trusted
+        """Came over an internal socket, so it may speak for another peer."""
+
+    # -- asyncio's side -------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over an accepted socket."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)
+        address = transport.get_extra_info("peername")
+        self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self._host.session_opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport reads to."""
+        return self._inbox.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Run every request that arrived, then send all their replies at once."""
+        self.heard_ms = self._host.clock.now_ms()
+        self.pinged = False
+        self._replying = True
+        try:
+            self._inbox.received(nbytes)
+        except NexoError as error:
+            self._refuse(error)
+        finally:
+            self._replying = False
+            self.flush()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; close, which releases what it held (SPEC D8)."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release everything this peer held."""
+        self.closed = True
+        self._out.clear()
+        for relay in self._relays.values():
+            relay.close()
+        self._host.session_closed(self)
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly."""
+        self.congested = True
+        self._transport.pause_reading()
+        self._host.session_congested(self)
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self.congested = False
+        if not self._closing:
+            self._transport.resume_reading()
+        self._host.session_drained(self)
+
+    # -- requests -------------------------------------------------------------
+
+    def _on_frame(self, kind: int, meta: int, request_id: int, payload: memoryview) -> None:
+        if kind == Kind.REQUEST:
+            self._on_request(meta, request_id, payload)
+        elif kind == Kind.PING:
+            self._send(frame(Kind.PONG, 0, request_id))
+        elif kind != Kind.PONG:
+            raise ProtocolError(f"Frame type 0x{kind:02X} is not for clients to send")
+
+    def _on_request(self, op: int, request_id: int, payload: memoryview) -> None:
+        if self._closing:
+            return
+        handler = self._host.handlers[op]
+        try:
+            if handler is not None:
+                handler(self, request_id, payload)
+            else:
+                self._on_other(op, request_id, payload)
+        except NexoError as error:
+            self.fail(request_id, error)
+        except Exception:
+            log.exception("request 0x%02X of %s failed", op, self.name)
+            self.fail(request_id, NexoError("internal error; the server's log has the details"))
+
+    def _on_other(self, op: int, request_id: int, payload: memoryview) -> None:
+        match op:
+            case Op.ECHO:
+                self.data(request_id, bytes(payload))
+            case Op.HELLO:
+                self._on_hello(request_id, payload)
+            case Op.STATUS | Op.CANCEL:
+                self._for_broker(op, request_id, payload)
+            case _:
+                self._relay(BROKER_OF[op], op, request_id, payload)
+
+    def _on_hello(self, request_id: int, payload: memoryview) -> None:
+        _, asked = hello.decode_hello(payload)
+        self.coded = asked.coded if self.trusted else True
+        self.name = asked.client or self.name
+        self._host.authenticate(self, asked)
+        self.data(request_id, hello.encode_welcome(self._host.welcome()))
+
+    def _for_broker(self, op: int, request_id: int, payload: memoryview) -> None:
+        """STATUS and CANCEL name their broker in the first byte."""
+        try:
+            broker = Broker(payload[0])
+        except (IndexError, ValueError):
+            raise ProtocolError("the payload must start with a broker's number, 1 to 4") from None
+        service = self._host.services.get(broker)
+        if service is None:
+            self._relay(broker, op, request_id, payload)
+        elif op == Op.STATUS:
+            self.data(request_id, self._host.status(service))
+        else:
+            service.cancel(self, int.from_bytes(payload[1:5], "big"))
+
+    def _relay(self, broker: Broker | None, op: int, request_id: int, payload: memoryview) -> None:
+        if broker is None or broker in self._host.services:
+            raise UnknownOpcode(f"Unknown opcode: 0x{op:02X}")
+        relay = self._relays.get(broker)
+        if relay is None or relay.closed:
+            relay = self._relays[broker] = self._host.open_relay(self, broker)
+        relay.forward(op, request_id, bytes(payload))
+
+    def _refuse(self, error: NexoError) -> None:
+        """The next frame's boundary is unknown: say why, then close."""
+        self.fail(0, error)
+        self.finish()
+
+    # -- replies (Peer) ---------------------------------------------------------
+
+    def ok(self, request_id: int) -> None:
+        """Reply OK."""
+        self._send(HEADER.pack(Kind.RESPONSE, Status.OK, request_id, 0))
+
+    def null(self, request_id: int) -> None:
+        """Reply NULL."""
+        self._send(HEADER.pack(Kind.RESPONSE, Status.NULL, request_id, 0))
+
+    def data(self, request_id: int, *parts: Buffer) -> None:
+        """Reply DATA."""
+        if self.closed:
+            return
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        self._out.append(HEADER.pack(Kind.RESPONSE, Status.DATA, request_id, size))
+        self._out.extend(parts)
+        self._touch()
+
+    def fail(self, request_id: int, error: NexoError) -> None:
+        """Reply with an error, coded for clients that said HELLO."""
+        if self.coded:
+            payload, status = pack_str(error.code) + pack_str(error.message), Status.ERR_CODED
+        else:
+            payload, status = pack_str(error.message), Status.ERR
+        self._send(frame(Kind.RESPONSE, status, request_id, payload))
+
+    def push(self, frames: Buffer) -> None:
+        """Send whole frames that answer no request."""
+        self._send(frames)
+
+    def kick(self, reason: str) -> None:
+        """Close the connection now, dropping what was not sent."""
+        if not self.closed:
+            log.info("closing %s: %s", self.name, reason)
+            self._closing = True
+            self._transport.abort()
+
+    def _send(self, data: Buffer) -> None:
+        if not self.closed:
+            self._out.append(data)
+            self._touch()
+
+    def _touch(self) -> None:
+        if not (self._touched or self._replying):
+            self._touched = True
+            self._host.touched(self)
+
+    def flush(self) -> None:
+        """Write everything gathered in this turn."""
+        self._touched = False
+        out = self._out
+        if not out or self.closed:
+            return
+        self._out = []
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif sum(map(len, out)) <= JOIN_BYTES:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def ping(self) -> None:
+        """Ask a silent peer for a sign of life."""
+        self.pinged = True
+        self._send(frame(Kind.PING, 0, 0))
+
+    @property
+    def midway(self) -> bool:
+        """Whether part of a frame has arrived and the rest has not."""
+        return self._inbox.midway
+
+    def finish(self) -> None:
+        """Send what is gathered, then close; nothing more is read."""
+        if not self.closed and not self._closing:
+            self._closing = True
+            self.flush()
+            self._transport.close()

@@ -1,0 +1,138 @@
+"""Accepts connections and hands each to the process of the broker it is for.
+
+The gate only peeks: the first bytes stay in the socket for the broker's process, and no
+byte crosses the gate afterwards. A request's opcode, HELLO's broker field or the ALPN name
+in a TLS ClientHello tells where a connection belongs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER_SIZE, Kind
+from nexo.protocol.ops import BROKER_OF, Op
+from nexo.server.alpn import alpn_names
+
+log = logging.getLogger("nexo.gate")
+
+PEEK_BYTES = 2048
+FIRST_BYTES_S = 10.0
+RETRY_S = 0.01
+BACKLOG = 1024
+DEFAULT = Broker.STORE
+_HELLO_BYTES = HEADER_SIZE + 2
+_TLS_HANDSHAKE = 0x16
+
+
+def route(first: bytes) -> Broker | None:
+    """The broker a connection is for, or None while too little has arrived to tell.
+
+    What makes no sense goes to the default broker, whose session refuses it properly.
+    """
+    if first[:1] == bytes((_TLS_HANDSHAKE,)):
+        return _route_tls(first)
+    if len(first) < 2:
+        return None
+    if first[0] != Kind.REQUEST or first[1] != Op.HELLO:
+        return BROKER_OF[first[1]] or DEFAULT
+    if len(first) < _HELLO_BYTES:
+        return None
+    number = first[_HELLO_BYTES - 1]
+    return Broker(number) if number in set(Broker) else DEFAULT
+
+
+def _route_tls(first: bytes) -> Broker | None:
+    names = alpn_names(first)
+    if names is None:
+        return None
+    by_name = {f"nexo-{broker.label}": broker for broker in Broker}
+    return next((by_name[name] for name in names if name in by_name), DEFAULT)
+
+
+class Gate:
+    """The listening socket. ``hand_over(broker, socket)`` takes each connection."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        hand_over: Callable[[Broker, socket.socket], None],
+        max_connections: int,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._hand_over = hand_over
+        self._max_waiting = max_connections
+        self._waiting: set[socket.socket] = set()
+
+    def open(self) -> None:
+        """Start accepting."""
+        self._listener.setblocking(False)
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop accepting and drop connections that have said nothing yet."""
+        self._loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        for sock in list(self._waiting):
+            self._forget(sock)
+
+    def _accept(self) -> None:
+        for _ in range(64):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # out of descriptors: serve who is here, try again
+                log.warning("cannot accept: %s", error.strerror)
+                self._loop.remove_reader(self._listener.fileno())
+                self._loop.call_later(0.1, self.open)
+                return
+            self._welcome(sock)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if len(self._waiting) >= self._max_waiting:
+            sock.close()
+            return
+        self._waiting.add(sock)
+        deadline = self._loop.time() + FIRST_BYTES_S
+        self._loop.add_reader(sock.fileno(), self._peek, sock, deadline)
+
+    def _peek(self, sock: socket.socket, deadline: float) -> None:
+        if sock not in self._waiting:
+            return
+        try:
+            first = sock.recv(PEEK_BYTES, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            first = b""
+        broker = route(first) if first else None
+        if broker is not None:
+            self._let_go(sock)
+            self._hand_over(broker, sock)
+        elif not first or self._loop.time() > deadline:
+            self._forget(sock)
+        else:  # too little to tell: a readable socket would call back without end
+            self._loop.remove_reader(sock.fileno())
+            self._loop.call_later(RETRY_S, self._peek, sock, deadline)
+
+    def _let_go(self, sock: socket.socket) -> None:
+        self._waiting.discard(sock)
+        self._loop.remove_reader(sock.fileno())
+
+    def _forget(self, sock: socket.socket) -> None:
+        self._let_go(sock)
+        sock.close()
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A bound, listening TCP socket."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)

@@ -1,0 +1,204 @@
+"""Runs services and their sessions on one event loop.
+
+The same host runs one service per process under ``nexo serve``, or all four in one loop in
+the embedded server. It owns what sessions share: the read buffer, the clock, the timer that
+wakes services, and one flush of all touched sessions at the end of a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from nexo import __version__
+from nexo.config import Settings
+from nexo.errors import NexoError, ShuttingDown, Unavailable
+from nexo.model import Broker
+from nexo.protocol import hello
+from nexo.protocol.values import encode_value
+from nexo.server.clock import SteadyClock
+from nexo.server.dialects.nexo.inbox import ReadBuffer
+from nexo.server.dialects.nexo.relay import Relay
+from nexo.server.dialects.nexo.session import Session
+from nexo.server.runtime import HostRuntime
+from nexo.server.service import Handler, Service
+from nexo.storage.ports import Files
+
+log = logging.getLogger("nexo.host")
+
+
+class Host:
+    """Services on one loop. Create it inside the loop; `open` before the first socket."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        files: Files,
+        services: Iterable[Callable[[HostRuntime], Service]],
+        relay_folder: Path | None = None,
+    ) -> None:
+        self.settings = settings
+        self.files = files
+        self.loop = asyncio.get_running_loop()
+        self.clock = SteadyClock()
+        self.read_buffer = ReadBuffer()
+        self.sessions: set[Session] = set()
+        self.services: dict[Broker, Service] = {}
+        self.handlers: list[Handler | None] = [None] * 256
+        self._runtimes: dict[Broker, HostRuntime] = {}
+        self._relay_folder = relay_folder
+        self._touched: list[Session] = []
+        self._peers = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+        for make in services:
+            self._add(make)
+
+    def _add(self, make: Callable[[HostRuntime], Service]) -> None:
+        runtime = HostRuntime(self)
+        service = runtime.service = make(runtime)
+        self.services[service.broker] = service
+        self._runtimes[service.broker] = runtime
+        for op, handler in service.handlers.items():
+            self.handlers[op] = handler
+
+    def open(self) -> None:
+        """Recover every service from disk."""
+        for service in self.services.values():
+            service.open()
+        self._sweep()
+
+    # -- connections ------------------------------------------------------------
+
+    async def adopt(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Serve an accepted connection."""
+        try:
+            await self.loop.connect_accepted_socket(self.new_session, sock, ssl=tls)
+        except (OSError, ssl.SSLError) as error:
+            log.info("connection not taken over: %s", error)
+            sock.close()
+
+    def new_session(self) -> Session:
+        """A session for a client's connection."""
+        return Session(self)
+
+    def trusted_session(self) -> Session:
+        """A session for an internal socket."""
+        return Session(self, trusted=True)
+
+    def next_peer_id(self) -> int:
+        """A number no other connection of this process has had."""
+        self._peers += 1
+        return self._peers
+
+    def session_opened(self, session: Session) -> None:
+        """Count it."""
+        self.sessions.add(session)
+
+    def session_closed(self, session: Session) -> None:
+        """Let every service release what the peer held."""
+        self.sessions.discard(session)
+        for service in self.services.values():
+            service.peer_closed(session)
+
+    def session_congested(self, session: Session) -> None:
+        """Tell the services."""
+        for service in self.services.values():
+            service.peer_congested(session)
+
+    def session_drained(self, session: Session) -> None:
+        """Tell the services."""
+        for service in self.services.values():
+            service.peer_drained(session)
+
+    def touched(self, session: Session) -> None:
+        """Have the session flushed at the end of this turn, together with all others."""
+        if not self._touched:
+            self.loop.call_soon(self._flush)
+        self._touched.append(session)
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, []
+        for session in touched:
+            session.flush()
+
+    # -- what sessions ask --------------------------------------------------------
+
+    def authenticate(self, session: Session, asked: hello.Hello) -> None:
+        """Check credentials; everyone is welcome while authentication is off."""
+
+    def welcome(self) -> hello.Welcome:
+        """What HELLO is answered with."""
+        settings = self.settings
+        return hello.Welcome(__version__, settings.max_payload_bytes, settings.idle_ping_ms)
+
+    def status(self, service: Service) -> bytes:
+        """A service's status with what the host knows, as a value."""
+        runtime = self._runtimes[service.broker]
+        return encode_value(
+            service.status() | {"connections": len(self.sessions), "disk": runtime.disk_status()}
+        )
+
+    def open_relay(self, session: Session, broker: Broker) -> Relay:
+        """A link to the process of another broker."""
+        if self._relay_folder is None:
+            raise Unavailable(f"the {broker.label} broker does not run here")
+        return Relay(self, session, broker)
+
+    def relay_path(self, broker: Broker) -> str:
+        """The unix socket on which the process of ``broker`` takes relayed connections."""
+        assert self._relay_folder is not None
+        return str(self._relay_folder / f"{broker.label}.sock")
+
+    # -- silent peers -------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        """Ping silent peers that can answer; drop those that stay silent or stop mid-frame."""
+        now, limit = self.clock.now_ms(), self.settings.idle_ping_ms
+        for session in list(self.sessions):
+            silent = now - session.heard_ms
+            if silent >= 2 * limit and (session.pinged or session.midway):
+                session.kick("no sign of life")
+            elif silent >= limit and session.coded and not session.pinged:
+                session.ping()
+        self._sweeper = self.loop.call_later(limit / 2000, self._sweep)
+
+    # -- stopping -----------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Finish what is in flight, make it durable, close every connection (SPEC A7)."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self.handlers = [_refuse_all] * 256
+        for runtime in self._runtimes.values():
+            await runtime.drain()
+        for service in self.services.values():
+            self._close_service(service)
+        for runtime in self._runtimes.values():
+            await runtime.close()
+        self._flush()
+        for session in list(self.sessions):
+            session.finish()
+        await asyncio.sleep(0)
+
+    def crash(self) -> None:
+        """Stop without saying or writing anything, as a kill would."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for runtime in self._runtimes.values():
+            runtime.abandon()
+        for session in list(self.sessions):
+            session.kick("crash")
+
+    def _close_service(self, service: Service) -> None:
+        try:
+            service.close()
+        except (NexoError, OSError):
+            log.exception("the %s broker could not close cleanly", service.broker.label)
+
+
+def _refuse_all(peer: object, request_id: int, payload: memoryview) -> None:
+    raise ShuttingDown("the server is stopping; reconnect in a moment")

@@ -1,0 +1,48 @@
+"""Log lines for people (text) or machines (JSON), on standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+from nexo.config import Settings
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON."""
+        line = {
+            "time": self._time(record),
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+    @staticmethod
+    def _time(record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        return f"{stamp}.{int(record.msecs):03d}Z"
+
+
+def configure(settings: Settings, process: str) -> None:
+    """Set up logging for this process, named ``process`` in every line."""
+    handler = logging.StreamHandler()
+    if settings.log_format == "json":
+        handler.setFormatter(JsonFormatter(process))
+    else:
+        pattern = f"%(asctime)s %(levelname)-7s {process:<10} %(message)s"
+        handler.setFormatter(logging.Formatter(pattern))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log.upper())

@@ -1,0 +1,161 @@
+"""``nexo serve``: starts the gate and one process per broker, restarts what dies (SPEC A2)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nexo.config import Settings
+from nexo.errors import ConfigError
+from nexo.model import Broker
+from nexo.server import handover, logs, loops, worker
+from nexo.server.child import Child
+from nexo.server.folder_lock import FolderLock
+from nexo.server.gate import Gate, listening_socket
+
+log = logging.getLogger("nexo.supervisor")
+
+RETRY_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a started server answers."""
+
+    host: str
+    port: int
+    http_port: int | None
+
+
+class BrokerProcess:
+    """The process of one broker, and the channel that its connections are handed over on."""
+
+    def __init__(self, broker: Broker, settings: Settings, run: Path, lock_fd: int) -> None:
+        self.broker = broker
+        self._settings = settings
+        self._run = run
+        self._lock_fd = lock_fd
+        self._loop = asyncio.get_running_loop()
+        self._channel: socket.socket | None = None
+        self._theirs: socket.socket | None = None
+        self._waiting: deque[socket.socket] = deque()
+        self._ready = asyncio.Event()
+        self.child = Child(broker.label, self._start)
+
+    def _start(self) -> tuple[list[str], Sequence[int]]:
+        self.close_channel()
+        self._channel, self._theirs = handover.pair()
+        self._loop.add_reader(self._channel.fileno(), self._on_ready, self._channel)
+        command = worker.command(self.broker, self._settings, self._theirs, self._run)
+        return command, (self._theirs.fileno(), self._lock_fd)
+
+    def _on_ready(self, channel: socket.socket) -> None:
+        self._loop.remove_reader(channel.fileno())
+        if self._theirs is not None:
+            self._theirs.close()
+            self._theirs = None
+        with contextlib.suppress(OSError):
+            if channel.recv(len(worker.READY)):
+                self._ready.set()
+
+    async def ready(self) -> None:
+        """Wait until the process has recovered its data and serves."""
+        await self._ready.wait()
+
+    def hand_over(self, sock: socket.socket) -> None:
+        """Give a connection to the process; while it restarts, the connection waits."""
+        self._waiting.append(sock)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            if self._channel is None or not handover.send(self._channel, self._waiting[0]):
+                self._loop.call_later(RETRY_S, self._send_waiting)
+                return
+            self._waiting.popleft()
+
+    def close_channel(self) -> None:
+        """Drop the channel to a process that has ended."""
+        for end in (self._channel, self._theirs):
+            if end is not None:
+                self._loop.remove_reader(end.fileno())
+                end.close()
+        self._channel = self._theirs = None
+
+
+class Supervisor:
+    """Runs a whole server in the current event loop."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, lock: FolderLock) -> None:
+        self._settings = settings
+        self._lock = lock
+        self._run = Path(tempfile.mkdtemp(prefix="nexo-"))
+        self._brokers = {
+            broker: BrokerProcess(broker, settings, self._run, lock.fd) for broker in Broker
+        }
+        self._gate = Gate(listener, self._hand_over, settings.max_connections)
+        host, port = listener.getsockname()[:2]
+        self.addresses = Addresses(host, port, None)
+
+    def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
+        self._brokers[broker].hand_over(sock)
+
+    async def serve(self, on_ready: Callable[[Addresses], None]) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        for process in self._brokers.values():
+            process.child.open()
+        self._gate.open()
+        started = asyncio.gather(*(process.ready() for process in self._brokers.values()))
+        await _first(started, stop.wait())
+        if not stop.is_set():
+            self._lock.write(pid=os.getpid(), host=self.addresses.host, port=self.addresses.port)
+            on_ready(self.addresses)
+        await stop.wait()
+        await self._stop()
+
+    async def _stop(self) -> None:
+        self._gate.close()
+        timeout_s = self._settings.stop_ms / 1000
+        children = [process.child for process in self._brokers.values()]
+        await asyncio.gather(*(child.stop(timeout_s) for child in children))
+        for process in self._brokers.values():
+            process.close_channel()
+        shutil.rmtree(self._run, ignore_errors=True)
+        self._lock.close()
+
+
+async def _first(*waits: asyncio.Future[list[None]] | object) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[arg-type]
+    _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+
+
+def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: None) -> None:
+    """Serve until SIGTERM or SIGINT; `ConfigError` if the port or the folder is taken."""
+    logs.configure(settings, "supervisor")
+    lock = FolderLock(settings.data_dir.absolute())
+    try:
+        listener = listening_socket(settings.host, settings.port)
+    except OSError as error:
+        lock.close()
+        where = f"{settings.host}:{settings.port}"
+        raise ConfigError(f"cannot listen on {where}: {error.strerror}") from None
+
+    async def main() -> None:
+        await Supervisor(settings, listener, lock).serve(on_ready)
+
+    loops.run(main())

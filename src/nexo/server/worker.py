@@ -1,0 +1,79 @@
+"""The process of one broker: ``python -m nexo.server.worker`` as the supervisor starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import socket
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+from nexo import config
+from nexo.config import Settings
+from nexo.model import Broker
+from nexo.server import handover, logs, loops
+from nexo.server.host import Host
+from nexo.server.services import factory
+from nexo.storage.files import OsFiles
+
+READY = b"ready"
+
+
+def command(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
+    """The command line that starts this process."""
+    given = {spec.name: getattr(settings, spec.name) for spec in fields(settings)}
+    text = json.dumps(
+        {key: value for key, value in given.items() if value is not None}, default=str
+    )
+    arguments = [str(int(broker)), str(channel.fileno()), str(run), text]
+    return [sys.executable, "-m", "nexo.server.worker", *arguments]
+
+
+async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> None:
+    """Serve until told to stop or until the supervisor is gone."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    files = OsFiles(max_open=settings.max_open_files)
+    host = Host(settings, files, [factory(broker)], relay_folder=run)
+    host.open()
+    path = Path(host.relay_path(broker))
+    path.unlink(missing_ok=True)
+    relays = await loop.create_unix_server(host.trusted_session, str(path))
+    adopting: set[asyncio.Task[None]] = set()
+
+    def adopt(sock: socket.socket) -> None:
+        task = loop.create_task(host.adopt(sock))
+        adopting.add(task)
+        task.add_done_callback(adopting.discard)
+
+    handover.listen(channel, adopt, stop.set)
+    channel.send(READY)
+    _settle_memory()
+    await stop.wait()
+    relays.close()
+    await host.close()
+
+
+def _settle_memory() -> None:
+    """Keep what start-up made out of every later collection, and collect less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def main(arguments: list[str]) -> None:
+    """Entry point."""
+    number, descriptor, run, text = arguments
+    broker = Broker(int(number))
+    settings = config.load(flags=json.loads(text))
+    logs.configure(settings, broker.label)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
+    loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
