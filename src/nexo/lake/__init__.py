@@ -1,0 +1,1 @@
+"""The lake behind the streams: Arrow, Parquet and Iceberg, without Spark."""

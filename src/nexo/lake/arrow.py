@@ -1,0 +1,95 @@
+"""A batch as an Arrow record batch, wrapped in place: no value is copied."""
+
+from __future__ import annotations
+
+from array import array
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nexo.errors import Corrupt
+from nexo.protocol.batch import Batch
+from nexo.protocol.batch.columns import Strings
+
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.binary()),
+        pa.field("value_type", pa.uint8(), nullable=False),
+    ]
+)
+"""What `to_arrow` gives; ``headers`` is JSON text, null for none."""
+
+
+def to_arrow(batch: Batch) -> pa.RecordBatch:
+    """The records of ``batch``; the result keeps the batch's buffer alive.
+
+    Every offset is checked, because Arrow itself trusts what it is given: `Corrupt` if bad.
+    """
+    body = pa.py_buffer(batch.body)
+    columns = [
+        _offsets(batch),
+        _timestamps(batch, body),
+        _strings(batch, body, batch.layout.keys, batch.layout.key_valid),
+        _strings(batch, body, batch.layout.values, batch.layout.value_valid),
+        _headers(batch, body),
+        _types(batch, body),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _int64s(numbers: array[int], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _offsets(batch: Batch) -> pa.Array:
+    return _int64s(array("q", batch.offsets), pa.int64())
+
+
+def _timestamps(batch: Batch, body: pa.Buffer) -> pa.Array:
+    kind, n, at = SCHEMA.field("timestamp").type, len(batch), batch.layout.timestamps
+    if at < 0:
+        return _int64s(array("q", [batch.header.first_ms]) * n, kind)
+    return pa.Array.from_buffers(kind, n, [None, body.slice(at, 8 * n)])
+
+
+def _types(batch: Batch, body: pa.Buffer) -> pa.Array:
+    n, at = len(batch), batch.layout.value_types
+    types = pa.py_buffer(bytes([batch.header.value_type]) * n) if at < 0 else body.slice(at, n)
+    return pa.Array.from_buffers(pa.uint8(), n, [None, types])
+
+
+def _strings(batch: Batch, body: pa.Buffer, column: Strings | None, valid_at: int) -> pa.Array:
+    n = len(batch)
+    if column is None:
+        return pa.nulls(n, pa.binary())
+    valid = None if valid_at < 0 else body.slice(valid_at, (n + 7) // 8)
+    offsets = _from_zero(body.slice(column.offsets, 4 * (n + 1)), n, column.first)
+    content = body.slice(column.content, column.size)
+    return _validated(pa.Array.from_buffers(pa.binary(), n, [valid, offsets, content]))
+
+
+def _from_zero(offsets: pa.Buffer, n: int, first: int) -> pa.Buffer:
+    """Offsets counted from the content's start; those of a cut batch begin later."""
+    if not first:
+        return offsets
+    numbers = pa.Array.from_buffers(pa.int32(), n + 1, [None, offsets])
+    return pc.subtract(numbers, pa.scalar(first, pa.int32())).buffers()[1]
+
+
+def _headers(batch: Batch, body: pa.Buffer) -> pa.Array:
+    texts = _strings(batch, body, batch.layout.headers, -1)
+    if batch.layout.headers is None:
+        return texts
+    return pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+
+
+def _validated(column: pa.Array) -> pa.Array:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Corrupt(f"a column of the batch makes no sense: {error}") from None
+    return column

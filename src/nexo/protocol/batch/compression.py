@@ -1,0 +1,114 @@
+"""Compression of a batch's body as a whole: gzip, lz4 or zstd (SPEC G3).
+
+A compressed body is ``uncompressed length u32, compressed length u32, bytes, padding``.
+lz4 and zstd come with the ``compress`` extra; without it they raise `InvalidOption`.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from importlib import import_module
+from struct import Struct
+from typing import Any
+
+from nexo.errors import Corrupt, InvalidOption, PayloadTooLarge
+from nexo.protocol.frames import Buffer
+
+_LENGTHS = Struct("<II")
+_GZIP_WINDOW = 31
+MAX_BODY_BYTES = 256 * 1024**2
+"""Bodies that would unpack to more than this are refused unless the caller says otherwise."""
+
+
+class Compression(enum.IntEnum):
+    """The two compression bits of a header's flags."""
+
+    NONE = 0
+    GZIP = 1
+    LZ4 = 2
+    ZSTD = 3
+
+    @classmethod
+    def named(cls, name: str | None) -> Compression:
+        """The compression a user asked for by name; None is `NONE`."""
+        try:
+            return cls[(name or "none").upper()]
+        except KeyError:
+            raise InvalidOption(
+                f"compression {name!r} is not known: use 'gzip', 'lz4', 'zstd' or None"
+            ) from None
+
+
+def compress(kind: Compression, body: bytes) -> list[bytes]:
+    """``body`` as a compressed body, padded to 8 bytes."""
+    packed = _pack(kind, body)
+    return [_LENGTHS.pack(len(body), len(packed)), packed, bytes(-len(packed) % 8)]
+
+
+def decompress(kind: Compression, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """The body that `compress` packed; never allocates more than ``max_bytes`` for it."""
+    if len(body) < _LENGTHS.size:
+        raise Corrupt("compressed body is cut short")
+    size, packed_size = _LENGTHS.unpack_from(body)
+    if size > max_bytes:
+        raise PayloadTooLarge(f"a body of {size} bytes exceeds the limit of {max_bytes}")
+    packed = bytes(body[_LENGTHS.size : _LENGTHS.size + packed_size])
+    if len(packed) != packed_size:
+        raise Corrupt("compressed body is cut short")
+    unpacked = _unpack(kind, packed, size)
+    if len(unpacked) != size:
+        raise Corrupt(f"compressed body unpacks to other than the {size} bytes it announces")
+    return unpacked
+
+
+def _pack(kind: Compression, body: bytes) -> bytes:
+    match kind:
+        case Compression.GZIP:
+            packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WINDOW)
+            return packer.compress(body) + packer.flush()
+        case Compression.LZ4:
+            return bytes(_library("lz4.frame", kind).compress(body))
+        case Compression.ZSTD:
+            return bytes(_library("zstandard", kind).ZstdCompressor().compress(body))
+    raise InvalidOption("'none' compresses nothing")
+
+
+def _unpack(kind: Compression, packed: bytes, size: int) -> bytes:
+    """At most ``size + 1`` bytes, so that the caller sees when there would be more."""
+    match kind:
+        case Compression.GZIP:
+            try:
+                return zlib.decompressobj(_GZIP_WINDOW).decompress(packed, size + 1)
+            except zlib.error as error:
+                raise Corrupt(f"body is not gzip: {error}") from None
+        case Compression.LZ4:
+            return _unpack_lz4(_library("lz4.frame", kind), packed, size)
+        case Compression.ZSTD:
+            return _unpack_zstd(_library("zstandard", kind), packed, size)
+    raise Corrupt("body is not compressed")
+
+
+def _unpack_lz4(lz4: Any, packed: bytes, size: int) -> bytes:
+    try:
+        return bytes(lz4.LZ4FrameDecompressor().decompress(packed, max_length=size + 1))
+    except (RuntimeError, EOFError) as error:
+        raise Corrupt(f"body is not lz4: {error}") from None
+
+
+def _unpack_zstd(zstandard: Any, packed: bytes, size: int) -> bytes:
+    # The frame's own size field is not trusted: the reader allocates only what is asked for.
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(packed) as reader:
+            return bytes(reader.read(size + 1))
+    except zstandard.ZstdError as error:
+        raise Corrupt(f"body is not zstd: {error}") from None
+
+
+def _library(module: str, kind: Compression) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InvalidOption(
+            f"{kind.name.lower()} compression needs the extra: pip install 'nexo-broker[compress]'"
+        ) from None
