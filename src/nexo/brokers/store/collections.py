@@ -1,0 +1,231 @@
+"""Maps, lists and sets under a key (SPEC B2).
+
+A collection comes into being with its first item and goes with its last; its key keeps its
+due time in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from nexo.brokers.store import numbers
+from nexo.brokers.store.keyspace import Keyspace
+from nexo.brokers.store.values import (
+    Collection,
+    ListValue,
+    MapValue,
+    SetValue,
+    items_bytes,
+    kind_of,
+)
+from nexo.errors import InvalidInput, WrongType
+
+C = TypeVar("C", MapValue, ListValue, SetValue)
+
+
+class _Collections(Generic[C]):
+    """What the three kinds share: finding, making, and keeping the size in step."""
+
+    __slots__ = ("_keyspace", "_make")
+
+    def __init__(self, keyspace: Keyspace, make: type[C]) -> None:
+        self._keyspace = keyspace
+        self._make: type[C] = make
+
+    def _find(self, key: str, now_ms: int) -> C | None:
+        value = self._keyspace.find(key, now_ms)
+        if value is None or isinstance(value, self._make):
+            return value
+        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not a {self._make.kind}")
+
+    def _ready(self, key: str, found: C | None, adding_bytes: int) -> C:
+        """The collection found under ``key`` or a new one, with room for that much more."""
+        self._keyspace.check_room(key, adding_bytes + (found.size_bytes if found else 0))
+        if found is None:
+            found = self._make()
+            self._keyspace.put(key, found)
+        return found
+
+    def _changed(self, key: str, value: Collection, size_before: int) -> None:
+        self._keyspace.grown(key, value.size_bytes - size_before)
+        if not len(value):
+            self._keyspace.drop(key)
+
+    def length(self, key: str, now_ms: int) -> int:
+        """Items under ``key``; 0 if there is no such key."""
+        return len(self._find(key, now_ms) or ())
+
+
+class Maps(_Collections[MapValue]):
+    """Commands on maps."""
+
+    __slots__ = ()
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        super().__init__(keyspace, MapValue)
+
+    def set(
+        self, key: str, fields: Mapping[str, bytes], now_ms: int, *, if_absent: bool = False
+    ) -> int:
+        """Set fields, or only those that are absent; returns how many are new."""
+        if not fields:
+            raise InvalidInput("setting fields of a map needs at least one field")
+        found = self._find(key, now_ms)
+        if found and if_absent:
+            fields = {name: value for name, value in fields.items() if name not in found.items}
+        held = self._ready(key, found, (found or MapValue()).growth_bytes(fields))
+        before = held.size_bytes
+        new = sum(held.put(name, value) for name, value in fields.items())
+        self._changed(key, held, before)
+        return new
+
+    def get(self, key: str, fields: Sequence[str], now_ms: int) -> list[bytes | None]:
+        """The values of ``fields`` in their order; None where there is none."""
+        held = self._find(key, now_ms)
+        return [held.items.get(name) if held else None for name in fields]
+
+    def all(self, key: str, now_ms: int) -> Mapping[str, bytes]:
+        """Every field with its value, as a view that later commands change."""
+        held = self._find(key, now_ms)
+        return held.items if held else {}
+
+    def delete(self, key: str, fields: Iterable[str], now_ms: int) -> int:
+        """Remove fields; returns how many there were."""
+        held = self._find(key, now_ms)
+        if held is None:
+            return 0
+        before = held.size_bytes
+        count = sum(held.remove(name) for name in fields)
+        self._changed(key, held, before)
+        return count
+
+    def incr(self, key: str, field: str, by: int | float, now_ms: int) -> int | float:
+        """Add to the number in a field, from 0 if the field is new."""
+        held = self._find(key, now_ms)
+        value = held.items.get(field, numbers.ZERO) if held else numbers.ZERO
+        total = numbers.add(value, by, f"field {field[:64]!r} of {key[:64]!r}")
+        self.set(key, {field: numbers.encode(total)}, now_ms)
+        return total
+
+
+class Lists(_Collections[ListValue]):
+    """Commands on lists. Ranges are Python slices: stop is exclusive, negatives from the end."""
+
+    __slots__ = ()
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        super().__init__(keyspace, ListValue)
+
+    def push(self, key: str, values: Sequence[bytes], now_ms: int, *, left: bool = False) -> int:
+        """Add values one after another at an end; returns the new length."""
+        if not values:
+            raise InvalidInput("pushing to a list needs at least one value")
+        held = self._ready(key, self._find(key, now_ms), items_bytes(values))
+        before = held.size_bytes
+        held.push(values, left=left)
+        self._changed(key, held, before)
+        return len(held)
+
+    def pop(self, key: str, count: int, now_ms: int, *, left: bool = False) -> list[bytes]:
+        """Take up to ``count`` values off an end, outermost first."""
+        _check_count(count)
+        held = self._find(key, now_ms)
+        if held is None:
+            return []
+        before = held.size_bytes
+        taken = held.pop(count, left=left)
+        self._changed(key, held, before)
+        return taken
+
+    def range(self, key: str, start: int, stop: int | None, now_ms: int) -> list[bytes]:
+        """The values of a slice."""
+        held = self._find(key, now_ms)
+        return held.slice(start, stop) if held else []
+
+    def replace(self, key: str, index: int, value: bytes, now_ms: int) -> None:
+        """Put another value in place of an existing one."""
+        held = self._find(key, now_ms)
+        if held is None:
+            raise InvalidInput(f"index {index} is outside the list {key[:64]!r}, which is empty")
+        self._keyspace.check_room(key, held.size_bytes + len(value))
+        before = held.size_bytes
+        held.replace(index, value)
+        self._changed(key, held, before)
+
+    def trim(self, key: str, start: int, stop: int | None, now_ms: int) -> int:
+        """Keep only a slice; returns how many values went."""
+        held = self._find(key, now_ms)
+        if held is None:
+            return 0
+        before = held.size_bytes
+        count = held.trim(start, stop)
+        self._changed(key, held, before)
+        return count
+
+    def remove(self, key: str, value: bytes, count: int, now_ms: int) -> int:
+        """Remove the first ``count`` values equal to ``value`` (0 for all)."""
+        if count:
+            _check_count(count)
+        held = self._find(key, now_ms)
+        if held is None:
+            return 0
+        before = held.size_bytes
+        removed = held.remove(value, count)
+        self._changed(key, held, before)
+        return removed
+
+
+class Sets(_Collections[SetValue]):
+    """Commands on sets."""
+
+    __slots__ = ()
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        super().__init__(keyspace, SetValue)
+
+    def add(self, key: str, members: Sequence[bytes], now_ms: int) -> int:
+        """Add members; returns how many are new."""
+        if not members:
+            raise InvalidInput("adding to a set needs at least one member")
+        held = self._ready(key, self._find(key, now_ms), items_bytes(members))
+        before = held.size_bytes
+        count = held.add(members)
+        self._changed(key, held, before)
+        return count
+
+    def remove(self, key: str, members: Sequence[bytes], now_ms: int) -> int:
+        """Remove members; returns how many there were."""
+        held = self._find(key, now_ms)
+        if held is None:
+            return 0
+        before = held.size_bytes
+        count = held.remove(members)
+        self._changed(key, held, before)
+        return count
+
+    def pop(self, key: str, count: int, now_ms: int) -> list[bytes]:
+        """Take up to ``count`` members out, whichever come."""
+        _check_count(count)
+        held = self._find(key, now_ms)
+        if held is None:
+            return []
+        before = held.size_bytes
+        taken = held.pop(count)
+        self._changed(key, held, before)
+        return taken
+
+    def contains(self, key: str, members: Sequence[bytes], now_ms: int) -> list[bool]:
+        """For each of ``members``, whether it is there."""
+        held = self._find(key, now_ms)
+        return [held is not None and member in held.items for member in members]
+
+    def members(self, key: str, now_ms: int) -> list[bytes]:
+        """Every member, in no order."""
+        held = self._find(key, now_ms)
+        return list(held.items) if held else []
+
+
+def _check_count(count: int) -> None:
+    if count < 1:
+        raise InvalidInput(f"a count of {count} is not possible: use at least 1")

@@ -1,0 +1,269 @@
+"""The store's rules for keys and plain values (SPEC B1-B3).
+
+Every command takes the time and either does all of its work or raises and changes nothing.
+A key past its due time does not exist, whether or not its memory has been reclaimed yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from itertools import takewhile
+
+import msgspec
+
+from nexo.brokers.store import numbers
+from nexo.brokers.store.collections import Lists, Maps, Sets
+from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
+from nexo.brokers.store.values import Value, kind_of, value_bytes
+from nexo.errors import InvalidInput, WrongType
+
+MAX_TTL_MS = 100 * 365 * 86_400_000
+SCAN_LOOKS = 10_000
+"""Keys one page looks at before it gives up filling itself, so that no page blocks the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetResult:
+    """Whether a conditional set was done, and what the key held before."""
+
+    done: bool
+    previous: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some keys in order, and where the next page begins; no cursor means there is none."""
+
+    keys: list[str]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """What there is to know of a key without reading it."""
+
+    kind: str
+    items: int
+    """Fields, values or members of a collection; 1 for a plain value."""
+    size_bytes: int
+    ttl_ms: int | None
+
+
+def check_ttl(ttl_ms: int) -> int:
+    """Return ``ttl_ms`` if it is a life time a key can have, else raise `InvalidInput`."""
+    if not 0 < ttl_ms <= MAX_TTL_MS:
+        raise InvalidInput(
+            f"a TTL of {ttl_ms} ms is not allowed: use 1 ms to 100 years, or none for no expiry"
+        )
+    return ttl_ms
+
+
+class Store:
+    """All commands on keys; those on collections are in ``maps``, ``lists`` and ``sets``."""
+
+    __slots__ = ("keyspace", "lists", "maps", "sets")
+
+    def __init__(self, max_bytes: int = 0) -> None:
+        self.keyspace = Keyspace(max_bytes)
+        self.maps = Maps(self.keyspace)
+        self.lists = Lists(self.keyspace)
+        self.sets = Sets(self.keyspace)
+
+    # -- one plain value ------------------------------------------------------
+
+    def get(self, key: str, now_ms: int) -> bytes | None:
+        """The value of ``key``, or None if there is none."""
+        value = self.keyspace.find(key, now_ms)
+        if value is None or value.__class__ is bytes:
+            return value
+        raise _wrong_type(key, value)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set ``key`` without condition or expiry, whatever it held."""
+        self.keyspace.put(key, value)
+        self.keyspace.expiry.clear(key)
+
+    def set(
+        self,
+        key: str,
+        value: bytes,
+        now_ms: int,
+        *,
+        ttl_ms: int | None = None,
+        keep_ttl: bool = False,
+        if_absent: bool = False,
+        if_equal: bytes | None = None,
+        get_previous: bool = False,
+    ) -> SetResult:
+        """Set ``key`` if the condition holds; ``if_equal`` compares as `same_value` does."""
+        _check_set(ttl_ms, keep_ttl, if_absent, if_equal)
+        held = self.keyspace.peek(key, now_ms)
+        needs_plain = get_previous or if_equal is not None
+        if needs_plain and held is not None and not isinstance(held, bytes):
+            raise _wrong_type(key, held)
+        previous = held if get_previous and isinstance(held, bytes) else None
+        if (if_absent and held is not None) or (if_equal is not None and not _is(held, if_equal)):
+            return SetResult(False, previous)
+        self.keyspace.put(key, value)
+        if ttl_ms is not None:
+            self.keyspace.expiry.set(key, now_ms + ttl_ms)
+        elif not keep_ttl:
+            self.keyspace.expiry.clear(key)
+        return SetResult(True, previous)
+
+    def getdel(self, key: str, now_ms: int) -> bytes | None:
+        """Take the value of ``key`` and the key with it."""
+        value = self.get(key, now_ms)
+        if value is not None:
+            self.keyspace.drop(key)
+        return value
+
+    def incr(
+        self, key: str, by: int | float, now_ms: int, ttl_ms: int | None = None
+    ) -> int | float:
+        """Add to a number, from 0 if the key is new; ``ttl_ms`` only applies to a new key."""
+        if ttl_ms is not None:
+            check_ttl(ttl_ms)
+        held = self.get(key, now_ms)
+        total = numbers.add(numbers.ZERO if held is None else held, by, f"key {key[:64]!r}")
+        self.keyspace.put(key, numbers.encode(total))
+        if held is None and ttl_ms is not None:
+            self.keyspace.expiry.set(key, now_ms + ttl_ms)
+        return total
+
+    # -- several values -------------------------------------------------------
+
+    def mget(self, keys: Sequence[str], now_ms: int) -> list[bytes | None]:
+        """The values of ``keys`` in their order; None where there is none."""
+        return [self.get(key, now_ms) for key in keys]
+
+    def mset(self, values: Mapping[str, bytes], now_ms: int, ttl_ms: int | None = None) -> None:
+        """Set all keys, with one TTL or none."""
+        if ttl_ms is not None:
+            check_ttl(ttl_ms)
+        for key, value in values.items():
+            check_key(key)
+            self.keyspace.check_room(key, len(value))
+        for key, value in values.items():
+            self.put(key, value)
+            # A later key of the same batch can push out an earlier one, never itself.
+            if ttl_ms is not None:
+                self.keyspace.expiry.set(key, now_ms + ttl_ms)
+
+    def delete(self, keys: Sequence[str], now_ms: int) -> int:
+        """Delete keys of any type; returns how many there were."""
+        live = [key for key in dict.fromkeys(keys) if self.keyspace.peek(key, now_ms) is not None]
+        for key in live:
+            self.keyspace.drop(key)
+        return len(live)
+
+    def exists(self, keys: Sequence[str], now_ms: int) -> int:
+        """How many of ``keys`` there are; a key named twice counts twice. Not a use."""
+        return sum(self.keyspace.peek(key, now_ms) is not None for key in keys)
+
+    # -- life time ------------------------------------------------------------
+
+    def expire(self, key: str, ttl_ms: int, now_ms: int) -> bool:
+        """Give ``key`` a new life time from now; False if there is no such key."""
+        check_ttl(ttl_ms)
+        if self.keyspace.peek(key, now_ms) is None:
+            return False
+        self.keyspace.expiry.set(key, now_ms + ttl_ms)
+        return True
+
+    def persist(self, key: str, now_ms: int) -> bool:
+        """Take the life time off ``key``; False if there is no such key or it had none."""
+        return self.keyspace.peek(key, now_ms) is not None and self.keyspace.expiry.clear(key)
+
+    def inspect(self, key: str, now_ms: int) -> KeyInfo | None:
+        """What ``key`` is, how large, and how long it has left."""
+        value = self.keyspace.peek(key, now_ms)
+        if value is None:
+            return None
+        due_ms = self.keyspace.expiry.due.get(key)
+        return KeyInfo(
+            kind_of(value),
+            1 if isinstance(value, bytes) else len(value),
+            ENTRY_BYTES + len(key) + value_bytes(value),
+            None if due_ms is None else due_ms - now_ms,
+        )
+
+    # -- all keys -------------------------------------------------------------
+
+    def scan(
+        self, now_ms: int, *, prefix: str = "", glob: str = "", cursor: str = "", limit: int = 100
+    ) -> Page:
+        """A page of keys in code point order that begin with ``prefix`` and match ``glob``.
+
+        A key that exists from the first page to the last is returned exactly once, whatever
+        else changes; one that comes or goes meanwhile is returned at most once. A page may be
+        short, even empty, and still have a cursor: see `SCAN_LOOKS`.
+        """
+        if limit < 1:
+            raise InvalidInput(f"a page of {limit} keys is not possible: use at least 1")
+        matches = re.compile(translate(glob)).match if glob else bool
+        start = max(prefix, _literal_prefix(glob))
+        keys: list[str] = []
+        looked = 0
+        inside = takewhile(
+            lambda key: key.startswith(start), self.keyspace.index.walk(cursor, start)
+        )
+        for looked, key in enumerate(inside, 1):
+            if key.startswith(prefix) and matches(key) and self._is_live(key, now_ms):
+                keys.append(key)
+            if len(keys) == limit or looked == SCAN_LOOKS:
+                return Page(keys, key)
+        return Page(keys, None)
+
+    def _is_live(self, key: str, now_ms: int) -> bool:
+        due_ms = self.keyspace.expiry.due.get(key)
+        return due_ms is None or due_ms > now_ms
+
+    def clear(self) -> int:
+        """Forget every key; returns how many there were. Counters go on."""
+        count = len(self.keyspace)
+        old = self.keyspace
+        self.keyspace = Keyspace(old.max_bytes)
+        self.keyspace.evicted, self.keyspace.expired = old.evicted, old.expired
+        self.maps, self.lists, self.sets = (
+            Maps(self.keyspace), Lists(self.keyspace), Sets(self.keyspace),
+        )  # fmt: skip
+        return count
+
+
+def same_value(left: bytes, right: bytes) -> bool:
+    """Equal bytes, or JSON that differs only in spacing, escapes and the order of members."""
+    if left == right or left[:1] != right[:1] or left[:1] != b"\x02":
+        return left == right
+    try:
+        return _canonical(left) == _canonical(right)
+    except msgspec.DecodeError:
+        return False
+
+
+def _canonical(value: bytes) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(value[1:]), order="sorted")
+
+
+def _is(held: Value | None, expected: bytes) -> bool:
+    return isinstance(held, bytes) and same_value(held, expected)
+
+
+def _check_set(ttl_ms: int | None, keep_ttl: bool, if_absent: bool, if_equal: bytes | None) -> None:
+    if ttl_ms is not None:
+        check_ttl(ttl_ms)
+        if keep_ttl:
+            raise InvalidInput("give either a TTL or keep_ttl, not both")
+    if if_absent and if_equal is not None:
+        raise InvalidInput("give either if_absent or if_equal, not both")
+
+
+def _literal_prefix(glob: str) -> str:
+    return re.split(r"[*?\[]", glob, maxsplit=1)[0]
+
+
+def _wrong_type(key: str, value: Value) -> WrongType:
+    return WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not a plain value")

@@ -1,0 +1,116 @@
+"""All keys together: values, due times, order and memory, kept in step.
+
+Every change of a key goes through here, so that the size, the index, the expiry and the
+order of use always agree.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from nexo.brokers.store.expiry import Expiry
+from nexo.brokers.store.index import KeyIndex
+from nexo.brokers.store.values import Value, value_bytes
+from nexo.errors import InvalidInput, PayloadTooLarge
+
+MAX_KEY_BYTES = 64 * 1024
+ENTRY_BYTES = 200
+"""What a key is counted to cost beside its own bytes: tables, index and object headers."""
+
+
+def check_key(key: str) -> None:
+    """Raise `InvalidInput` unless ``key`` is text of 1 byte to 64 KiB in UTF-8."""
+    if not key:
+        raise InvalidInput("a key cannot be empty")
+    if len(key) * 4 > MAX_KEY_BYTES and len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidInput(f"a key is at most {MAX_KEY_BYTES} bytes; this one has more")
+
+
+class Keyspace:
+    """Keys and what they hold, within ``max_bytes`` of memory (0 for no limit).
+
+    Over the limit the least recently used keys are evicted. The size is an estimate that
+    only depends on what is stored, see `ENTRY_BYTES`.
+    """
+
+    __slots__ = (
+        "_values", "evicted", "expired", "expiry", "index", "max_bytes", "used_bytes",
+    )  # fmt: skip
+
+    def __init__(self, max_bytes: int = 0) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self.evicted = 0
+        self.expired = 0
+        self.expiry = Expiry()
+        self.index = KeyIndex()
+        # Only a budget needs the order of use, and a plain dict is smaller and faster.
+        self._values: dict[str, Value] = OrderedDict() if max_bytes else {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def find(self, key: str, now_ms: int) -> Value | None:
+        """What ``key`` holds now, counted as a use; an expired key is dropped on the way."""
+        value = self.peek(key, now_ms)
+        if value is not None and isinstance(self._values, OrderedDict):
+            self._values.move_to_end(key)
+        return value
+
+    def peek(self, key: str, now_ms: int) -> Value | None:
+        """As `find`, but not a use."""
+        due_ms = self.expiry.due.get(key)
+        if due_ms is not None and due_ms <= now_ms:
+            self.drop(key)
+            self.expired += 1
+            return None
+        return self._values.get(key)
+
+    def put(self, key: str, value: Value) -> None:
+        """Let ``key`` hold ``value``. Its due time, if any, stays."""
+        old = self._values.get(key)
+        size = value_bytes(value)
+        if old is None:
+            check_key(key)
+        self.check_room(key, size)
+        if old is None:
+            self.index.add(key)
+            self.used_bytes += ENTRY_BYTES + len(key)
+        else:
+            size -= value_bytes(old)
+        self._values[key] = value
+        self.grown(key, size)
+
+    def grown(self, key: str, by_bytes: int) -> None:
+        """What ``key`` holds has just become larger (or smaller); make room if needed."""
+        self.used_bytes += by_bytes
+        if isinstance(self._values, OrderedDict):
+            self._values.move_to_end(key)
+            while self.used_bytes > self.max_bytes:
+                self.drop(next(iter(self._values)))
+                self.evicted += 1
+
+    def check_room(self, key: str, size_bytes: int) -> None:
+        """Raise `PayloadTooLarge` if ``key`` with that much could never fit the budget."""
+        if self.max_bytes and ENTRY_BYTES + len(key) + size_bytes > self.max_bytes:
+            raise PayloadTooLarge(
+                f"{size_bytes} bytes under one key do not fit the store's budget of "
+                f"{self.max_bytes}; raise STORE_MAX_BYTES or split the value"
+            )
+
+    def drop(self, key: str) -> Value | None:
+        """Remove ``key``; returns what it held."""
+        value = self._values.pop(key, None)
+        if value is not None:
+            self.used_bytes -= ENTRY_BYTES + len(key) + value_bytes(value)
+            self.index.remove(key)
+            self.expiry.clear(key)
+        return value
+
+    def sweep(self, now_ms: int, limit: int) -> int:
+        """Drop up to ``limit`` expired keys; returns how many it found."""
+        over = self.expiry.pop_over(now_ms, limit)
+        for key in over:
+            self.drop(key)
+        self.expired += len(over)
+        return len(over)

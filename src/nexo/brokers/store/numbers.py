@@ -1,0 +1,40 @@
+"""Arithmetic on stored numbers."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from nexo.errors import InvalidInput, WrongType
+
+_JSON = b"\x02"
+_LIMIT = 1 << 63
+_decode = msgspec.json.Decoder(int | float).decode
+
+
+def add(value: bytes, by: int | float, what: str) -> int | float:
+    """The number in ``value`` plus ``by``: an integer of 64 bits, or a finite float.
+
+    Raises `WrongType` if ``value`` is no number and `InvalidInput` if the sum is out of range;
+    ``what`` names the place in the message.
+    """
+    try:
+        if value[:1] != _JSON:
+            raise WrongType(f"{what} holds text or bytes, not a number")
+        total: int | float = _decode(value[1:]) + by
+    except msgspec.DecodeError:
+        raise WrongType(f"{what} holds JSON that is not a number") from None
+    if isinstance(total, int) and not -_LIMIT <= total < _LIMIT:
+        raise InvalidInput(f"{what} would leave the range of 64-bit integers")
+    if isinstance(total, float) and not math.isfinite(total):
+        raise InvalidInput(f"{what} would no longer be a finite number")
+    return total
+
+
+def encode(number: int | float) -> bytes:
+    """A number as a stored value."""
+    return _JSON + repr(number).encode()
+
+
+ZERO = encode(0)

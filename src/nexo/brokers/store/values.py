@@ -1,0 +1,177 @@
+"""What a key can hold: a plain value, a map, a list or a set.
+
+Plain values, and everything inside a collection, are bytes as they came on the wire (one
+type byte, then the content) and are never decoded. Each collection knows its own size, so
+that the memory budget needs no walk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TypeAlias
+
+from nexo.errors import InvalidInput
+
+ITEM_BYTES = 80
+"""What an item of a collection is counted to cost beside its own bytes."""
+
+
+class MapValue:
+    """Text fields with values, in the order they were first set."""
+
+    __slots__ = ("items", "size_bytes")
+    kind = "map"
+
+    def __init__(self) -> None:
+        self.items: dict[str, bytes] = {}
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def growth_bytes(self, fields: Mapping[str, bytes]) -> int:
+        """By how much setting ``fields`` would enlarge the map."""
+        return sum(self._growth(field, value) for field, value in fields.items())
+
+    def _growth(self, field: str, value: bytes) -> int:
+        old = self.items.get(field)
+        return _field_bytes(field, value) if old is None else len(value) - len(old)
+
+    def put(self, field: str, value: bytes) -> bool:
+        """Set one field; True if it is new."""
+        new = field not in self.items
+        self.size_bytes += self._growth(field, value)
+        self.items[field] = value
+        return new
+
+    def remove(self, field: str) -> bool:
+        """Remove one field; True if it was there."""
+        value = self.items.pop(field, None)
+        if value is None:
+            return False
+        self.size_bytes -= _field_bytes(field, value)
+        return True
+
+
+def _field_bytes(field: str, value: bytes) -> int:
+    return len(field) + len(value) + ITEM_BYTES
+
+
+class ListValue:
+    """Values in order; both ends are cheap, the middle costs its distance from the nearer end."""
+
+    __slots__ = ("items", "size_bytes")
+    kind = "list"
+
+    def __init__(self) -> None:
+        self.items: deque[bytes] = deque()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def push(self, values: Iterable[bytes], *, left: bool) -> None:
+        """Add values one after another at one end."""
+        append = self.items.appendleft if left else self.items.append
+        for value in values:
+            append(value)
+            self.size_bytes += len(value) + ITEM_BYTES
+
+    def pop(self, count: int, *, left: bool) -> list[bytes]:
+        """Take up to ``count`` values off one end, outermost first."""
+        take = self.items.popleft if left else self.items.pop
+        taken = [take() for _ in range(min(count, len(self.items)))]
+        self.size_bytes -= items_bytes(taken)
+        return taken
+
+    def slice(self, start: int, stop: int | None) -> list[bytes]:
+        """The values of a Python slice."""
+        first, last, _ = slice(start, stop).indices(len(self.items))
+        if first > len(self.items) // 2:  # reach the far half from the far end
+            tail = list(islice(reversed(self.items), len(self.items) - first))
+            return tail[::-1][: max(0, last - first)]
+        return list(islice(self.items, first, max(first, last)))
+
+    def replace(self, index: int, value: bytes) -> None:
+        """Put another value in place of an existing one; negative counts from the end."""
+        if not -len(self.items) <= index < len(self.items):
+            raise InvalidInput(f"index {index} is outside the list of {len(self.items)} values")
+        self.size_bytes += len(value) - len(self.items[index])
+        self.items[index] = value
+
+    def trim(self, start: int, stop: int | None) -> int:
+        """Keep only a Python slice; returns how many values went."""
+        first, last, _ = slice(start, stop).indices(len(self.items))
+        if first >= last:
+            return len(self.pop(len(self.items), left=True))
+        right = self.pop(len(self.items) - last, left=False)
+        return len(right) + len(self.pop(first, left=True))
+
+    def remove(self, value: bytes, count: int) -> int:
+        """Remove the first ``count`` equal values (0 for all); returns how many went."""
+        limit = count or len(self.items)
+        kept: deque[bytes] = deque()
+        removed = 0
+        for item in self.items:
+            if removed < limit and item == value:
+                removed += 1
+            else:
+                kept.append(item)
+        self.items = kept
+        self.size_bytes -= removed * (len(value) + ITEM_BYTES)
+        return removed
+
+
+class SetValue:
+    """Distinct values; two are the same when their bytes are."""
+
+    __slots__ = ("items", "size_bytes")
+    kind = "set"
+
+    def __init__(self) -> None:
+        self.items: set[bytes] = set()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def add(self, members: Iterable[bytes]) -> int:
+        """Add members; returns how many are new."""
+        new = set(members) - self.items
+        self.items |= new
+        self.size_bytes += items_bytes(new)
+        return len(new)
+
+    def remove(self, members: Iterable[bytes]) -> int:
+        """Remove members; returns how many were there."""
+        gone = self.items.intersection(members)
+        self.items -= gone
+        self.size_bytes -= items_bytes(gone)
+        return len(gone)
+
+    def pop(self, count: int) -> list[bytes]:
+        """Take up to ``count`` members out, whichever come."""
+        taken = [self.items.pop() for _ in range(min(count, len(self.items)))]
+        self.size_bytes -= items_bytes(taken)
+        return taken
+
+
+Collection: TypeAlias = MapValue | ListValue | SetValue
+Value: TypeAlias = bytes | MapValue | ListValue | SetValue
+
+
+def items_bytes(items: Iterable[bytes]) -> int:
+    """What list or set items are counted to cost."""
+    return sum(len(item) + ITEM_BYTES for item in items)
+
+
+def value_bytes(value: Value) -> int:
+    """What a value is counted to cost, without its key."""
+    return len(value) if isinstance(value, bytes) else value.size_bytes
+
+
+def kind_of(value: Value) -> str:
+    """``value``, ``map``, ``list`` or ``set``."""
+    return "value" if isinstance(value, bytes) else value.kind
