@@ -23,6 +23,38 @@ class Op(enum.IntEnum):
     MAP_SET = 0x02
     MAP_GET = 0x03
     MAP_DEL = 0x04
+    # ours: the payload and the reply of each are in `nexo.protocol.store`
+    KEY_SET = 0x05
+    KEY_DELETE = 0x06
+    KEY_EXISTS = 0x07
+    KEY_MGET = 0x08
+    KEY_MSET = 0x09
+    KEY_INCR = 0x0A
+    KEY_GETDEL = 0x0B
+    KEY_EXPIRE = 0x0C
+    KEY_PERSIST = 0x0D
+    KEY_INSPECT = 0x0E
+    KEY_SCAN = 0x0F
+    STORE_CLEAR = 0x40
+    FIELDS_SET = 0x41
+    FIELDS_GET = 0x42
+    FIELDS_ALL = 0x43
+    FIELDS_DELETE = 0x44
+    FIELDS_INCR = 0x45
+    FIELDS_COUNT = 0x46
+    LIST_PUSH = 0x48
+    LIST_POP = 0x49
+    LIST_RANGE = 0x4A
+    LIST_REPLACE = 0x4B
+    LIST_TRIM = 0x4C
+    LIST_REMOVE = 0x4D
+    LIST_LENGTH = 0x4E
+    SET_ADD = 0x50
+    SET_REMOVE = 0x51
+    SET_POP = 0x52
+    SET_CONTAINS = 0x53
+    SET_MEMBERS = 0x54
+    SET_SIZE = 0x55
 
     # Queue: 0x10-0x1F, 0x60-0x7F
     Q_CREATE = 0x10
