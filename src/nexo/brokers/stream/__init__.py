@@ -1,0 +1,1 @@
+"""The stream broker: partitioned logs read by shared and ordered groups."""

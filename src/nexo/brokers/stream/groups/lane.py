@@ -1,0 +1,228 @@
+"""One partition as a shared group sees it: what is done, in flight, and to be delivered.
+
+Every offset from ``floor`` to ``cursor`` that is not in ``done`` is *pending*, and is in
+exactly one of ``inflight``, ``ready``, ``delayed`` and, with key order, ``waiting`` (behind
+its key) and ``backlog`` (key not looked at yet). ``done`` may reach beyond ``cursor``:
+offsets known to be empty, or acked before a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from nexo.brokers.stream.groups.keyed import KeyOrder
+from nexo.brokers.stream.groups.leases import Lease, Member
+from nexo.brokers.stream.groups.ranges import RangeMap, RangeSet
+from nexo.brokers.stream.groups.records import LaneSnapshot, Parking
+
+NO_END = 1 << 63
+
+KeysOf: TypeAlias = Callable[[int, int, int], Mapping[int, bytes | None]]
+"""``keys_of(partition, first, end)``: the key of every record there is; gaps are left out."""
+
+
+class Lane:
+    """The ranges of one partition."""
+
+    __slots__ = (
+        "backlog", "cursor", "delayed", "deliveries", "done", "floor", "inflight", "order",
+        "parked", "pending", "ready", "started", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, start: int, *, keyed: bool) -> None:
+        self.parked: RangeMap[Parking] = RangeMap()
+        self._clear(start, keyed)
+
+    def _clear(self, start: int, keyed: bool) -> None:
+        self.floor = self.cursor = start
+        self.pending = 0
+        self.done = RangeSet()
+        self.deliveries: RangeMap[int] = RangeMap()
+        self.inflight: RangeMap[Lease] = RangeMap()
+        self.started = RangeSet()
+        self.ready = RangeSet()
+        self.delayed: RangeMap[int] = RangeMap()
+        self.waiting = RangeSet()
+        self.backlog = RangeSet()
+        self.order = KeyOrder() if keyed else None
+
+    def reset(self, offset: int) -> None:
+        """Start anew at ``offset``; what is parked below it stays parked."""
+        self._clear(offset, self.order is not None)
+        self.parked.cut(offset, NO_END)
+
+    # -- delivering ------------------------------------------------------------
+
+    def take(self, limit: int, end: int, room: int) -> tuple[int, int, int] | None:
+        """The next deliverable range ``(first, end, attempt)``, redeliveries first.
+
+        At most ``limit`` messages, none from ``end`` on, at most ``room`` that were not
+        pending before.
+        """
+        if self.ready:
+            first, stop = self.ready.head()
+            stop, count = self.deliveries.run(first, min(stop, first + limit))
+            self.ready.remove(first, stop)
+            return first, stop, (count or 0) + 1
+        if self.order is not None:
+            return None
+        first, stop = self._fresh(min(limit, room), end)
+        if first >= stop:
+            return None
+        stop, count = self.deliveries.run(first, stop)
+        self.cursor = stop
+        self.pending += stop - first
+        return first, stop, (count or 0) + 1
+
+    def _fresh(self, limit: int, end: int) -> tuple[int, int]:
+        first, stop = self.cursor, end
+        if self.done:
+            first = self.done.next_gap(first)
+            stop = min(end, self.done.next_start(first, end))
+        return first, min(stop, first + limit)
+
+    def admit(self, keys_of: KeysOf, partition: int, limit: int, end: int, room: int) -> RangeSet:
+        """With key order: line up messages until ``limit`` are ready; returns the gaps found."""
+        gaps = RangeSet()
+        wanted = limit - self.ready.count()
+        while wanted > 0:
+            old = bool(self.backlog)
+            first, stop = self.backlog.head() if old else self._fresh(min(limit, room), end)
+            stop = min(stop, first + limit)
+            if first >= stop:
+                break
+            keys = keys_of(partition, first, stop)
+            if old:
+                self.backlog.remove(first, stop)
+            else:
+                self.cursor = stop
+                self.pending += stop - first
+                room -= len(keys)
+            wanted -= self._line_up(first, stop, keys, gaps)
+        return gaps
+
+    def _line_up(
+        self, first: int, end: int, keys: Mapping[int, bytes | None], gaps: RangeSet
+    ) -> int:
+        assert self.order is not None
+        freed = 0
+        for offset in range(first, end):
+            if offset not in keys:
+                self.ready.add(offset, offset + 1)
+                gaps.add(offset, offset + 1)
+            elif self.order.admit(offset, keys[offset]):
+                self.ready.add(offset, offset + 1)
+                freed += 1
+            else:
+                self.waiting.add(offset, offset + 1)
+        return freed
+
+    # -- finishing and returning -----------------------------------------------
+
+    def finish(self, first: int, end: int) -> None:
+        """A pending range, already out of flight, is done; the floor moves if it can."""
+        self.pending -= end - first
+        self._close(first, end)
+        if self.order is not None:
+            self._free_keys(first, end)
+
+    def retire(self, first: int, end: int) -> None:
+        """Whatever of the range is pending or yet to come, and out of flight, is done."""
+        pending = self._withdraw(first, end)
+        self.pending -= sum(stop - start for start, stop in pending)
+        if end > self.floor:
+            self._close(max(first, self.floor), end)
+        if self.order is not None:
+            for start, stop in pending:
+                self._free_keys(start, stop)
+
+    def _close(self, first: int, end: int) -> None:
+        if self.deliveries:
+            self.deliveries.cut(first, end)
+        if first <= self.floor:
+            self.floor = max(self.floor, end)
+        else:
+            self.done.add(first, end)
+        if self.done and self.done.head()[0] <= self.floor:
+            self.floor = self.done.next_gap(self.floor)
+            self.done.remove(0, self.floor)
+        self.cursor = max(self.cursor, self.floor)
+
+    def _free_keys(self, first: int, end: int) -> None:
+        assert self.order is not None
+        for offset in range(first, end):
+            freed = self.order.settle(offset)
+            if freed is not None:
+                self.waiting.remove(freed, freed + 1)
+                self.ready.add(freed, freed + 1)
+
+    def skip(self, first: int, end: int) -> None:
+        """The range, already out of flight, holds no message (any more)."""
+        self.parked.cut(first, end)
+        self.retire(first, end)
+
+    def _withdraw(self, first: int, end: int) -> list[tuple[int, int]]:
+        taken = [(start, stop) for start, stop, _ in self.delayed.cut(first, end)]
+        for ranges in (self.ready, self.waiting, self.backlog):
+            taken += [(a, b) for a, b, inside in ranges.split(first, end) if inside]
+            ranges.remove(first, end)
+        return taken
+
+    def give_back(self, first: int, end: int, not_before_ms: int = 0) -> None:
+        """A pending range, already out of flight, is to be delivered again."""
+        if not_before_ms:
+            self.delayed.set(first, end, not_before_ms)
+        else:
+            self.ready.add(first, end)
+
+    def promote(self, first: int, end: int, now_ms: int) -> int:
+        """Make what was delayed within the range and is due ready; returns how many."""
+        promoted = 0
+        for start, stop, due_ms in self.delayed.overlapping(first, end):
+            if due_ms <= now_ms:
+                self.delayed.cut(start, stop)
+                self.ready.add(start, stop)
+                promoted += stop - start
+        return promoted
+
+    # -- parking ---------------------------------------------------------------
+
+    def replay(self, first: int, end: int) -> None:
+        """Make what is parked within the range pending again.
+
+        The floor moves back below it: with `reset` the only way it ever does.
+        """
+        for start, stop, _ in self.parked.cut(first, end):
+            self._reopen(start, stop)
+
+    def discard(self, first: int, end: int) -> None:
+        """Forget what is parked within the range."""
+        self.parked.cut(first, end)
+
+    def _reopen(self, first: int, end: int) -> None:
+        if first < self.floor:
+            self.done.add(first, self.floor)
+            self.floor = first
+        self.done.remove(first, end)
+        end = min(end, self.cursor)
+        if first < end:
+            self.pending += end - first
+            (self.ready if self.order is None else self.backlog).add(first, end)
+
+    # -- durable state -----------------------------------------------------------
+
+    def snapshot(self) -> LaneSnapshot:
+        """Floor, out-of-order acks, delivery counts and parked messages."""
+        return LaneSnapshot(self.floor, list(self.done), list(self.deliveries), list(self.parked))
+
+    def restore(self, state: LaneSnapshot) -> None:
+        """Take over a snapshot; nothing is in flight, so delivery starts again at the floor."""
+        self.reset(state.floor)
+        self.done = RangeSet(state.done)
+        self.deliveries = RangeMap(state.deliveries)
+        self.parked = RangeMap(state.parked)
+
+    def in_flight(self, member: Member) -> Iterator[tuple[int, int]]:
+        """The ranges a member holds, in order."""
+        return ((first, end) for first, end, lease in self.inflight if lease.member is member)

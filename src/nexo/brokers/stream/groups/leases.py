@@ -1,0 +1,91 @@
+"""Who holds which delivered range, and until when."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class Member:
+    """A consumer of a shared group, and the leases it holds."""
+
+    __slots__ = ("leases", "name", "reports_starts")
+
+    def __init__(self, name: str, *, reports_starts: bool) -> None:
+        self.name = name
+        self.reports_starts = reports_starts
+        self.leases: dict[Lease, None] = {}
+
+
+class Lease:
+    """The right of one member to the messages of a delivered range until ``expires_ms``."""
+
+    __slots__ = ("attempt", "end", "expires_ms", "first", "held", "member", "partition")
+
+    def __init__(
+        self, member: Member, partition: int, first: int, end: int, *, attempt: int, expires_ms: int
+    ) -> None:
+        self.member = member
+        self.partition = partition
+        self.first = first
+        self.end = end
+        self.attempt = attempt
+        self.expires_ms = expires_ms
+        self.held = end - first
+        """How many messages of the range are still in flight under this lease."""
+
+
+class LeaseBook:
+    """All leases of a group, soonest expiry first.
+
+    All leases of a group last equally long and time does not run backwards, so the order
+    in which they were granted or renewed is the order in which they expire: no heap.
+    """
+
+    __slots__ = ("_leases",)
+
+    def __init__(self) -> None:
+        self._leases: OrderedDict[Lease, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def grant(self, lease: Lease) -> None:
+        """Enter a new lease."""
+        self._leases[lease] = None
+        lease.member.leases[lease] = None
+
+    def renew(self, lease: Lease, expires_ms: int) -> None:
+        """Let a lease last until ``expires_ms``."""
+        lease.expires_ms = expires_ms
+        self._leases.move_to_end(lease)
+
+    def let_go(self, lease: Lease, count: int) -> None:
+        """``count`` messages are no longer in flight under the lease; the last ends it."""
+        lease.held -= count
+        if not lease.held:
+            del self._leases[lease]
+            del lease.member.leases[lease]
+
+    def expired(self, now_ms: int) -> list[Lease]:
+        """The leases that have run out, still in the book."""
+        found = []
+        for lease in self._leases:
+            if lease.expires_ms > now_ms:
+                break
+            found.append(lease)
+        return found
+
+    def next_deadline(self) -> int | None:
+        """When the first lease runs out."""
+        return next(iter(self._leases)).expires_ms if self._leases else None
+
+    def limit(self, latest_ms: int) -> None:
+        """Let no lease last beyond ``latest_ms``, so that a shorter wait keeps the order."""
+        for lease in self._leases:
+            lease.expires_ms = min(lease.expires_ms, latest_ms)
+
+    def clear(self) -> None:
+        """End every lease."""
+        for lease in self._leases:
+            lease.member.leases.clear()
+        self._leases.clear()

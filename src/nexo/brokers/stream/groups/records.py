@@ -1,0 +1,121 @@
+"""What a shared group logs, and its snapshot (SPEC F6).
+
+One record per call, whatever the number of messages: spans are ``(partition, first, end)``,
+half-open. In-flight leases are not logged: after a restart those messages are undelivered
+again, with the deliveries counted so far. A new group is made durable by its first snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from nexo.errors import InvalidOption
+
+Span: TypeAlias = tuple[int, int, int]
+"""``partition, first, end`` (half-open)."""
+
+CountedSpan: TypeAlias = tuple[int, int, int, int]
+"""``partition, first, end, deliveries``."""
+
+
+class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a shared group delivers; every option can be changed while it runs but ``ordered_by``."""
+
+    ack_wait_ms: int = 30_000
+    max_deliveries: int = 5
+    """Deliveries before a message is parked; 0 for no limit."""
+    max_ack_pending: int = 10_000
+    ordered_by: Literal["key"] | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("ack_wait_ms", self.ack_wait_ms, 1)
+        _at_least("max_deliveries", self.max_deliveries, 0)
+        _at_least("max_ack_pending", self.max_ack_pending, 1)
+        if self.ordered_by not in (None, "key"):
+            raise InvalidOption(f"ordered_by = {self.ordered_by!r}: must be 'key' or absent")
+
+
+def _at_least(name: str, value: int, low: int) -> None:
+    if value < low:
+        raise InvalidOption(f"{name} = {value}: must be at least {low}")
+
+
+class Acked(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
+    """These messages are finished."""
+
+    spans: list[Span]
+
+
+class Counted(msgspec.Struct, frozen=True, array_like=True, tag="count"):
+    """These messages came back unfinished and have been delivered so many times."""
+
+    spans: list[CountedSpan]
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
+    """These messages reached the delivery limit and are set aside."""
+
+    spans: list[CountedSpan]
+    parked_ms: int
+    reason: str
+
+
+class Replayed(msgspec.Struct, frozen=True, array_like=True, tag="replay"):
+    """These parked messages are to be delivered again, as if new."""
+
+    spans: list[Span]
+
+
+class Discarded(msgspec.Struct, frozen=True, array_like=True, tag="discard"):
+    """These parked messages are forgotten."""
+
+    spans: list[Span]
+
+
+class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
+    """These offsets hold no message (any more)."""
+
+    spans: list[Span]
+
+
+class Sought(msgspec.Struct, frozen=True, array_like=True, tag="seek"):
+    """The group starts anew at these ``(partition, offset)`` positions."""
+
+    generation: int
+    positions: list[tuple[int, int]]
+
+
+class Tuned(msgspec.Struct, frozen=True, array_like=True, tag="tune"):
+    """The options changed."""
+
+    options: SharedOptions
+
+
+SharedRecord: TypeAlias = Acked | Counted | Parked | Replayed | Discarded | Skipped | Sought | Tuned
+
+
+class Parking(msgspec.Struct, frozen=True, array_like=True):
+    """Why and when a message was set aside."""
+
+    deliveries: int
+    parked_ms: int
+    reason: str
+
+
+class LaneSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of one partition in a shared group."""
+
+    floor: int
+    done: list[tuple[int, int]]
+    deliveries: list[tuple[int, int, int]]
+    parked: list[tuple[int, int, Parking]]
+
+
+class SharedSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of a shared group."""
+
+    options: SharedOptions
+    generation: int
+    lanes: list[LaneSnapshot]

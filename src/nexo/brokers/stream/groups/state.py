@@ -1,0 +1,84 @@
+"""What of a shared group survives kill -9 (SPEC F6), and how each record changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nexo.brokers.stream.groups.lane import Lane
+from nexo.brokers.stream.groups.records import (
+    Acked,
+    Counted,
+    Discarded,
+    Parked,
+    Parking,
+    Replayed,
+    SharedOptions,
+    SharedRecord,
+    SharedSnapshot,
+    Skipped,
+    Sought,
+    Span,
+    Tuned,
+)
+
+
+class SharedState:
+    """Options, generation and one `Lane` per partition."""
+
+    __slots__ = ("generation", "lanes", "options")
+
+    def __init__(self, starts: Sequence[int], options: SharedOptions) -> None:
+        self.options = options
+        self.generation = 1
+        self.lanes = [Lane(start, keyed=options.ordered_by == "key") for start in starts]
+
+    def apply(self, record: SharedRecord) -> None:
+        """Make a logged change; the messages it names are not in flight."""
+        match record:
+            case Acked(spans):
+                self._each(spans, Lane.retire)
+            case Skipped(spans):
+                self._each(spans, Lane.skip)
+            case Replayed(spans):
+                self._each(spans, Lane.replay)
+            case Discarded(spans):
+                self._each(spans, Lane.discard)
+            case Counted(counted):
+                for partition, first, end, deliveries in counted:
+                    self.lanes[partition].deliveries.set(first, end, deliveries)
+            case Parked():
+                self._park(record)
+            case Sought():
+                self._seek(record)
+            case Tuned(options):
+                self.options = options
+
+    def _each(self, spans: list[Span], change: Callable[[Lane, int, int], None]) -> None:
+        for partition, first, end in spans:
+            change(self.lanes[partition], first, end)
+
+    def _park(self, record: Parked) -> None:
+        for partition, first, end, deliveries in record.spans:
+            lane = self.lanes[partition]
+            lane.retire(first, end)
+            lane.parked.set(first, end, Parking(deliveries, record.parked_ms, record.reason))
+
+    def _seek(self, record: Sought) -> None:
+        self.generation = record.generation
+        for partition, offset in record.positions:
+            self.lanes[partition].reset(offset)
+
+    def snapshot(self) -> SharedSnapshot:
+        """The durable state, to be restored by `restore`."""
+        return SharedSnapshot(
+            self.options, self.generation, [lane.snapshot() for lane in self.lanes]
+        )
+
+    @classmethod
+    def restore(cls, snapshot: SharedSnapshot) -> SharedState:
+        """The state a snapshot was taken of, with nothing in flight."""
+        state = cls([lane.floor for lane in snapshot.lanes], snapshot.options)
+        state.generation = snapshot.generation
+        for lane, saved in zip(state.lanes, snapshot.lanes, strict=True):
+            lane.restore(saved)
+        return state
