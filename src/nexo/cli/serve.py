@@ -1,0 +1,119 @@
+"""``nexo serve``: settings from every source, then the server until a signal ends it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nexo import __version__, config
+from nexo.config import Settings
+from nexo.model import Broker
+
+if TYPE_CHECKING:
+    from nexo.server.supervisor import Addresses
+
+# ruff: noqa: PLC0415 - ``nexo serve --help`` need not import the server
+
+_ALIASES = {"log": "--log-level"}
+
+
+def _setting_option(spec: Field[Any]) -> Callable[[Any], Any]:
+    """A flag for one field of `Settings`; the value is checked where all sources are."""
+    name = _ALIASES.get(spec.name, "--" + spec.name.replace("_", "-"))
+    text = spec.metadata["doc"]
+    if spec.type == "bool":
+        off = "--no-" + name.removeprefix("--")
+        return click.option(f"{name}/{off}", spec.name, default=None, help=text)
+    metavar = {"int": "NUMBER", "str": "TEXT"}.get(str(spec.type), "PATH")
+    shown = "" if spec.default is None else f"  [default: {spec.default}]"
+    return click.option(name, spec.name, metavar=metavar, help=text + shown)
+
+
+def _setting_options(function: Callable[..., None]) -> Callable[..., None]:
+    for spec in reversed(fields(Settings)):
+        function = _setting_option(spec)(function)
+    return function
+
+
+@click.command()
+@click.option(
+    "--config",
+    "file",
+    envvar="NEXO_CONFIG",
+    type=click.Path(path_type=Path),
+    help="A TOML file with settings; the environment and flags go before it.",
+)
+@click.option("--embedded", is_flag=True, help="All brokers in one process: small, not isolated.")
+@_setting_options
+def command(file: Path | None, embedded: bool, **flags: object) -> None:
+    """Run the server until SIGTERM or Ctrl-C.
+
+    Every option is also a setting of the TOML file and an environment variable.
+    """
+    settings = config.load(file, os.environ, flags)
+    if text := exposure_warning(settings):
+        click.echo(f"warning: {text}", err=True)
+    (_run_embedded if embedded else _run)(settings)
+
+
+def exposure_warning(settings: Settings) -> str | None:
+    """What to say about an address that others can reach (SPEC A10)."""
+    if _is_loopback(settings.host):
+        return None
+    return (
+        f"listening on {settings.host}, which other machines may reach, without TLS and users: "
+        "anyone who can connect can read and change everything"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _run(settings: Settings) -> None:
+    from nexo.server import supervisor
+
+    supervisor.run(settings, lambda addresses: click.echo(banner(settings, addresses), err=True))
+
+
+def banner(settings: Settings, addresses: Addresses) -> str:
+    """Where a started server answers and where its data is."""
+    host = f"[{addresses.host}]" if ":" in addresses.host else addresses.host
+    lines = [f"Nexo {__version__} is ready", f"  clients    nexo://{host}:{addresses.port}"]
+    if addresses.http_port is not None:
+        lines.append(f"  dashboard  http://{host}:{addresses.http_port}")
+    brokers = ", ".join(broker.label for broker in Broker)
+    return "\n".join([*lines, f"  data       {settings.data_dir}", f"  brokers    {brokers}"])
+
+
+def _run_embedded(settings: Settings) -> None:
+    from nexo.server import logs, loops
+
+    logs.configure(settings, "server")
+    loops.run(_serve_embedded(settings))
+
+
+async def _serve_embedded(settings: Settings) -> None:
+    import asyncio
+    import signal
+
+    from nexo.server.embedded import EmbeddedServer
+    from nexo.server.supervisor import Addresses
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = EmbeddedServer(settings)
+    await server.open()
+    click.echo(banner(settings, Addresses(settings.host, server.port, None)), err=True)
+    await stop.wait()
+    await server.close()

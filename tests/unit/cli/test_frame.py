@@ -1,0 +1,154 @@
+"""The frame around all commands: finding them, shared options, errors, printing."""
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from nexo import cli
+from nexo.cli import completion, options, output, serve
+from nexo.config import Settings, load
+from nexo.errors import ConfigError, NotFound
+
+
+@click.group()
+def fake() -> None:
+    """A group as a broker's module would offer it."""
+
+
+@fake.command()
+def fail() -> None:
+    raise NotFound("queue 'mail' does not exist; create it first")
+
+
+@fake.command()
+def show() -> None:
+    output.rows([{"name": "a", "size": 1000}, {"name": "b", "size": 2}], ["name", "size"])
+
+
+@fake.command()
+@click.argument("text")
+@options.as_option
+def echo(text: str, kind: str) -> None:
+    output.value(options.read_value(text, kind))
+
+
+@fake.command()
+def where() -> None:
+    output.fields({"url": options.terms().url, "timeout_s": options.terms().timeout_s})
+
+
+options.add_shared(fake)
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> click.Command:
+    root = cli.Commands(name="nexo")
+    monkeypatch.setattr(root, "get_command", lambda ctx, name: fake)
+    return root
+
+
+def run(root: click.Command, *args: str, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(root, ["fake", *args], input=stdin)
+
+
+def test_help_lists_the_commands_that_exist() -> None:
+    result = CliRunner().invoke(cli.main, ["--help"])
+    assert result.exit_code == 0
+    assert "serve" in result.output
+    assert "Run the server." in result.output
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert CliRunner().invoke(cli.main, ["nonsense"]).exit_code == 2
+
+
+def test_an_error_of_ours_is_one_line_with_its_code(root: click.Command) -> None:
+    result = run(root, "fail")
+    assert result.exit_code == 1
+    assert result.stderr == "error[NOT_FOUND]: queue 'mail' does not exist; create it first\n"
+    assert result.stdout == ""
+
+
+def test_with_json_the_error_is_json_too(root: click.Command) -> None:
+    result = run(root, "fail", "--json")
+    assert json.loads(result.stderr)["error"] == "NOT_FOUND"
+
+
+def test_rows_are_a_table_for_people_and_json_lines_for_programs(root: click.Command) -> None:
+    shown = run(root, "show").stdout.replace("─", "")
+    assert shown.split() == ["name", "size", "a", "1,000", "b", "2"]
+    lines = run(root, "show", "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"name": "a", "size": 1000},
+        {"name": "b", "size": 2},
+    ]
+
+
+def test_a_value_is_printed_as_it_is(root: click.Command) -> None:
+    assert run(root, "echo", "hällo").stdout == "hällo\n"
+    assert json.loads(run(root, "echo", '{"a": [1]}', "--as", "json").stdout) == {"a": [1]}
+    assert run(root, "echo", "-", "--as", "bytes", stdin=b"\x00\xff").stdout_bytes == b"\x00\xff"
+
+
+def test_json_output_shows_bytes_as_base64(root: click.Command) -> None:
+    shown = run(root, "echo", "-", "--as", "bytes", "--json", stdin=b"\x00\xff").stdout
+    assert json.loads(shown) == {"value": {"base64": "AP8="}}
+
+
+@pytest.mark.parametrize("args", [("echo", "{", "--as", "json"), ("echo", "@/no/such/file")])
+def test_a_bad_value_is_a_usage_error(root: click.Command, args: tuple[str, ...]) -> None:
+    assert run(root, *args).exit_code == 2
+
+
+def test_the_url_comes_from_the_flag_before_the_environment(
+    root: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEXO_URL", "nexo://env:1")
+    assert json.loads(run(root, "where", "--json").stdout)["url"] == "nexo://env:1"
+    flagged = run(root, "where", "--json", "--url", "nexo://flag:2", "--timeout", "3")
+    assert json.loads(flagged.stdout) == {"url": "nexo://flag:2", "timeout_s": 3.0}
+
+
+def test_a_timeout_must_be_positive(root: click.Command) -> None:
+    assert run(root, "where", "--timeout", "0").exit_code == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    result = CliRunner().invoke(cli.main, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_NEXO_COMPLETE" in result.output
+
+
+def test_completion_refuses_other_shells() -> None:
+    assert CliRunner().invoke(completion.command, ["cmd.exe"]).exit_code == 2
+
+
+def test_serve_has_a_flag_for_every_setting() -> None:
+    flags = {param.name for param in serve.command.params}
+    assert set(Settings.__dataclass_fields__) <= flags
+
+
+def test_serve_stops_at_a_bad_flag_and_names_it() -> None:
+    result = CliRunner().invoke(cli.main, ["serve", "--port", "many"])
+    assert result.exit_code == 1
+    assert "port = 'many'" in result.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
+def test_loopback_needs_no_warning(host: str) -> None:  # SPEC A10
+    assert serve.exposure_warning(load(flags={"host": host})) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
+def test_an_address_others_can_reach_is_warned_about(host: str) -> None:  # SPEC A10
+    warning = serve.exposure_warning(load(flags={"host": host}))
+    assert warning is not None
+    assert host in warning
+
+
+def test_config_errors_are_input_errors() -> None:
+    with pytest.raises(ConfigError):
+        load(flags={"port": -1})
