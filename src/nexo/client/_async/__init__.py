@@ -1,0 +1,1 @@
+"""The async client. ``tools/unasync.py`` makes the sync one from it."""

@@ -1,0 +1,413 @@
+"""The async client's link to one broker: it connects, reconnects, times out and pipelines.
+
+`Link.call` is the hot path of every operation, hence plain: it frames the request,
+notes its future and returns it. All requests of one loop turn leave in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from nexo.client._async.wire import PushHandler, ReplyFuture, Wire
+from nexo.client.address import Address, tls_context
+from nexo.client.backoff import pause_s
+from nexo.client.replies import Reply, cancel_frame, hello_frame
+from nexo.errors import (
+    ConnectionLost,
+    NexoError,
+    PayloadTooLarge,
+    RequestTimeout,
+    Unauthenticated,
+)
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER, Buffer, Kind
+from nexo.protocol.hello import Welcome, decode_welcome
+
+log = logging.getLogger("nexo.client")
+
+ReconnectHook = Callable[[], Awaitable[None]]
+
+_MAX_ID = 0xFFFFFFFF
+_REQUEST = int(Kind.REQUEST)
+_pack = HEADER.pack
+_SWEEPS_PER_TIMEOUT = 8
+_PING = HEADER.pack(Kind.PING, 0, 0, 0)
+
+
+class Link:
+    """One broker's connection as the brokers' clients use it; it opens on first use.
+
+    Belongs to the event loop it is first used on.
+    """
+
+    def __init__(self, address: Address, broker: Broker) -> None:
+        self.address = address
+        self.broker = broker
+        self.welcome: Welcome | None = None
+        """What the server said at the last HELLO."""
+        self._wire: Wire | None = None
+        self._next_id = 1
+        self._max_bytes = _MAX_ID
+        self._deadlines: dict[int, float] = {}
+        self._marks: deque[tuple[float, int]] = deque()
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._held: list[_Held] = []
+        self._hooks: list[ReconnectHook] = []
+        self._push: PushHandler = _ignore
+        self._runner: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._closed = False
+        self._was_up = False
+
+    # -- for the brokers' clients
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> ReplyFuture:
+        """Send a request; await the result for its reply.
+
+        The parts follow one another as the payload. A timeout of None is the address's
+        default. Giving up on the result is safe: its reply is dropped when it comes.
+        """
+        wire = self._wire
+        if wire is None:
+            return self._hold(op, parts, timeout_s)
+        future: ReplyFuture = wire._loop.create_future()
+        self._send(wire, future, op, parts, timeout_s)
+        return future
+
+    def poll(
+        self,
+        op: int,
+        *parts: Buffer,
+        timeout_s: float | None = None,
+        on_late: Callable[[Reply], None] | None = None,
+    ) -> Poll:
+        """Send a request that the server may answer much later, and that can be cut short.
+
+        ``on_late`` gets a reply with data that came after the waiting task was cancelled,
+        to hand back what it holds.
+        """
+        return Poll(self, self.call(op, *parts, timeout_s=timeout_s), on_late)
+
+    def on_push(self, handler: PushHandler) -> None:
+        """Give every run of push frames, headers included, to ``handler``."""
+        self._push = handler
+
+    def on_reconnect(self, hook: ReconnectHook) -> Callable[[], None]:
+        """Have ``hook`` awaited after each reconnect, before requests that waited for it.
+
+        Returns a function that takes the hook out again.
+        """
+        self._hooks.append(hook)
+        return lambda: self._hooks.remove(hook) if hook in self._hooks else None
+
+    def duplex(self) -> Link:
+        """A link for pushes and consumers, where one connection must see everything.
+
+        Here that is the link itself; the sync client opens one with a reader thread.
+        """
+        return self
+
+    async def ready(self) -> None:
+        """Wait for a connection, however long it takes."""
+        self._start()
+        if self._wire is None and self._ready is not None:
+            await asyncio.shield(self._ready)
+
+    async def close(self) -> None:
+        """End the connection; requests in flight fail with `ConnectionLost`."""
+        self._closed = True
+        self._fail_held(ConnectionLost("the client is closed"))
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+            self._runner = None
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+
+    # -- sending
+
+    def _send(
+        self,
+        wire: Wire,
+        future: ReplyFuture,
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None,
+    ) -> None:
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if size > self._max_bytes:
+            raise PayloadTooLarge(
+                f"the request has {size} bytes; the server takes at most {self._max_bytes}"
+            )
+        request_id = self._next_id
+        waiting = wire.waiting
+        while request_id in waiting:
+            request_id = request_id % _MAX_ID + 1
+        self._next_id = request_id % _MAX_ID + 1
+        waiting[request_id] = future
+        wire.send(_pack(_REQUEST, op, request_id, size), *parts)
+        if timeout_s is not None:
+            self._set_deadline(request_id, timeout_s)
+
+    def _hold(self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None) -> ReplyFuture:
+        """A request without a connection: keep it until there is one, or fail (SPEC A5)."""
+        loop = asyncio.get_running_loop()
+        future: ReplyFuture = loop.create_future()
+        if self._closed:
+            future.set_exception(ConnectionLost("the client is closed"))
+            return future
+        if self.address.while_down == "fail" and self._was_up:
+            self._start()
+            future.set_exception(ConnectionLost(f"not connected to {self.address}"))
+            return future
+        self._held.append(_Held(self, future, op, parts, timeout_s))
+        self._start()
+        return future
+
+    def _release_held(self, wire: Wire) -> None:
+        held, self._held = self._held, []
+        for request in held:
+            request.timer.cancel()
+            if not request.future.done():
+                try:
+                    self._send(wire, request.future, request.op, request.parts, request.timeout_s)
+                except PayloadTooLarge as error:
+                    request.future.set_exception(error)
+
+    def _fail_held(self, error: NexoError) -> None:
+        held, self._held = self._held, []
+        for request in held:
+            request.give_up(error)
+
+    # -- timeouts: one sweep for all requests instead of a timer each
+
+    def _set_deadline(self, request_id: int, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + timeout_s
+        self._deadlines[request_id] = due_s
+        handle = self._sweep_handle
+        if handle is None or handle.when() > due_s:
+            self._sweep_at(loop, due_s)
+
+    def _sweep_at(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+        self._sweep_handle = loop.call_at(due_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Fail what is overdue; requests with the default timeout are found by their age."""
+        wire = self._wire
+        self._sweep_handle = None
+        if wire is None:
+            self._deadlines.clear()
+            self._marks.clear()
+            return
+        now_s = wire._loop.time()
+        self._sweep_deadlines(wire, now_s)
+        self._sweep_marks(wire, now_s)
+        period_s = min(self.address.timeout_s, self.address.ping_s) / _SWEEPS_PER_TIMEOUT
+        self._check_silence(wire, now_s)
+        due_s = min(self._deadlines.values(), default=now_s + period_s)
+        self._sweep_at(wire._loop, min(max(due_s, now_s + 0.001), now_s + period_s))
+
+    def _sweep_deadlines(self, wire: Wire, now_s: float) -> None:
+        for request_id, due_s in list(self._deadlines.items()):
+            future = wire.waiting.get(request_id)
+            if future is None or future.done():
+                del self._deadlines[request_id]
+            elif due_s <= now_s:
+                del self._deadlines[request_id]
+                self._time_out(future)
+
+    def _sweep_marks(self, wire: Wire, now_s: float) -> None:
+        """A mark is the last id used by a moment; all up to it are older than that."""
+        marks = self._marks
+        marks.append((now_s, (self._next_id - 2) % _MAX_ID + 1))
+        last: int | None = None
+        while marks and marks[0][0] <= now_s - self.address.timeout_s:
+            last = marks.popleft()[1]
+        if last is None:
+            return
+        for request_id, future in wire.waiting.items():
+            if (last - request_id) % _MAX_ID > _MAX_ID // 2:
+                break
+            if not future.done() and request_id not in self._deadlines:
+                self._time_out(future)
+
+    def _time_out(self, future: ReplyFuture) -> None:
+        future.set_exception(RequestTimeout(f"no reply from {self.address} in time"))
+
+    def _check_silence(self, wire: Wire, now_s: float) -> None:
+        silent_s = now_s - wire.heard_s
+        if silent_s > 2 * self.address.ping_s:
+            wire.abort(ConnectionLost(f"{self.address} was silent for {silent_s:.0f} s"))
+        elif silent_s > self.address.ping_s:
+            wire.send(_PING)
+
+    # -- the connection's life
+
+    def _start(self) -> None:
+        if self._runner is None and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._ready = self._ready or loop.create_future()
+            self._runner = loop.create_task(self._run(), name=f"nexo-{self.broker.label}")
+
+    async def _run(self) -> None:
+        """Connect, serve until the cut, and again, with growing pauses in between."""
+        failures = 0
+        while True:
+            try:
+                wire = await self._connect()
+            except Unauthenticated as error:
+                self._fail_held(error)
+                self._runner = None
+                return
+            except (OSError, TimeoutError, NexoError) as error:
+                failures += 1
+                self._connect_failed(error)
+                await asyncio.sleep(pause_s(failures))
+                continue
+            failures = 0
+            try:
+                await self._serve(wire)
+            finally:
+                self._wire = None
+                wire.abort(ConnectionLost("the client is closed"))
+
+    async def _connect(self) -> Wire:
+        loop = asyncio.get_running_loop()
+        address = self.address
+        context = tls_context(address, self.broker) if address.tls else None
+        async with asyncio.timeout(address.connect_timeout_s):
+            _, wire = await loop.create_connection(
+                lambda: Wire(loop, self._pushed), address.host, address.port, ssl=context
+            )
+            hello: ReplyFuture = loop.create_future()
+            wire.waiting[0] = hello
+            wire.send(hello_frame(address, self.broker))
+            try:
+                self.welcome = decode_welcome(await hello or b"")
+            except BaseException:
+                wire.abort(ConnectionLost("the connection could not be opened"))
+                raise
+        self._max_bytes = self.welcome.max_payload_bytes
+        return wire
+
+    def _connect_failed(self, error: Exception) -> None:
+        text = str(error) or "no answer in time"
+        if self.address.while_down == "fail":
+            self._fail_held(ConnectionLost(f"cannot connect to {self.address}: {text}"))
+        for request in self._held:
+            request.reason = text
+
+    async def _serve(self, wire: Wire) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadlines.clear()
+        self._marks.clear()
+        self._wire = wire
+        self._sweep_at(loop, loop.time())
+        if self._was_up:
+            await self._run_hooks()
+        self._was_up = True
+        self._release_held(wire)
+        ready, self._ready = self._ready, None
+        if ready is not None and not ready.done():
+            ready.set_result(None)
+        await asyncio.shield(wire.closed)
+        self._ready = loop.create_future()
+
+    async def _run_hooks(self) -> None:
+        for hook in list(self._hooks):
+            try:
+                await hook()
+            except NexoError as error:
+                log.warning("after reconnecting to %s: %s", self.address, error)
+
+    def _pushed(self, frames: memoryview) -> None:
+        self._push(frames)
+
+
+class Poll:
+    """A request under way that can be cut short (`Op.CANCEL`)."""
+
+    __slots__ = ("_future", "_link", "_on_late")
+
+    def __init__(
+        self, link: Link, future: ReplyFuture, on_late: Callable[[Reply], None] | None
+    ) -> None:
+        self._link = link
+        self._future = future
+        self._on_late = on_late
+
+    async def reply(self) -> Reply:
+        """Wait for the reply; cancelling the waiting task also ends the poll on the server."""
+        try:
+            return await self._future
+        except asyncio.CancelledError:
+            self._abandon()
+            raise
+
+    def cancel(self) -> None:
+        """Have the server answer now, with what it has: `reply` returns at once."""
+        if not self._future.done() and (request_id := self._id()) is not None:
+            self._ask_to_end(request_id)
+
+    def _abandon(self) -> None:
+        request_id = self._id()
+        if request_id is None or self._link._wire is None:
+            return
+        if self._on_late is not None:
+            self._link._wire.late[request_id] = self._on_late
+        self._ask_to_end(request_id)
+
+    def _ask_to_end(self, request_id: int) -> None:
+        if self._link._wire is not None:
+            self._link._wire.send(cancel_frame(self._link.broker, request_id))
+
+    def _id(self) -> int | None:
+        """Looked up only when needed: polls are few, and most are never cut short."""
+        waiting = self._link._wire.waiting if self._link._wire else {}
+        return next((key for key, value in waiting.items() if value is self._future), None)
+
+
+class _Held:
+    """A request that waits for a connection."""
+
+    __slots__ = ("future", "op", "parts", "reason", "timeout_s", "timer")
+
+    def __init__(
+        self,
+        link: Link,
+        future: ReplyFuture,
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None,
+    ) -> None:
+        self.future = future
+        self.op = op
+        self.parts = parts
+        self.timeout_s = timeout_s
+        self.reason = "no answer yet"
+        limit_s = min(link.address.down_wait_s, timeout_s or link.address.timeout_s)
+        self.timer = asyncio.get_running_loop().call_later(limit_s, self._expire, link, limit_s)
+
+    def _expire(self, link: Link, limit_s: float) -> None:
+        self.give_up(
+            ConnectionLost(f"no connection to {link.address} within {limit_s:g} s: {self.reason}")
+        )
+        if self in link._held:
+            link._held.remove(self)
+
+    def give_up(self, error: NexoError) -> None:
+        self.timer.cancel()
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+def _ignore(frames: memoryview) -> None:
+    """Pushes on a link that has no subscriber."""

@@ -1,0 +1,186 @@
+"""What the brokers' clients need of concurrency, on asyncio; the sync twin uses threads.
+
+The generated code keeps these calls and loses its ``await``, so everything here has a
+meaning that a thread can honour too. In particular nothing is cancelled from outside: a
+loop is asked to stop with an `Event` and its long poll is cut short with ``poll.cancel()``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from nexo.errors import ConnectionLost
+
+T = TypeVar("T")
+
+now_s = time.monotonic
+sleep = asyncio.sleep
+
+
+class Lock(asyncio.Lock):
+    """Held with ``async with``."""
+
+
+class Event:
+    """A flag to wait for."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Wake all who wait."""
+        self._event.set()
+
+    def clear(self) -> None:
+        """Take the flag down again."""
+        self._event.clear()
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until set; False if the time ran out first."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        return self._event.is_set()
+
+
+class Task:
+    """Work running beside the caller."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._task.done()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in it, and thus must not join it."""
+        return asyncio.current_task() is self._task
+
+    async def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end and raise what it raised; False if the time ran out first."""
+        ended, _ = await asyncio.wait({self._task}, timeout=timeout_s)
+        if ended:
+            self._task.result()
+        return bool(ended)
+
+
+def spawn(work: Callable[..., Awaitable[object]], *args: Any, name: str | None = None) -> Task:
+    """Run ``work(*args)`` beside the caller, until it returns."""
+
+    async def run() -> None:
+        await work(*args)
+
+    return Task(asyncio.get_running_loop().create_task(run(), name=name))
+
+
+async def invoke(handler: Callable[..., Any], *args: Any) -> Any:
+    """Call a user's handler, which may be a plain function or an async one."""
+    result = handler(*args)
+    return await result if inspect.isawaitable(result) else result
+
+
+class Workers:
+    """At most ``limit`` pieces of work at once."""
+
+    def __init__(self, limit: int, name: str = "nexo-worker") -> None:
+        self._free = asyncio.Semaphore(limit)
+        self._name = name
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def start(self, work: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """Wait for a free place, then run ``work(*args)`` in it; ``work`` must not raise."""
+        await self._free.acquire()
+        task = asyncio.get_running_loop().create_task(self._run(work, args), name=self._name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, work: Callable[..., Awaitable[object]], args: tuple[Any, ...]) -> None:
+        try:
+            await work(*args)
+        finally:
+            self._free.release()
+
+    async def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing runs; False if the time ran out first."""
+        if not self._running:
+            return True
+        _, still = await asyncio.wait(set(self._running), timeout=timeout_s)
+        return not still
+
+
+class LocalQueue(Generic[T]):
+    """Items handed from one task to another; ``limit`` 0 is no limit."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self._items: deque[T] = deque()
+        self._limit = limit
+        self._closed = False
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def offer(self, item: T) -> bool:
+        """Add ``item`` without waiting; False if the queue is full or closed."""
+        if self._closed or (self._limit and len(self._items) >= self._limit):
+            return False
+        self._items.append(item)
+        self._wake(1)
+        return True
+
+    def take_oldest(self) -> T | None:
+        """The oldest item without waiting, or None."""
+        return self._items.popleft() if self._items else None
+
+    async def get(self, timeout_s: float | None = None) -> T:
+        """The oldest item, waiting for one.
+
+        Raises `TimeoutError` when the time is over, `ConnectionLost` when the queue was
+        closed and is empty.
+        """
+        if not self._items:
+            async with asyncio.timeout(timeout_s):
+                await self._wait()
+        return self._items.popleft()
+
+    async def _wait(self) -> None:
+        while not self._items:
+            if self._closed:
+                raise ConnectionLost("closed: nothing more will come")
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._pass_on(waiter)
+                raise
+
+    def _pass_on(self, waiter: asyncio.Future[None]) -> None:
+        """A waiter that gives up hands a wake-up it already got to the next."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+        if self._items:
+            self._wake(1)
+
+    def _wake(self, count: int) -> None:
+        while count and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+    def close(self) -> None:
+        """Let those who wait end once the queue is empty."""
+        self._closed = True
+        self._wake(len(self._waiters))

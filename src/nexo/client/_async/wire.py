@@ -1,0 +1,203 @@
+"""One TCP connection of the async client: frames in, futures answered; frames out, coalesced.
+
+A `Wire` lives as long as its connection; the `Link` above it outlives many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from nexo.client.replies import MAX_REPLY_BYTES, Reply, error_of
+from nexo.errors import ConnectionLost, NexoError, ProtocolError
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+
+ReplyFuture: TypeAlias = asyncio.Future[Reply]
+PushHandler: TypeAlias = Callable[[memoryview], None]
+
+BUFFER_BYTES = 256 * 1024
+_LARGE_BYTES = 64 * 1024
+"""Frames from here on are received straight into a buffer of their own."""
+_PART_BYTES = 4 * 1024
+"""Parts larger than this on average are handed to the kernel one by one, never joined."""
+
+_unpack = HEADER.unpack_from
+_RESPONSE, _PUSH = int(Kind.RESPONSE), int(Kind.PUSH)
+_PING, _PONG = int(Kind.PING), int(Kind.PONG)
+_OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
+
+
+class Wire(asyncio.BufferedProtocol):
+    """Matches responses to ``waiting`` by id and writes what one loop turn sends at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_push: PushHandler) -> None:
+        self.waiting: dict[int, ReplyFuture] = {}
+        """Every request without its response yet, oldest first; done futures are given-up
+        ones, kept so that their id stays taken until the response came (SPEC A6)."""
+        self.late: dict[int, Callable[[Reply], None]] = {}
+        self.heard_s = loop.time()
+        self.closed: asyncio.Future[NexoError] = loop.create_future()
+        self._loop = loop
+        self._on_push = on_push
+        self._transport: asyncio.Transport | None = None
+        self._out: list[Buffer] = []
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._kept = 0
+        self._large: memoryview | None = None
+        self._large_at = 0
+        self._error: NexoError | None = None
+
+    # -- writing
+
+    def send(self, *parts: Buffer) -> None:
+        """Queue bytes for the one write at the end of this loop turn."""
+        out = self._out
+        if not out:
+            self._loop.call_soon(self._flush)
+        out += parts
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is None or self._transport.is_closing():
+            return
+        if sum(map(len, out)) > _PART_BYTES * len(out):
+            self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))
+
+    def abort(self, error: NexoError) -> None:
+        """Cut the connection now; every waiting request fails with ``error``."""
+        self._error = self._error or error
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where to write."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail every request in flight (SPEC A5)."""
+        reason = f": {exc}" if exc else ""
+        error = self._error or ConnectionLost(f"the connection ended before the reply{reason}")
+        self._transport = None
+        waiting, self.waiting = self.waiting, {}
+        self.late.clear()
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(type(error)(*error.args))
+        if not self.closed.done():
+            self.closed.set_result(error)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        if self._large is not None:
+            return self._large[self._large_at :]
+        return self._view[self._kept :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take in ``nbytes`` that arrived."""
+        self.heard_s = self._loop.time()
+        try:
+            if self._large is not None:
+                self._fill_large(self._large, nbytes)
+            else:
+                self._take(bytes(self._view[: self._kept + nbytes]))
+        except NexoError as error:
+            self.abort(error)
+
+    # -- reading
+
+    def _take(self, data: bytes) -> None:
+        at, end = 0, len(data)
+        waiting = self.waiting
+        while end - at >= HEADER_SIZE:
+            kind, meta, request_id, length = _unpack(data, at)
+            start = at + HEADER_SIZE
+            stop = start + length
+            if stop > end:
+                break
+            if kind == _RESPONSE:
+                future = waiting.pop(request_id, None)
+                if future is None or future.done():
+                    self._drop(request_id, meta, data[start:stop])
+                elif meta == _DATA:
+                    future.set_result(data[start:stop])
+                elif meta == _OK:
+                    future.set_result(b"")
+                elif meta == _NULL:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error_of(meta, data[start:stop]))
+                at = stop
+            elif kind == _PUSH:
+                at = self._push_run(data, at, stop)
+            else:
+                self._control(kind, request_id)
+                at = stop
+        self._keep(data, at)
+
+    def _push_run(self, data: bytes, first: int, stop: int) -> int:
+        """Hand over all pushes that follow one another in one piece."""
+        end = len(data)
+        while end - stop >= HEADER_SIZE and data[stop] == _PUSH:
+            following = stop + HEADER_SIZE + int.from_bytes(data[stop + 6 : stop + 10], "big")
+            if following > end:
+                break
+            stop = following
+        self._on_push(memoryview(data)[first:stop])
+        return stop
+
+    def _control(self, kind: int, request_id: int) -> None:
+        if kind == _PING:
+            self.send(HEADER.pack(_PONG, 0, request_id, 0))
+        elif kind != _PONG:
+            raise ProtocolError(f"unknown frame type {kind} from the server")
+
+    def _drop(self, request_id: int, status: int, payload: Reply) -> None:
+        """A response nobody waits for any more; whoever asked to know is told."""
+        on_late = self.late.pop(request_id, None)
+        if on_late is not None and status == _DATA:
+            on_late(payload)
+
+    def _keep(self, data: bytes, at: int) -> None:
+        """Hold on to the beginning of a frame that has not arrived whole."""
+        kept = len(data) - at
+        if kept >= HEADER_SIZE:
+            size = HEADER_SIZE + _unpack(data, at)[3]
+            if size > MAX_REPLY_BYTES:
+                raise ProtocolError(f"a frame of {size} bytes from the server is too long")
+            if size > _LARGE_BYTES:
+                self._start_large(data, at, size)
+                return
+        if at:
+            self._buffer[:kept] = data[at:]
+        self._kept = kept
+
+    def _start_large(self, data: bytes, at: int, size: int) -> None:
+        self._kept = 0
+        self._large = memoryview(bytearray(size))
+        self._large_at = len(data) - at
+        self._large[: self._large_at] = data[at:]
+
+    def _fill_large(self, large: memoryview, nbytes: int) -> None:
+        self._large_at += nbytes
+        if self._large_at < len(large):
+            return
+        self._large = None
+        kind, meta, request_id, _ = _unpack(large)
+        payload = large[HEADER_SIZE:]
+        if kind == _PUSH:
+            self._on_push(large)
+        elif kind != _RESPONSE:
+            self._control(kind, request_id)
+        elif (future := self.waiting.pop(request_id, None)) is None or future.done():
+            self._drop(request_id, meta, payload)
+        elif meta == _DATA:
+            future.set_result(payload)
+        else:
+            future.set_exception(error_of(meta, payload))

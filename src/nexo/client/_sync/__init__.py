@@ -1,0 +1,1 @@
+"""The sync client: generated, except for the modules that touch sockets and threads."""

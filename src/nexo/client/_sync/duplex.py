@@ -1,0 +1,288 @@
+"""A connection with a reader thread: for pushes and consumers, used by many threads at once.
+
+It reconnects by itself, as the async link does, and answers the same calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from nexo.client._sync.wire import Wire
+from nexo.client.address import Address
+from nexo.client.backoff import pause_s
+from nexo.client.replies import Reply, cancel_frame, error_of
+from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unauthenticated
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+
+log = logging.getLogger("nexo.client")
+
+PushHandler: TypeAlias = Callable[[memoryview], None]
+ReconnectHook: TypeAlias = Callable[[], None]
+
+_unpack = HEADER.unpack_from
+_PING = HEADER.pack(Kind.PING, 0, 0, 0)
+
+
+class Duplex:
+    """Like `Link`, over one connection that a thread of its own reads."""
+
+    def __init__(self, address: Address, broker: Broker) -> None:
+        self.address = address
+        self.broker = broker
+        self._wire: Wire | None = None
+        self._waiting: dict[int, Future[Reply]] = {}
+        self._send_lock = threading.Lock()
+        self._change = threading.Condition()
+        self._hooks: list[ReconnectHook] = []
+        self._push: PushHandler = _ignore
+        self._thread: threading.Thread | None = None
+        self._failure: NexoError | None = None
+        self._closed = False
+        self._was_up = False
+
+    # -- for the brokers' clients
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """Send a request and wait for its reply; any thread may call."""
+        return self.poll(op, *parts, timeout_s=timeout_s).reply()
+
+    def poll(
+        self,
+        op: int,
+        *parts: Buffer,
+        timeout_s: float | None = None,
+        on_late: Callable[[Reply], None] | None = None,
+    ) -> DuplexPoll:
+        """Send a request that the server may answer much later, and that can be cut short."""
+        limit_s = self.address.timeout_s if timeout_s is None else timeout_s
+        wire = self._up(min(limit_s, self.address.down_wait_s))
+        future: Future[Reply] = Future()
+        with self._send_lock:
+            request_id = self._request(wire, future, op, parts)
+        return DuplexPoll(self, wire, request_id, future, limit_s)
+
+    def on_push(self, handler: PushHandler) -> None:
+        """Give every run of push frames, headers included, to ``handler``, on the reader thread."""
+        self._push = handler
+
+    def on_reconnect(self, hook: ReconnectHook) -> Callable[[], None]:
+        """Have ``hook`` called after each reconnect; returns a function that takes it out."""
+        self._hooks.append(hook)
+        return lambda: self._hooks.remove(hook) if hook in self._hooks else None
+
+    def duplex(self) -> Duplex:
+        """Itself."""
+        return self
+
+    def ready(self) -> None:
+        """Wait for a connection, however long it takes."""
+        self._up(None)
+
+    def close(self) -> None:
+        """End the connection and its thread; requests in flight fail with `ConnectionLost`."""
+        with self._change:
+            self._closed = True
+            if self._wire is not None:
+                self._wire.interrupt()
+            self._change.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(self.address.connect_timeout_s)
+
+    # -- sending
+
+    def _request(
+        self, wire: Wire, future: Future[Reply], op: int, parts: tuple[Buffer, ...]
+    ) -> int:
+        while wire.next_id in self._waiting:
+            wire.skip_id()
+        request_id = wire.next_id
+        self._waiting[request_id] = future
+        try:
+            return wire.request(op, parts)
+        except BaseException:
+            self._waiting.pop(request_id, None)
+            raise
+
+    def _up(self, limit_s: float | None) -> Wire:
+        """The connection, waiting for one as the address allows (SPEC A5)."""
+        deadline_s = None if limit_s is None else time.monotonic() + limit_s
+        with self._change:
+            self._start()
+            while self._wire is None:
+                self._raise_if_hopeless(fail_fast=limit_s is not None)
+                rest_s = None if deadline_s is None else deadline_s - time.monotonic()
+                if (rest_s is not None and rest_s <= 0) or not self._change.wait(rest_s):
+                    raise self._failure or ConnectionLost(f"no connection to {self.address}")
+            return self._wire
+
+    def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
+        if self._closed:
+            raise ConnectionLost("the client is closed")
+        if isinstance(self._failure, Unauthenticated):
+            raise self._failure
+        failed = self._failure is not None or self._was_up
+        if fail_fast and failed and self.address.while_down == "fail":
+            raise self._failure or ConnectionLost(f"not connected to {self.address}")
+
+    # -- the reader thread
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            self._failure = None
+            self._thread = threading.Thread(
+                target=self._run, name=f"nexo-{self.broker.label}", daemon=True
+            )
+            self._thread.start()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._closed:
+            try:
+                wire = Wire(self.address, self.broker)
+            except NexoError as error:
+                failures += 1
+                if not self._try_again(error, failures):
+                    return
+                continue
+            failures = 0
+            self._serve(wire)
+
+    def _try_again(self, error: NexoError, failures: int) -> bool:
+        with self._change:
+            self._failure = error
+            self._change.notify_all()
+            if isinstance(error, Unauthenticated):
+                self._thread = None
+                return False
+            self._change.wait_for(lambda: self._closed, pause_s(failures))
+            return True
+
+    def _serve(self, wire: Wire) -> None:
+        wire.set_timeout(self.address.ping_s)
+        self._announce(wire)
+        error: NexoError = ConnectionLost("the connection ended before the reply")
+        try:
+            self._read(wire)
+        except NexoError as reason:
+            error = reason
+        with self._change:
+            self._wire = None
+        wire.close()
+        self._fail_waiting(error)
+
+    def _announce(self, wire: Wire) -> None:
+        with self._change:
+            self._wire, self._failure = wire, None
+            again, self._was_up = self._was_up, True
+            if self._closed:
+                wire.interrupt()
+            self._change.notify_all()
+        if again and self._hooks:
+            # The hooks make calls, whose replies this thread has to read.
+            threading.Thread(target=self._run_hooks, name="nexo-reconnect", daemon=True).start()
+
+    def _run_hooks(self) -> None:
+        for hook in list(self._hooks):
+            try:
+                hook()
+            except NexoError as error:
+                log.warning("after reconnecting to %s: %s", self.address, error)
+
+    def _read(self, wire: Wire) -> None:
+        """Read until the connection ends; silence is answered with a ping, then given up."""
+        silent = False
+        while True:
+            try:
+                block = wire.read_block()
+                silent = False
+            except RequestTimeout:
+                if silent:
+                    raise ConnectionLost(f"{self.address} does not answer") from None
+                silent = True
+                self.send(wire, _PING)
+                continue
+            self._take(wire, block)
+
+    def _take(self, wire: Wire, block: bytes | memoryview) -> None:
+        at, end = 0, len(block)
+        while at < end:
+            kind, meta, request_id, length = _unpack(block, at)
+            first, start = at, at + HEADER_SIZE
+            at = start + length
+            if kind == Kind.RESPONSE:
+                self._answer(request_id, meta, block[start:at])
+            elif kind == Kind.PUSH:
+                while at < end and block[at] == Kind.PUSH:
+                    at += HEADER_SIZE + _unpack(block, at)[3]
+                self._push(memoryview(block)[first:at])
+            elif kind == Kind.PING:
+                self.send(wire, HEADER.pack(Kind.PONG, 0, request_id, 0))
+
+    def _answer(self, request_id: int, status: int, payload: Buffer) -> None:
+        future = self._waiting.pop(request_id, None)
+        if future is None or future.done():
+            return
+        match status:
+            case Status.DATA:
+                future.set_result(payload)  # type: ignore[arg-type]  # a slice of a block
+            case Status.OK:
+                future.set_result(b"")
+            case Status.NULL:
+                future.set_result(None)
+            case _:
+                future.set_exception(error_of(status, payload))
+
+    def send(self, wire: Wire, frames: bytes) -> None:
+        """Write frames between the requests of other threads."""
+        with self._send_lock:
+            wire.send(frames)
+
+    def _fail_waiting(self, error: NexoError) -> None:
+        with self._send_lock:
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(type(error)(*error.args))
+
+
+class DuplexPoll:
+    """A request under way that any thread can cut short."""
+
+    __slots__ = ("_duplex", "_future", "_limit_s", "_request_id", "_wire")
+
+    def __init__(
+        self, duplex: Duplex, wire: Wire, request_id: int, future: Future[Reply], limit_s: float
+    ) -> None:
+        self._duplex = duplex
+        self._wire = wire
+        self._request_id = request_id
+        self._future = future
+        self._limit_s = limit_s
+
+    def reply(self) -> Reply:
+        """Wait for the reply."""
+        try:
+            return self._future.result(self._limit_s)
+        except NexoError:
+            raise
+        except TimeoutError:
+            # The future stays in the table, so that its id is taken until the reply came.
+            self._future.cancel()
+            raise RequestTimeout(
+                f"no reply from {self._duplex.address} within {self._limit_s:g} s"
+            ) from None
+
+    def cancel(self) -> None:
+        """Have the server answer now, with what it has: `reply` returns at once."""
+        if not self._future.done():
+            self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
+
+
+def _ignore(frames: memoryview) -> None:
+    """Pushes on a link that has no subscriber."""

@@ -1,0 +1,188 @@
+"""What the brokers' clients need of concurrency, on threads; the async twin uses asyncio."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from nexo.errors import ConnectionLost
+
+T = TypeVar("T")
+
+now_s = time.monotonic
+sleep = time.sleep
+
+
+class Lock:
+    """Held with ``with``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._lock.release()
+
+
+class Event:
+    """A flag to wait for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Wake all who wait."""
+        self._event.set()
+
+    def clear(self) -> None:
+        """Take the flag down again."""
+        self._event.clear()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until set; False if the time ran out first."""
+        return self._event.wait(timeout_s)
+
+
+class Task:
+    """Work running in a thread of its own."""
+
+    def __init__(
+        self, work: Callable[..., object], args: tuple[Any, ...], name: str | None
+    ) -> None:
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(work, args), name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[..., object], args: tuple[Any, ...]) -> None:
+        try:
+            work(*args)
+        except BaseException as error:
+            self._error = error
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in it, and thus must not join it."""
+        return threading.current_thread() is self._thread
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end and raise what it raised; False if the time ran out first."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+
+def spawn(work: Callable[..., object], *args: Any, name: str | None = None) -> Task:
+    """Run ``work(*args)`` in a thread, until it returns."""
+    return Task(work, args, name)
+
+
+def invoke(handler: Callable[..., Any], *args: Any) -> Any:
+    """Call a user's handler."""
+    return handler(*args)
+
+
+class Workers:
+    """At most ``limit`` pieces of work at once, in threads that stay for the next piece."""
+
+    def __init__(self, limit: int, name: str = "nexo-worker") -> None:
+        self._limit = limit
+        self._name = name
+        self._change = threading.Condition()
+        self._work: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._busy = 0
+        self._idle = 0
+
+    def start(self, work: Callable[..., object], *args: Any) -> None:
+        """Wait for a free place, then run ``work(*args)`` in it; ``work`` must not raise."""
+        with self._change:
+            self._change.wait_for(lambda: self._busy < self._limit)
+            self._busy += 1
+            self._work.append((work, args))
+            if self._idle >= len(self._work):
+                self._change.notify_all()
+                return
+        threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+
+    def _serve(self) -> None:
+        while (piece := self._next()) is not None:
+            work, args = piece
+            try:
+                work(*args)
+            finally:
+                with self._change:
+                    self._busy -= 1
+                    self._change.notify_all()
+
+    def _next(self) -> tuple[Callable[..., object], tuple[Any, ...]] | None:
+        """The next piece; None sends an idle thread home after a while."""
+        with self._change:
+            self._idle += 1
+            found = self._change.wait_for(lambda: bool(self._work), timeout=1.0)
+            self._idle -= 1
+            return self._work.popleft() if found else None
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing runs; False if the time ran out first."""
+        with self._change:
+            return self._change.wait_for(lambda: not self._busy, timeout_s)
+
+
+class LocalQueue(Generic[T]):
+    """Items handed from one thread to another; ``limit`` 0 is no limit."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self._items: deque[T] = deque()
+        self._limit = limit
+        self._closed = False
+        self._change = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def offer(self, item: T) -> bool:
+        """Add ``item`` without waiting; False if the queue is full or closed."""
+        with self._change:
+            if self._closed or (self._limit and len(self._items) >= self._limit):
+                return False
+            self._items.append(item)
+            self._change.notify()
+            return True
+
+    def take_oldest(self) -> T | None:
+        """The oldest item without waiting, or None."""
+        with self._change:
+            return self._items.popleft() if self._items else None
+
+    def get(self, timeout_s: float | None = None) -> T:
+        """The oldest item, waiting for one.
+
+        Raises `TimeoutError` when the time is over, `ConnectionLost` when the queue was
+        closed and is empty.
+        """
+        with self._change:
+            if not self._change.wait_for(lambda: self._items or self._closed, timeout_s):
+                raise TimeoutError("nothing came in time")
+            if not self._items:
+                raise ConnectionLost("closed: nothing more will come")
+            return self._items.popleft()
+
+    def close(self) -> None:
+        """Let those who wait end once the queue is empty."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()

@@ -1,0 +1,45 @@
+"""What a response frame means to the caller; shared by both clients."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from nexo.client.address import Address
+from nexo.errors import NexoError, ProtocolError, from_wire
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER, Buffer, Kind, Reader, Status
+from nexo.protocol.hello import Hello, encode_hello
+from nexo.protocol.ops import Op
+
+Reply: TypeAlias = bytes | memoryview | None
+"""A DATA payload, ``b""`` for OK, None for NULL."""
+
+MAX_REPLY_BYTES = 1 << 30
+"""A longer frame than this can only be garbage."""
+
+
+def error_of(status: int, payload: Buffer) -> NexoError:
+    """The error that an unsuccessful response reports."""
+    reader = Reader(payload)
+    match status:
+        case Status.ERR_CODED:
+            return from_wire(reader.text(), reader.text())
+        case Status.ERR:
+            return NexoError(reader.text())
+    return ProtocolError(f"unknown response status {status}")
+
+
+def hello_frame(address: Address, broker: Broker) -> bytes:
+    """The HELLO request that opens a connection; its id is 0, which no call uses."""
+    hello = Hello(address.client, address.user, address.password, address.token)
+    payload = encode_hello(broker, hello)
+    return HEADER.pack(Kind.REQUEST, Op.HELLO, 0, len(payload)) + payload
+
+
+def cancel_frame(broker: Broker, request_id: int) -> bytes:
+    """Asks the server to answer a waiting request now; has no reply of its own."""
+    return (
+        HEADER.pack(Kind.REQUEST, Op.CANCEL, 0, 5)
+        + bytes((broker,))
+        + request_id.to_bytes(4, "big")
+    )

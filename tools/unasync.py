@@ -1,0 +1,138 @@
+"""Writes the sync client from the async one: ``python tools/unasync.py [--check]``.
+
+Works on tokens, so layout, comments and strings survive; ruff settles the rest. Modules
+that touch sockets or threads are written twice by hand and left alone.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+CLIENT = Path(__file__).parent.parent / "src" / "nexo" / "client"
+HAND_WRITTEN = {"__init__.py", "connection.py", "deadlines.py", "runtime.py", "wire.py"}
+HEADER = "# Generated from ../_async/{name} by tools/unasync.py; edit that file instead.\n"
+
+RENAMED = {
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+    "_async": "_sync",
+    "aclose": "close",
+    "aiter": "iter",
+    "anext": "next",
+    "asynccontextmanager": "contextmanager",
+    "StopAsyncIteration": "StopIteration",
+}
+IN_TEXT = (
+    (re.compile(r"\bawait (?=[\w(])"), ""),
+    (re.compile(r"\basync (?=with|for|def)"), ""),
+    (re.compile(r"\bAsync(?=[A-Z])"), ""),
+    (re.compile(r"\b_async\b"), "_sync"),
+    (re.compile(r"\bconnect_async\b"), "connect"),
+)
+
+
+def main() -> int:
+    """Write the files, or with ``--check`` say which are stale."""
+    wanted = {CLIENT / "_sync" / source.name: generate(source) for source in sources()}
+    stale = [target for target, text in wanted.items() if current(target) != text]
+    if "--check" in sys.argv[1:]:
+        for target in stale:
+            print(f"stale: {target.name}; run python tools/unasync.py", file=sys.stderr)
+        return 1 if stale else 0
+    for target in stale:
+        target.write_text(wanted[target], encoding="utf-8")
+        print(f"wrote {target.name}")
+    return 0
+
+
+def sources() -> list[Path]:
+    """The modules that have a generated twin."""
+    found = sorted((CLIENT / "_async").glob("*.py"))
+    return [path for path in found if path.name not in HAND_WRITTEN]
+
+
+def current(target: Path) -> str | None:
+    """What is checked in."""
+    return target.read_text(encoding="utf-8") if target.exists() else None
+
+
+def generate(source: Path) -> str:
+    """The sync twin of one module."""
+    text = HEADER.format(name=source.name) + to_sync(source.read_text(encoding="utf-8"))
+    for command in (["check", "--select", "I,F401", "--fix", "--exit-zero", "-q"], ["format"]):
+        text = ruff(command, text, CLIENT / "_sync" / source.name)
+    return text
+
+
+def ruff(command: list[str], text: str, name: Path) -> str:
+    """``text`` after ruff has gone over it."""
+    line = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(name), "-"]
+    return subprocess.run(line, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def to_sync(text: str) -> str:
+    """``text`` without its asynchrony."""
+    lines = text.splitlines(keepends=True)
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    for start, end, new in reversed(edits(tokens)):
+        row, column = start
+        last_row, last_column = end
+        head, tail = lines[row - 1][:column], lines[last_row - 1][last_column:]
+        lines[row - 1 : last_row] = [head + new + tail]
+    return "".join(lines)
+
+
+Edit = tuple[tuple[int, int], tuple[int, int], str]
+
+
+def edits(tokens: list[tokenize.TokenInfo]) -> list[Edit]:
+    """What to replace, in order of place."""
+    found: list[Edit] = []
+    for at, token in enumerate(tokens):
+        if token.type == tokenize.NAME and token.string in ("async", "await"):
+            found.append((token.start, tokens[at + 1].start, ""))
+        elif token.type == tokenize.NAME and token.string == "Awaitable":
+            found += unwrapped(tokens, at)
+        elif token.type == tokenize.NAME and (new := renamed(token.string)) != token.string:
+            found.append((token.start, token.end, new))
+        elif token.type in (tokenize.STRING, tokenize.COMMENT):
+            found.append((token.start, token.end, in_text(token.string)))
+    return sorted(found)
+
+
+def unwrapped(tokens: list[tokenize.TokenInfo], at: int) -> list[Edit]:
+    """``Awaitable[X]`` is ``X``; alone, as in an import, it stays for ruff to remove."""
+    if tokens[at + 1].string != "[":
+        return []
+    depth = 0
+    for closing in tokens[at + 1 :]:
+        depth += (closing.string == "[") - (closing.string == "]")
+        if depth == 0:
+            return [
+                (tokens[at].start, tokens[at + 1].end, ""),
+                (closing.start, closing.end, ""),
+            ]
+    raise SyntaxError(f"line {tokens[at].start[0]}: bracket of Awaitable never closed")
+
+
+def renamed(name: str) -> str:
+    """``AsyncX`` is ``X`` in the sync client."""
+    return RENAMED.get(name) or re.sub(r"^Async(?=[A-Z])", "", name)
+
+
+def in_text(text: str) -> str:
+    """Docstrings and comments speak of the sync client."""
+    for pattern, new in IN_TEXT:
+        text = pattern.sub(new, text)
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
