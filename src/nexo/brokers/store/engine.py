@@ -109,9 +109,9 @@ class Store:
             return SetResult(False, previous)
         self.keyspace.put(key, value)
         if ttl_ms is not None:
-            self.keyspace.expiry.set(key, now_ms + ttl_ms)
+            self.keyspace.set_due(key, now_ms + ttl_ms)
         elif not keep_ttl:
-            self.keyspace.expiry.clear(key)
+            self.keyspace.clear_due(key)
         return SetResult(True, previous)
 
     def getdel(self, key: str, now_ms: int) -> bytes | None:
@@ -131,7 +131,7 @@ class Store:
         total = numbers.add(numbers.ZERO if held is None else held, by, f"key {key[:64]!r}")
         self.keyspace.put(key, numbers.encode(total))
         if held is None and ttl_ms is not None:
-            self.keyspace.expiry.set(key, now_ms + ttl_ms)
+            self.keyspace.set_due(key, now_ms + ttl_ms)
         return total
 
     # -- several values -------------------------------------------------------
@@ -151,7 +151,7 @@ class Store:
             self.put(key, value)
             # A later key of the same batch can push out an earlier one, never itself.
             if ttl_ms is not None:
-                self.keyspace.expiry.set(key, now_ms + ttl_ms)
+                self.keyspace.set_due(key, now_ms + ttl_ms)
 
     def delete(self, keys: Sequence[str], now_ms: int) -> int:
         """Delete keys of any type; returns how many there were."""
@@ -171,12 +171,12 @@ class Store:
         check_ttl(ttl_ms)
         if self.keyspace.peek(key, now_ms) is None:
             return False
-        self.keyspace.expiry.set(key, now_ms + ttl_ms)
+        self.keyspace.set_due(key, now_ms + ttl_ms)
         return True
 
     def persist(self, key: str, now_ms: int) -> bool:
         """Take the life time off ``key``; False if there is no such key or it had none."""
-        return self.keyspace.peek(key, now_ms) is not None and self.keyspace.expiry.clear(key)
+        return self.keyspace.peek(key, now_ms) is not None and self.keyspace.clear_due(key)
 
     def inspect(self, key: str, now_ms: int) -> KeyInfo | None:
         """What ``key`` is, how large, and how long it has left."""
@@ -228,6 +228,7 @@ class Store:
         old = self.keyspace
         self.keyspace = Keyspace(old.max_bytes)
         self.keyspace.evicted, self.keyspace.expired = old.evicted, old.expired
+        self.keyspace.changes = old.changes + 1
         self.maps, self.lists, self.sets = (
             Maps(self.keyspace), Lists(self.keyspace), Sets(self.keyspace),
         )  # fmt: skip

@@ -34,12 +34,14 @@ class Keyspace:
     """
 
     __slots__ = (
-        "_values", "evicted", "expired", "expiry", "index", "max_bytes", "used_bytes",
+        "_values", "changes", "evicted", "expired", "expiry", "index", "max_bytes", "used_bytes",
     )  # fmt: skip
 
     def __init__(self, max_bytes: int = 0) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
+        self.changes = 0
+        """Grows with every change, so that an unchanged store need not be saved again."""
         self.evicted = 0
         self.expired = 0
         self.expiry = Expiry()
@@ -66,6 +68,20 @@ class Keyspace:
             return None
         return self._values.get(key)
 
+    def held(self, key: str) -> Value:
+        """What ``key``, which must be in the index, holds, expired or not."""
+        return self._values[key]
+
+    def set_due(self, key: str, due_ms: int) -> None:
+        """Give an existing key a due time."""
+        self.changes += 1
+        self.expiry.set(key, due_ms)
+
+    def clear_due(self, key: str) -> bool:
+        """Take the due time off a key; True if it had one."""
+        self.changes += 1
+        return self.expiry.clear(key)
+
     def put(self, key: str, value: Value) -> None:
         """Let ``key`` hold ``value``. Its due time, if any, stays."""
         old = self._values.get(key)
@@ -84,6 +100,7 @@ class Keyspace:
     def grown(self, key: str, by_bytes: int) -> None:
         """What ``key`` holds has just become larger (or smaller); make room if needed."""
         self.used_bytes += by_bytes
+        self.changes += 1
         if isinstance(self._values, OrderedDict):
             self._values.move_to_end(key)
             while self.used_bytes > self.max_bytes:
@@ -102,6 +119,7 @@ class Keyspace:
         """Remove ``key``; returns what it held."""
         value = self._values.pop(key, None)
         if value is not None:
+            self.changes += 1
             self.used_bytes -= ENTRY_BYTES + len(key) + value_bytes(value)
             self.index.remove(key)
             self.expiry.clear(key)

@@ -25,6 +25,8 @@ def add(value: bytes, by: int | float, what: str) -> int | float:
         total: int | float = _decode(value[1:]) + by
     except msgspec.DecodeError:
         raise WrongType(f"{what} holds JSON that is not a number") from None
+    except OverflowError:
+        raise InvalidInput(f"{what} holds a number too large to add to") from None
     if isinstance(total, int) and not -_LIMIT <= total < _LIMIT:
         raise InvalidInput(f"{what} would leave the range of 64-bit integers")
     if isinstance(total, float) and not math.isfinite(total):

@@ -1,0 +1,116 @@
+"""What the store saves: chunks of keys, each an entry of `nexo.storage.header`.
+
+A chunk's base offset is the number of keys before it. The last entry is an empty one with
+the CONTROL flag, whose base offset is the number of all keys; without it the file is not
+whole. Due times are absolute, so that a key does not live longer for a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+
+from nexo.brokers.store.engine import Store
+from nexo.brokers.store.values import ListValue, MapValue, SetValue, Value, value_bytes
+from nexo.storage.header import ALIGN, SIZE, Flags, Header, seal, verify
+
+CHUNK_KEYS = 1_000
+CHUNK_BYTES = 1 << 20
+_LENGTH_BYTES = 8
+
+
+class Row(msgspec.Struct, array_like=True):
+    """One key: ``content`` is a plain value's bytes, a map's fields, or items."""
+
+    key: str
+    due_ms: int | None
+    kind: str
+    content: bytes | dict[str, bytes] | list[bytes]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Row]).decode
+
+
+def take_rows(store: Store, cursor: str) -> list[Row]:
+    """The next rows of keys after ``cursor``, few enough to encode in a millisecond or two.
+
+    One collection is one row, however large it is.
+    """
+    rows: list[Row] = []
+    keyspace = store.keyspace
+    size = 0
+    for key in islice(keyspace.index.walk(cursor), CHUNK_KEYS):
+        value = keyspace.held(key)
+        rows.append(_row(key, keyspace.expiry.due.get(key), value))
+        size += len(key) + value_bytes(value)
+        if size >= CHUNK_BYTES:
+            break
+    return rows
+
+
+def _row(key: str, due_ms: int | None, value: Value) -> Row:
+    match value:
+        case bytes():
+            return Row(key, due_ms, "value", value)
+        case MapValue():
+            return Row(key, due_ms, value.kind, value.items)
+        case _:
+            return Row(key, due_ms, value.kind, list(value.items))
+
+
+def put_row(store: Store, row: Row, now_ms: int) -> None:
+    """Give the store a saved key back, unless it has expired since."""
+    if row.due_ms is not None and row.due_ms <= now_ms:
+        return
+    store.keyspace.put(row.key, _value(row))
+    if row.due_ms is not None:
+        store.keyspace.expiry.set(row.key, row.due_ms)
+
+
+def _value(row: Row) -> Value:
+    match row.kind, row.content:
+        case "value", bytes() as value:
+            return value
+        case "map", dict() as fields:
+            made = MapValue()
+            for field, value in fields.items():
+                made.put(field, value)
+            return made
+        case "list", list() as values:
+            items = ListValue()
+            items.push(values, left=False)
+            return items
+        case "set", list() as values:
+            members = SetValue()
+            members.add(values)
+            return members
+    raise msgspec.ValidationError(f"a {row.kind!r} cannot hold {type(row.content).__name__}")
+
+
+def encode_chunk(rows: Sequence[Row], before: int, now_ms: int) -> bytes:
+    """An entry with ``rows``; ``before`` is the number of rows in the entries before it."""
+    raw = _encode(rows)
+    body = len(raw).to_bytes(_LENGTH_BYTES, "little") + raw
+    body += bytes(-len(body) % ALIGN)
+    head = seal([body], count=len(rows), first_ms=now_ms, last_ms=now_ms, base_offset=before)
+    return bytes(head) + body
+
+
+def encode_end(total: int, now_ms: int) -> bytes:
+    """The entry that says that all ``total`` rows are there."""
+    return bytes(
+        seal([], count=0, first_ms=now_ms, last_ms=now_ms, flags=Flags.CONTROL, base_offset=total)
+    )
+
+
+def decode_chunk(entry: bytes) -> tuple[Header, list[Row]]:
+    """An entry's header and rows; raises `Corrupt` if it is damaged."""
+    header = verify(entry)
+    if header.flags & Flags.CONTROL:
+        return header, []
+    length = int.from_bytes(entry[SIZE : SIZE + _LENGTH_BYTES], "little")
+    start = SIZE + _LENGTH_BYTES
+    return header, _decode(entry[start : start + length])

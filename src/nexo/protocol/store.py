@@ -1,0 +1,317 @@
+"""The store's requests and replies on the wire.
+
+The three requests of the existing client are fields one after another; ours are msgpack
+arrays, one struct each, answered by DATA with msgpack. Values inside are bytes with their
+type byte (`nexo.protocol.values`). A missing trailing field has its default.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from nexo.errors import InvalidInput, InvalidOption, ProtocolError
+from nexo.protocol.frames import Buffer, pack_str, pack_u32
+from nexo.protocol.ops import Op
+
+MAX_KEY_BYTES = 64 * 1024
+Ttl: TypeAlias = float | timedelta
+"""A life time: seconds, or a timedelta."""
+
+# -- the existing client's requests -----------------------------------------------
+
+_unpack_u32 = struct.Struct(">I").unpack_from
+_NO_OPTIONS = pack_u32(0)
+
+
+class MapSetOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """The JSON options of MAP_SET."""
+
+    ttl: float | None = None
+    """Seconds."""
+
+
+_decode_options = msgspec.json.Decoder(MapSetOptions).decode
+
+
+def encode_map_set(key: str, value: bytes) -> bytes:
+    """A MAP_SET without options."""
+    raw = key.encode()
+    return b"%b%b%b%b" % (pack_u32(len(raw)), raw, _NO_OPTIONS, value)
+
+
+encode_map_key = pack_str
+"""A MAP_GET or MAP_DEL."""
+
+
+def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
+    """Key, options and value of a MAP_SET."""
+    try:
+        key_end = 4 + _unpack_u32(payload)[0]
+        value_at = key_end + 4 + _unpack_u32(payload, key_end)[0]
+    except struct.error:
+        raise ProtocolError("MAP_SET is cut short: it needs key, options and value") from None
+    value = bytes(payload[value_at:])
+    if not value:
+        raise ProtocolError("MAP_SET is cut short: a value needs at least its type byte")
+    return _key(payload[4:key_end]), payload[key_end + 4 : value_at], value
+
+
+def decode_map_key(payload: memoryview) -> str:
+    """The key of a MAP_GET or MAP_DEL."""
+    if len(payload) < 4 or _unpack_u32(payload)[0] != len(payload) - 4:
+        raise ProtocolError("the request holds more or less than one key")
+    return _key(payload[4:])
+
+
+def _key(raw: memoryview) -> str:
+    if not 0 < len(raw) <= MAX_KEY_BYTES:
+        raise InvalidInput(f"a key of {len(raw)} bytes is not allowed: use 1 to {MAX_KEY_BYTES}")
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the key is not UTF-8: {error.reason}") from None
+
+
+def options_ttl_ms(options: Buffer) -> int | None:
+    """The TTL in the options of a MAP_SET, None without one."""
+    if not options:
+        return None
+    try:
+        ttl = _decode_options(options).ttl
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidOption(f"Invalid JSON options: {error}") from None
+    return None if ttl is None else ttl_to_ms(ttl)
+
+
+def ttl_to_ms(ttl: Ttl) -> int:
+    """A TTL in whole milliseconds, rounded up so that a short one does not become none."""
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float | timedelta):
+        raise InvalidInput(f"a TTL is a number of seconds or a timedelta, not {ttl!r}")
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise InvalidInput(f"a TTL of {ttl} is not allowed: use more than 0 seconds")
+    return math.ceil(round(seconds * 1000, 3))
+
+
+# -- our requests ------------------------------------------------------------------
+
+Key: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES)]
+Value: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1)]
+Number: TypeAlias = int | float
+
+
+class Command(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Base of our requests."""
+
+
+class SetKey(Command):
+    """KEY_SET: set under a condition. Reply: `SetReply`."""
+
+    key: Key
+    value: Value
+    ttl_ms: int | None = None
+    keep_ttl: bool = False
+    if_absent: bool = False
+    if_equal: Value | None = None
+    get_previous: bool = False
+
+
+class SetReply(Command):
+    """Whether it was set, and the previous value if that was asked for."""
+
+    done: bool
+    previous: bytes | None
+
+
+class OneKey(Command):
+    """A command about one key, without arguments."""
+
+    key: Key
+
+
+class Keys(Command):
+    """A command about several keys."""
+
+    keys: list[Key]
+
+
+class SetMany(Command):
+    """KEY_MSET: set all, with one TTL or none."""
+
+    values: dict[Key, Value]
+    ttl_ms: int | None = None
+
+
+class Increment(Command):
+    """KEY_INCR: the TTL is for a key that does not exist yet."""
+
+    key: Key
+    by: Number
+    ttl_ms: int | None = None
+
+
+class Expire(Command):
+    """KEY_EXPIRE: a new life time from now."""
+
+    key: Key
+    ttl_ms: int
+
+
+class Info(Command):
+    """What KEY_INSPECT replies for a key that exists."""
+
+    kind: str
+    """``value``, ``map``, ``list`` or ``set``."""
+    items: int
+    size_bytes: int
+    ttl_ms: int | None
+
+
+class Scan(Command):
+    """KEY_SCAN: a page of keys, in order, after ``cursor``."""
+
+    prefix: str = ""
+    glob: str = ""
+    cursor: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+
+
+class Page(Command):
+    """Keys, and the cursor of the next page unless this was the last."""
+
+    keys: list[str]
+    cursor: str | None
+
+
+class Clear(Command):
+    """STORE_CLEAR: forget everything."""
+
+
+class SetFields(Command):
+    """FIELDS_SET on a map."""
+
+    key: Key
+    fields: dict[str, Value]
+    if_absent: bool = False
+
+
+class Fields(Command):
+    """A command about some fields of a map."""
+
+    key: Key
+    fields: list[str]
+
+
+class IncrementField(Command):
+    """FIELDS_INCR on a map."""
+
+    key: Key
+    field: str
+    by: Number
+
+
+class Push(Command):
+    """LIST_PUSH, at the right end or the left."""
+
+    key: Key
+    values: list[Value]
+    left: bool = False
+
+
+class Pop(Command):
+    """LIST_POP and SET_POP; a set has no ends."""
+
+    key: Key
+    count: int = 1
+    left: bool = False
+
+
+class Range(Command):
+    """LIST_RANGE and LIST_TRIM: a Python slice."""
+
+    key: Key
+    start: int = 0
+    stop: int | None = None
+
+
+class Replace(Command):
+    """LIST_REPLACE."""
+
+    key: Key
+    index: int
+    value: Value
+
+
+class RemoveValue(Command):
+    """LIST_REMOVE: the first ``count`` equal values, 0 for all."""
+
+    key: Key
+    value: Value
+    count: int = 0
+
+
+class Members(Command):
+    """A command about some members of a set."""
+
+    key: Key
+    members: list[Value]
+
+
+REQUESTS: Mapping[Op, type[Command]] = {
+    Op.KEY_SET: SetKey,
+    Op.KEY_DELETE: Keys,
+    Op.KEY_EXISTS: Keys,
+    Op.KEY_MGET: Keys,
+    Op.KEY_MSET: SetMany,
+    Op.KEY_INCR: Increment,
+    Op.KEY_GETDEL: OneKey,
+    Op.KEY_EXPIRE: Expire,
+    Op.KEY_PERSIST: OneKey,
+    Op.KEY_INSPECT: OneKey,
+    Op.KEY_SCAN: Scan,
+    Op.STORE_CLEAR: Clear,
+    Op.FIELDS_SET: SetFields,
+    Op.FIELDS_GET: Fields,
+    Op.FIELDS_ALL: OneKey,
+    Op.FIELDS_DELETE: Fields,
+    Op.FIELDS_INCR: IncrementField,
+    Op.FIELDS_COUNT: OneKey,
+    Op.LIST_PUSH: Push,
+    Op.LIST_POP: Pop,
+    Op.LIST_RANGE: Range,
+    Op.LIST_REPLACE: Replace,
+    Op.LIST_TRIM: Range,
+    Op.LIST_REMOVE: RemoveValue,
+    Op.LIST_LENGTH: OneKey,
+    Op.SET_ADD: Members,
+    Op.SET_REMOVE: Members,
+    Op.SET_POP: Pop,
+    Op.SET_CONTAINS: Members,
+    Op.SET_MEMBERS: OneKey,
+    Op.SET_SIZE: OneKey,
+}
+"""What each of our requests holds."""
+
+encode = msgspec.msgpack.Encoder().encode
+T = TypeVar("T")
+
+
+def decode_reply(data: Buffer | None, type_: type[T]) -> T:
+    """A reply to one of our requests."""
+    return msgspec.msgpack.decode(data or b"", type=type_)
+
+
+def decode_request(decoder: msgspec.msgpack.Decoder[Any], payload: Buffer) -> Any:
+    """A request by its own decoder; `InvalidInput` says which field is wrong."""
+    try:
+        return decoder.decode(payload)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"bad store request: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"store request is not msgpack: {error}") from None

@@ -1,0 +1,118 @@
+"""The store broker as the host runs it: requests in, engine, replies out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from nexo.brokers.store.engine import Store
+from nexo.brokers.store.status import status
+from nexo.model import Broker
+from nexo.protocol import store as wire
+from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.store_commands import COMMANDS
+from nexo.server.dialects.nexo.store_saving import Saving
+from nexo.server.service import Handler, Peer, Runtime
+
+SWEEP_KEYS = 500
+"""Expired keys dropped per tick: well under a millisecond of work."""
+
+
+class StoreService:
+    """Implements `nexo.server.service.Service` around a `Store`."""
+
+    broker = Broker.STORE
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._now_ms = runtime.clock.now_ms
+        self._store = Store(runtime.settings.store_max_bytes)
+        self._saving = Saving(runtime, self._store)
+        self._hits = self._misses = self._commands = 0
+        self.handlers: Mapping[int, Handler] = {
+            Op.MAP_SET: self._map_set,
+            Op.MAP_GET: self._map_get,
+            Op.MAP_DEL: self._map_del,
+        } | {op: self._handler(wire.REQUESTS[op], run) for op, run in COMMANDS.items()}
+
+    # -- requests -------------------------------------------------------------
+
+    def _map_get(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        value = self._store.get(wire.decode_map_key(payload), self._now_ms())
+        if value is None:
+            self._misses += 1
+            peer.null(request_id)
+        else:
+            self._hits += 1
+            peer.data(request_id, value)
+
+    def _map_set(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        key, options, value = wire.decode_map_set(payload)
+        if options and (ttl_ms := wire.options_ttl_ms(options)) is not None:
+            self._store.set(key, value, self._now_ms(), ttl_ms=ttl_ms)
+            self._wake_for_expiry()
+        else:
+            self._store.put(key, value)
+        self._commands += 1
+        peer.ok(request_id)
+
+    def _map_del(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        self._store.delete([wire.decode_map_key(payload)], self._now_ms())
+        self._commands += 1
+        peer.ok(request_id)
+
+    def _handler(
+        self, request: type[wire.Command], run: Callable[[Store, Any, int], object]
+    ) -> Handler:
+        decoder = msgspec.msgpack.Decoder(request)
+
+        def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
+            asked = wire.decode_request(decoder, payload)
+            reply = wire.encode(run(self._store, asked, self._now_ms()))
+            self._commands += 1
+            peer.data(request_id, reply)
+            self._wake_for_expiry()
+
+        return handle
+
+    # -- the host's calls ------------------------------------------------------
+
+    def open(self) -> None:
+        """Load the snapshot, if there is to be one."""
+        self._saving.open(self._now_ms())
+        self._wake_for_expiry()
+
+    def tick(self, now_ms: int) -> None:
+        """Reclaim expired keys, a bounded number at a time, and save when due."""
+        self._store.keyspace.sweep(now_ms, SWEEP_KEYS)
+        self._wake_for_expiry()
+        self._saving.tick(now_ms)
+
+    def _wake_for_expiry(self) -> None:
+        expiry = self._store.keyspace.expiry
+        if expiry:
+            self._runtime.wake_at(expiry.next_ms())
+
+    def cancel(self, peer: Peer, request_id: int) -> None:
+        """No request of the store waits."""
+
+    def peer_congested(self, peer: Peer) -> None:
+        """The store only answers; the session stops reading requests by itself."""
+
+    def peer_drained(self, peer: Peer) -> None:
+        """Nothing was held back."""
+
+    def peer_closed(self, peer: Peer) -> None:
+        """A peer holds nothing here."""
+
+    def status(self) -> dict[str, Any]:
+        """Counters and sizes, and how saving goes."""
+        commands = self._commands + self._hits + self._misses
+        counted = {"commands": commands, "hits": self._hits, "misses": self._misses}
+        return status(self._store) | counted | {"snapshot": self._saving.status()}
+
+    def close(self) -> None:
+        """Save, if the store is to be saved."""
+        self._saving.close()
