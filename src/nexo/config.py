@@ -6,9 +6,10 @@ the reference page and the error messages. Nothing is read at import.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,20 @@ from nexo.model import Broker, duration_ms
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+_PORT = 65_535
 
 
-def _setting(default: Any, env: str, doc: str, low: int | None = None) -> Any:
-    return field(default=default, metadata={"env": env, "doc": doc, "low": low})
+def _setting(
+    default: Any,
+    env: str,
+    doc: str,
+    low: int | None = None,
+    high: int | None = None,
+    *,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    limits = {"low": low, "high": high, "choices": choices}
+    return field(default=default, metadata={"env": env, "doc": doc} | limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +39,23 @@ class Settings:
     """What a server runs with."""
 
     host: str = _setting("127.0.0.1", "SERVER_HOST", "Address to listen on, TCP and HTTP.")
-    port: int = _setting(7654, "SERVER_SOCKET_TCP_PORT", "TCP port; 0 picks a free one.", 0)
-    http_port: int = _setting(8080, "SERVER_DASHBOARD_HTTP_PORT", "Dashboard and HTTP API port.", 0)
+    port: int = _setting(7654, "SERVER_SOCKET_TCP_PORT", "TCP port; 0 picks a free one.", 0, _PORT)
+    http_port: int = _setting(
+        8080, "SERVER_DASHBOARD_HTTP_PORT", "Dashboard and HTTP API port.", 0, _PORT
+    )
     dashboard: bool = _setting(True, "NEXO_DASHBOARD", "Serve the dashboard and the HTTP API.")
-    env: str = _setting("dev", "NEXO_ENV", "`prod` switches the dashboard off unless asked for.")
-    log: str = _setting("info", "NEXO_LOG", "Log level: debug, info, warning, error.")
-    log_format: str = _setting("text", "NEXO_LOG_FORMAT", "`text` or `json`.")
+    env: str = _setting(
+        "dev",
+        "NEXO_ENV",
+        "`prod` switches the dashboard off unless asked for.",
+        choices=("dev", "prod"),
+    )
+    log: str = _setting(
+        "info", "NEXO_LOG", "Log level.", choices=("debug", "info", "warning", "error")
+    )
+    log_format: str = _setting(
+        "text", "NEXO_LOG_FORMAT", "For people or for machines.", choices=("text", "json")
+    )
     data_dir: Path = _setting(Path("data"), "NEXO_DATA_DIR", "Where everything durable lives.")
     queue_path: Path | None = _setting(
         None, "QUEUE_ROOT_PERSISTENCE_PATH", "The queue broker's folder, if not under `data_dir`."
@@ -45,7 +67,7 @@ class Settings:
         None, "PUBSUB_ROOT_PERSISTENCE_PATH", "The pub/sub broker's folder, if not in `data_dir`."
     )
     max_payload_bytes: int = _setting(
-        10 * MIB, "MAX_PAYLOAD_SIZE", "Largest frame accepted, in bytes.", KIB
+        10 * MIB, "MAX_PAYLOAD_SIZE", "Largest frame accepted, in bytes.", KIB, GIB
     )
     max_connections: int = _setting(20_000, "NEXO_MAX_CONNECTIONS", "Connections at once.", 1)
     idle_ping_ms: int = _setting(
@@ -114,93 +136,114 @@ def load(
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
     """Settings from all sources; a `ConfigError` names the first unknown key or bad value."""
-    given: dict[str, object] = {}
+    given: dict[str, Any] = {}
     if file is not None:
         given |= _from_file(file)
     given |= _from_environ(environ or {})
-    given |= {key: value for key, value in (flags or {}).items() if value is not None}
-    settings = Settings(**{key: _checked(key, value) for key, value in given.items()})
+    for key, value in (flags or {}).items():
+        if value is not None:
+            given[key] = _checked(key, value, key)
+    settings = Settings(**given)
     if settings.env == "prod" and "dashboard" not in given:
-        settings = Settings(**_as_dict(settings) | {"dashboard": False})
+        settings = replace(settings, dashboard=False)
     return settings
 
 
-def _as_dict(settings: Settings) -> dict[str, Any]:
-    return {spec.name: getattr(settings, spec.name) for spec in fields(settings)}
-
-
 _SPECS = {spec.name: spec for spec in fields(Settings)}
-_PREFIXES = ("NEXO_", "SERVER_", "QUEUE_", "STREAM_", "PUBSUB_", "STORE_")
-_SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": ("retained_ttl_ms", 1_000)}
+_SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "retained_ttl_ms"}
 _NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_TOKEN"}
 
 
-def _from_file(file: Path) -> dict[str, object]:
+def _from_file(file: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
-    return dict(table)
+    return {key: _checked(key, value, f"{file}: {key}") for key, value in table.items()}
 
 
-def _from_environ(environ: Mapping[str, str]) -> dict[str, object]:
+def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
     by_env = {spec.metadata["env"]: name for name, spec in _SPECS.items()}
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for key, value in environ.items():
         if key in by_env:
-            found[by_env[key]] = value
+            found[by_env[key]] = _checked(by_env[key], value, key)
         elif key in _SECONDS:
-            name, factor = _SECONDS[key]
-            found[name] = _number(key, value) * factor
-        elif key.startswith("NEXO_") and key not in _NOT_SETTINGS:
+            found[_SECONDS[key]] = _checked(_SECONDS[key], _number(key, value) * 1_000, key)
+        elif key.startswith("NEXO_") and not _foreign(key, value):
             raise ConfigError(f"unknown environment variable {key}")
     return found
 
 
-def _checked(key: str, value: object) -> Any:
+def _foreign(key: str, value: str) -> bool:
+    """Variables that begin like ours but are the client's, or Kubernetes' for a service `nexo`."""
+    return (
+        key in _NOT_SETTINGS
+        or key.startswith(("NEXO_SERVICE_", "NEXO_PORT_"))
+        or (key == "NEXO_PORT" and "://" in value)
+    )
+
+
+def _checked(key: str, value: object, label: str) -> Any:
+    """``value`` as the type of setting ``key``; ``label`` names it as the user wrote it."""
     spec = _SPECS.get(key)
     if spec is None:
-        raise ConfigError(f"unknown setting {key!r}; known are {', '.join(sorted(_SPECS))}")
-    convert: dict[str, Callable[[str, object], object]] = {
-        "int": _number, "bool": _flag, "str": _text, "Path": _path, "Path | None": _path,
-    }  # fmt: skip
-    checked = convert[str(spec.type)](key, value)
-    low = spec.metadata["low"]
-    if low is not None and isinstance(checked, int) and checked < low:
-        raise ConfigError(f"{key} = {value!r}: must be at least {low}")
-    return _choice(key, checked)
+        raise ConfigError(f"unknown setting {label}; known are {', '.join(sorted(_SPECS))}")
+    checked = _converter(spec)(label, value)
+    if isinstance(checked, int):
+        _check_range(checked, label, spec.metadata["low"], spec.metadata["high"])
+    choices = spec.metadata["choices"]
+    if choices and checked not in choices:
+        raise ConfigError(f"{label} = {value!r}: must be one of {', '.join(choices)}")
+    return checked
 
 
-def _choice(key: str, value: object) -> object:
-    choices = {
-        "log": ("debug", "info", "warning", "error"),
-        "log_format": ("text", "json"),
-        "env": ("dev", "prod"),
-    }.get(key)
-    if choices is not None and value not in choices:
-        raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(choices)}")
-    if key in ("port", "http_port") and isinstance(value, int) and value > 65_535:
-        raise ConfigError(f"{key} = {value}: a port is at most 65535")
-    return value
+def _converter(spec: Field[Any]) -> Callable[[str, object], object]:
+    match str(spec.type):
+        case "int" if spec.name.endswith("_ms"):
+            return _millis
+        case "int" if spec.name.endswith("_bytes"):
+            return _size
+        case "int":
+            return _number
+        case "bool":
+            return _flag
+        case "str":
+            return _text
+    return _path
 
 
-_SIZES = {"kib": KIB, "mib": MIB, "gib": GIB, "kb": KIB, "mb": MIB, "gb": GIB}
+def _check_range(value: int, label: str, low: int | None, high: int | None) -> None:
+    if low is not None and value < low:
+        raise ConfigError(f"{label} = {value}: must be at least {low}")
+    if high is not None and value > high:
+        raise ConfigError(f"{label} = {value}: must be at most {high}")
+
+
+_SIZE = re.compile(r"(\d+) ?([kmg])i?b", re.ASCII | re.IGNORECASE)
+_FACTORS = {"k": KIB, "m": MIB, "g": GIB}
+
+
+def _size(key: str, value: object) -> int:
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return int(match[1]) * _FACTORS[match[2].lower()] if match else _number(key, value)
+
+
+def _millis(key: str, value: object) -> int:
+    try:
+        return duration_ms(value) if isinstance(value, str) else _number(key, value)
+    except InvalidInput:
+        return _number(key, value)
 
 
 def _number(key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ConfigError(f"{key} = {value!r}: must be a whole number")
-    if isinstance(value, int):
-        return value
-    text = value.strip().lower().replace("_", "")
-    for suffix, factor in _SIZES.items():
-        if text.endswith(suffix) and text.removesuffix(suffix).strip().isdigit():
-            return int(text.removesuffix(suffix)) * factor
     try:
-        return duration_ms(text) if key.endswith("_ms") and not text.isdigit() else int(text)
-    except (ValueError, InvalidInput):
+        return int(value)
+    except ValueError:
         raise ConfigError(f"{key} = {value!r}: must be a whole number") from None
 
 

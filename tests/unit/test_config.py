@@ -1,0 +1,173 @@
+"""Settings from all sources (SPEC A8)."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from nexo.config import DAY_MS, GIB, HOUR_MS, KIB, MIB, Settings, load
+from nexo.errors import ConfigError
+from nexo.model import Broker
+
+DOCUMENTED = {
+    "SERVER_HOST": ("10.1.2.3", "host", "10.1.2.3"),
+    "SERVER_SOCKET_TCP_PORT": ("7000", "port", 7000),
+    "SERVER_DASHBOARD_HTTP_PORT": ("7001", "http_port", 7001),
+    "MAX_PAYLOAD_SIZE": ("2048", "max_payload_bytes", 2048),
+    "STREAM_DEFAULT_FLUSH_MS": ("20", "flush_ms", 20),
+    "STREAM_MAX_OPEN_FILES": ("64", "max_open_files", 64),
+    "NEXO_ENV": ("prod", "env", "prod"),
+    "NEXO_LOG": ("debug", "log", "debug"),
+    "QUEUE_ROOT_PERSISTENCE_PATH": ("/q", "queue_path", Path("/q")),
+    "STREAM_ROOT_PERSISTENCE_PATH": ("/s", "stream_path", Path("/s")),
+    "PUBSUB_ROOT_PERSISTENCE_PATH": ("/p", "pubsub_path", Path("/p")),
+}
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "nexo.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_any_source_the_documented_defaults_hold() -> None:  # SPEC A1, A8
+    settings = load()
+    assert (settings.host, settings.port, settings.http_port) == ("127.0.0.1", 7654, 8080)
+    assert settings.data_dir == Path("data")
+    assert settings.max_payload_bytes == 10 * MIB
+    assert (settings.flush_ms, settings.max_open_files) == (50, 256)
+    assert (settings.retention_ms, settings.retention_bytes) == (7 * DAY_MS, GIB)
+    assert settings.retained_ttl_ms == HOUR_MS
+    assert settings.dashboard
+
+
+@pytest.mark.parametrize("variable", DOCUMENTED)
+def test_every_variable_of_the_documents_works(variable: str) -> None:  # SPEC A8
+    text, name, expected = DOCUMENTED[variable]
+    assert getattr(load(environ={variable: text}), name) == expected
+
+
+def test_each_source_goes_before_the_one_below(tmp_path: Path) -> None:  # SPEC A8
+    file = toml(tmp_path, "port = 1\nhttp_port = 1\nflush_ms = 1\n")
+    environ = {"SERVER_SOCKET_TCP_PORT": "2", "SERVER_DASHBOARD_HTTP_PORT": "2"}
+    settings = load(file, environ, {"port": 3, "host": None})
+    assert (settings.port, settings.http_port, settings.flush_ms) == (3, 2, 1)
+    assert settings.host == "127.0.0.1"
+
+
+def test_production_switches_the_dashboard_off_unless_it_is_asked_for() -> None:  # SPEC A8
+    assert not load(environ={"NEXO_ENV": "prod"}).dashboard
+    assert load(environ={"NEXO_ENV": "prod", "NEXO_DASHBOARD": "on"}).dashboard
+    assert load(environ={"NEXO_ENV": "dev"}).dashboard
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("SERVER_SOCKET_TCP_PORT", "seven"),
+        ("SERVER_SOCKET_TCP_PORT", "70000"),
+        ("SERVER_SOCKET_TCP_PORT", "-1"),
+        ("SERVER_SOCKET_TCP_PORT", ""),
+        ("SERVER_SOCKET_TCP_PORT", "1.5"),
+        ("MAX_PAYLOAD_SIZE", "10"),
+        ("MAX_PAYLOAD_SIZE", "ten MiB"),
+        ("MAX_PAYLOAD_SIZE", "5000000000"),
+        ("STREAM_MAX_OPEN_FILES", "0"),
+        ("NEXO_LOG", "loud"),
+        ("NEXO_LOG_FORMAT", "xml"),
+        ("NEXO_ENV", "staging"),
+        ("NEXO_DASHBOARD", "maybe"),
+        ("SERVER_HOST", ""),
+        ("NEXO_DATA_DIR", ""),
+        ("PUBSUB_DEFAULT_RETAINED_TTL_SECS", "soon"),
+        ("PUBSUB_DEFAULT_RETAINED_TTL_SECS", "-1"),
+    ],
+)
+def test_a_bad_value_stops_the_start_and_names_the_variable(key: str, text: str) -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        load(environ={key: text})
+
+
+@pytest.mark.parametrize("text", ["nonsense = 1", "[server]\nport = 1"])
+def test_an_unknown_key_of_the_file_stops_the_start_and_is_named(
+    tmp_path: Path, text: str
+) -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=r"nonsense|server"):
+        load(toml(tmp_path, text))
+
+
+def test_a_bad_value_of_the_file_names_key_and_file(tmp_path: Path) -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=r"nexo\.toml: port"):
+        load(toml(tmp_path, "port = true"))
+
+
+def test_an_unknown_variable_of_ours_stops_the_start() -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match="NEXO_PROT"):
+        load(environ={"NEXO_PROT": "1"})
+
+
+def test_variables_of_others_and_of_our_client_are_left_alone() -> None:
+    foreign = {"QUEUE_SIZE": "x", "STREAM_URL": "y", "SERVER_SOFTWARE": "z", "PATH": "/bin"}
+    own = {"NEXO_URL": "nexo://h:1", "NEXO_CONFIG": "f", "_NEXO_COMPLETE": "bash_source"}
+    cluster = {"NEXO_SERVICE_HOST": "10.0.0.1", "NEXO_PORT": "tcp://10.0.0.1:7654"}
+    own |= cluster | {"NEXO_PORT_7654_TCP_ADDR": "10.0.0.1"}
+    assert load(environ=foreign | own) == Settings()
+
+
+def test_an_unknown_flag_is_named() -> None:
+    with pytest.raises(ConfigError, match="speed"):
+        load(flags={"speed": 11})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4096", 4096), ("64KiB", 64 * KIB), ("2 MiB", 2 * MIB), ("1gb", GIB), ("1_000_000", 10**6)],
+)
+def test_sizes_may_carry_a_unit(text: str, expected: int) -> None:
+    assert load(environ={"MAX_PAYLOAD_SIZE": text}).max_payload_bytes == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("20", 20), ("250ms", 250), ("2s", 2000)])
+def test_times_may_carry_a_unit(text: str, expected: int) -> None:
+    assert load(environ={"STREAM_DEFAULT_FLUSH_MS": text}).flush_ms == expected
+
+
+def test_a_time_is_not_a_size() -> None:
+    with pytest.raises(ConfigError, match="STREAM_DEFAULT_FLUSH_MS"):
+        load(environ={"STREAM_DEFAULT_FLUSH_MS": "1MB"})
+    with pytest.raises(ConfigError, match="MAX_PAYLOAD_SIZE"):
+        load(environ={"MAX_PAYLOAD_SIZE": "10s"})
+
+
+def test_the_retained_ttl_may_be_given_in_seconds_as_the_documents_do() -> None:
+    assert load(environ={"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "90"}).retained_ttl_ms == 90_000
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape("absent.toml")):
+        load(tmp_path / "absent.toml")
+    with pytest.raises(ConfigError, match=re.escape("nexo.toml is not valid TOML")):
+        load(toml(tmp_path, "port ="))
+    (tmp_path / "latin.toml").write_bytes(b"host = '\xff'")
+    with pytest.raises(ConfigError, match=re.escape("latin.toml")):
+        load(tmp_path / "latin.toml")
+
+
+def test_each_broker_has_a_folder_of_its_own_and_may_be_moved(tmp_path: Path) -> None:
+    settings = load(flags={"data_dir": tmp_path, "queue_path": tmp_path / "elsewhere"})
+    assert settings.folder(Broker.STORE) == tmp_path / "store"
+    assert settings.folder(Broker.QUEUE) == tmp_path / "elsewhere"
+    assert len({settings.folder(broker) for broker in Broker}) == len(Broker)
+    assert all(settings.folder(broker).is_absolute() for broker in Broker)
+
+
+def test_every_setting_has_a_variable_of_its_own_and_a_description() -> None:
+    specs = fields(Settings)
+    assert len({spec.metadata["env"] for spec in specs}) == len(specs)
+    assert all(spec.metadata["doc"].endswith(".") for spec in specs)
+
+
+def test_every_default_passes_its_own_check() -> None:
+    flags = {spec.name: spec.default for spec in fields(Settings)}
+    assert load(flags=flags) == Settings()
