@@ -73,6 +73,18 @@ class Op(enum.IntEnum):
     PUB = 0x21
     SUB = 0x22
     UNSUB = 0x23
+    PUBLISH_RUN = 0x24
+    """Message frames (`nexo.protocol.pubsub`). Reply: u32 receivers of each."""
+    PUBLISH = 0x25
+    """``u32 length``, msgpack `Publish`, message frames. Reply as PUBLISH_RUN, once retained."""
+    SUBSCRIBE = 0x26
+    """msgpack `Subscribe`."""
+    WILL = 0x27
+    """msgpack `Will`; nil takes it back, which is how a client says goodbye."""
+    PS_SUBSCRIPTIONS = 0x80
+    """msgpack `Listing`. Reply: msgpack list of maps."""
+    PS_RETAINED = 0x81
+    """msgpack `Listing`. Reply: msgpack list of maps."""
 
     # Stream: 0x30-0x3F, 0x90-0xBF
     S_CREATE = 0x30

@@ -1,0 +1,1 @@
+"""Pub/Sub: live messages by topic, with retained last values (SPEC C)."""

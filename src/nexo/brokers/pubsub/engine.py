@@ -1,0 +1,127 @@
+"""The rules of pub/sub: subscribe, publish, retain, last wills (SPEC C).
+
+Messages arrive encoded and leave as they came; the engine only decides who gets them.
+Fire-and-forget: what matches nobody and is not retained leaves no trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from nexo.brokers.pubsub import records
+from nexo.brokers.pubsub.outbox import Limits
+from nexo.brokers.pubsub.retained import Retained, RetainedMessages
+from nexo.brokers.pubsub.routes import Route, Routes
+from nexo.brokers.pubsub.subscriber import Messages, Subscriber, Subscription
+from nexo.brokers.pubsub.topics import parse_pattern
+
+
+class Published(Protocol):
+    """The messages of one publish."""
+
+    topics: list[bytes]
+    """The topic of each message."""
+
+    def part(self, first: int, last: int) -> Messages:
+        """The messages ``first`` to ``last``, exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWill:
+    """What a client wants published should it vanish."""
+
+    topic: bytes
+    value: bytes
+    retain: bool
+    ttl_ms: int | None
+
+
+class PubSub:
+    """All subscriptions, retained messages and last wills of one broker."""
+
+    def __init__(self) -> None:
+        self.routes = Routes()
+        self.retained = RetainedMessages()
+        self.subscribers: set[Subscriber] = set()
+        self.wills: dict[Subscriber, LastWill] = {}
+        self.published = 0
+        self.delivered = 0
+        """Copies handed to clients, those that a slow one lost later included."""
+        self._dropped_before = 0
+
+    @property
+    def dropped(self) -> int:
+        """Copies that clients were too slow for, also those that have left (SPEC C4)."""
+        return self._dropped_before + sum(client.dropped for client in self.subscribers)
+
+    def subscribe(self, client: Subscriber, pattern: str, limits: Limits) -> Subscription:
+        """Let ``client`` receive what matches; repeated, it only changes the limits.
+
+        Raises `InvalidName` if the pattern is not one.
+        """
+        parsed = parse_pattern(pattern)
+        subscription = client.subscriptions.get(pattern)
+        if subscription is None:
+            subscription = client.subscriptions[pattern] = Subscription(client, pattern, limits)
+            self.routes.add(parsed, subscription)
+            self.subscribers.add(client)
+        subscription.outbox.limits = limits
+        return subscription
+
+    def unsubscribe(self, client: Subscriber, pattern: str) -> bool:
+        """End a subscription, and drop what waited for it; False if there was none."""
+        subscription = client.subscriptions.pop(pattern, None)
+        if subscription is None:
+            return False
+        client.dropped_before += subscription.outbox.dropped
+        self.routes.remove(parse_pattern(pattern), subscription)
+        if not client.subscriptions:
+            self._forget(client)
+        return True
+
+    def leave(self, client: Subscriber) -> LastWill | None:
+        """End everything of a client that is gone; returns its will, now to be published."""
+        for pattern in list(client.subscriptions):
+            self.unsubscribe(client, pattern)
+        return self.wills.pop(client, None)
+
+    def publish(self, run: Published) -> list[tuple[int, int]]:
+        """Deliver messages; returns ``(receivers, messages)`` for each stretch of them.
+
+        Raises `InvalidName`, before anything is delivered, if a topic is not one.
+        """
+        counts = []
+        for route, first, last in self._stretches(run.topics):
+            if route.receivers:
+                route.deliver(run.part(first, last))
+            counts.append((route.receivers, last - first))
+            self.delivered += route.receivers * (last - first)
+        self.published += len(run.topics)
+        return counts
+
+    def retain(self, topic: str, message: bytes, expires_ms: int) -> bytes:
+        """Keep a message as its topic's last; returns the record to log."""
+        retained = Retained(topic, message, expires_ms)
+        self.retained.put(retained)
+        return records.kept(retained)
+
+    def clear(self, topic: str) -> bytes | None:
+        """Forget a topic's last message; returns the record to log, None if nothing changed."""
+        return records.cleared(topic) if self.retained.clear(topic) else None
+
+    def _forget(self, client: Subscriber) -> None:
+        self.subscribers.discard(client)
+        self._dropped_before += client.dropped_before
+        client.dropped_before = 0
+
+    def _stretches(self, topics: list[bytes]) -> list[tuple[Route, int, int]]:
+        routes = [self.routes.cached(topic) or self.routes.find(topic) for topic in topics]
+        if routes.count(routes[0]) == len(routes):
+            return [(routes[0], 0, len(routes))]
+        stretches, first = [], 0
+        for index in range(1, len(routes) + 1):
+            if index == len(routes) or routes[index] is not routes[first]:
+                stretches.append((routes[first], first, index))
+                first = index
+        return stretches

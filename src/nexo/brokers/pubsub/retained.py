@@ -1,0 +1,81 @@
+"""The last value of each topic, for those who subscribe later (SPEC C3)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nexo.brokers.pubsub.trie import Trie
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """One retained message."""
+
+    topic: str
+    message: bytes
+    """The frame as it was published."""
+    expires_ms: int
+    """0 for never."""
+
+    def alive(self, now_ms: int) -> bool:
+        """Whether it is still to be delivered."""
+        return not self.expires_ms or now_ms < self.expires_ms
+
+
+class RetainedMessages:
+    """Retained messages by topic. Expired ones are never seen, and removed by `expire`."""
+
+    def __init__(self) -> None:
+        self._trie: Trie[Retained] = Trie()
+        self._due: list[tuple[int, str]] = []
+        self.count = 0
+        self.size_bytes = 0
+
+    def put(self, retained: Retained) -> None:
+        """Keep a message as its topic's last."""
+        self.clear(retained.topic)
+        self._trie.put(retained.topic.split("/"), retained)
+        self.count += 1
+        self.size_bytes += len(retained.message)
+        if retained.expires_ms:
+            self._remember_due(retained)
+
+    def clear(self, topic: str) -> bool:
+        """Forget a topic's message; False if there was none."""
+        removed = self._trie.remove(topic.split("/"))
+        if removed is None:
+            return False
+        self.count -= 1
+        self.size_bytes -= len(removed.message)
+        return True
+
+    def matching(self, levels: Sequence[str], now_ms: int) -> Iterator[Retained]:
+        """What a new subscription to a pattern is owed; do not change anything meanwhile."""
+        return (found for found in self._trie.by_pattern(levels) if found.alive(now_ms))
+
+    def all(self, now_ms: int) -> Iterator[Retained]:
+        """Everything, also topics that begin with ``$``."""
+        return (found for found in self._trie if found.alive(now_ms))
+
+    def expire(self, now_ms: int) -> None:
+        """Remove what has expired."""
+        while self._due and self._due[0][0] <= now_ms:
+            _, topic = heapq.heappop(self._due)
+            found = self._trie.get(topic.split("/"))
+            if found is not None and not found.alive(now_ms):
+                self.clear(topic)
+
+    def next_due_ms(self) -> int | None:
+        """When `expire` has something to do again."""
+        return self._due[0][0] if self._due else None
+
+    def _remember_due(self, retained: Retained) -> None:
+        heapq.heappush(self._due, (retained.expires_ms, retained.topic))
+        # Replaced messages leave their entry behind; a topic that is refreshed all day must
+        # not grow the heap.
+        if len(self._due) > 2 * self.count + 64:
+            live = ((found.expires_ms, found.topic) for found in self._trie if found.expires_ms)
+            self._due = list(live)
+            heapq.heapify(self._due)

@@ -1,0 +1,123 @@
+"""Who gets what: subscriptions by pattern, and the answer per topic, remembered.
+
+A route is found once per topic and kept until a subscription that could change it comes
+or goes. Topics with the same receivers share one `Route`, so that a run of messages
+over many topics is still one run.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakValueDictionary
+
+from nexo.brokers.pubsub.shared import Group
+from nexo.brokers.pubsub.subscriber import Messages, Subscriber, Subscription
+from nexo.brokers.pubsub.topics import Pattern, check_topic
+from nexo.brokers.pubsub.trie import Trie
+from nexo.errors import InvalidName
+
+MAX_CACHED = 65_536
+
+
+class Route:
+    """The receivers of a topic: one subscription per client, and one member per group."""
+
+    __slots__ = ("__weakref__", "direct", "groups", "receivers")
+
+    def __init__(self, direct: tuple[Subscription, ...], groups: tuple[Group, ...]) -> None:
+        self.direct = direct
+        self.groups = groups
+        self.receivers = len(direct) + len(groups)
+
+    def deliver(self, part: Messages) -> None:
+        """Give the messages to every receiver."""
+        frames = part.frames
+        for subscription in self.direct:
+            client = subscription.subscriber
+            if client.prompt:
+                client.push(frames)
+            else:
+                subscription.deliver(part)
+        for group in self.groups:
+            if len(group):  # a member may have been disconnected a line above
+                group.deliver(part)
+
+
+class _Place:
+    """What is subscribed under one pattern."""
+
+    __slots__ = ("direct", "groups")
+
+    def __init__(self) -> None:
+        self.direct: dict[Subscriber, Subscription] = {}
+        self.groups: dict[str, Group] = {}
+
+
+class Routes:
+    """All subscriptions."""
+
+    def __init__(self, max_cached: int = MAX_CACHED) -> None:
+        self._places: Trie[_Place] = Trie()
+        self._cache: dict[bytes, Route] = {}
+        self._alike: WeakValueDictionary[tuple[object, ...], Route] = WeakValueDictionary()
+        self._max_cached = max_cached
+        self.cached = self._cache.get
+        """The route of a topic if it is known already."""
+
+    def add(self, pattern: Pattern, subscription: Subscription) -> None:
+        """Let a subscription receive."""
+        place = self._places.get(pattern.levels)
+        if place is None:
+            place = _Place()
+            self._places.put(pattern.levels, place)
+        if pattern.group is None:
+            place.direct[subscription.subscriber] = subscription
+        else:
+            place.groups.setdefault(pattern.group, Group(pattern.text)).join(subscription)
+        self._forget(pattern)
+
+    def remove(self, pattern: Pattern, subscription: Subscription) -> None:
+        """Let a subscription that was added receive nothing more."""
+        place = self._places.get(pattern.levels)
+        assert place is not None
+        if pattern.group is None:
+            del place.direct[subscription.subscriber]
+        else:
+            place.groups[pattern.group].leave(subscription)
+            if not place.groups[pattern.group]:
+                del place.groups[pattern.group]
+        if not place.direct and not place.groups:
+            self._places.remove(pattern.levels)
+        self._forget(pattern)
+
+    def find(self, topic: bytes) -> Route:
+        """The route of a topic; `InvalidName` if nothing may be published to it."""
+        route = self._cache.get(topic)
+        if route is None:
+            route = self._resolve(topic)
+            if len(self._cache) >= self._max_cached:
+                self._cache.clear()
+            self._cache[topic] = route
+        return route
+
+    def _resolve(self, topic: bytes) -> Route:
+        places = self._places.by_topic(check_topic(_text(topic)))
+        direct = {c: s for place in reversed(places) for c, s in place.direct.items()}
+        groups = tuple(group for place in places for group in place.groups.values())
+        key = (*direct.values(), *groups)
+        route = self._alike.get(key)
+        if route is None:
+            route = self._alike[key] = Route(tuple(direct.values()), groups)
+        return route
+
+    def _forget(self, pattern: Pattern) -> None:
+        if "+" in pattern.levels or pattern.levels[-1] == "#":
+            self._cache.clear()
+        else:
+            self._cache.pop("/".join(pattern.levels).encode(), None)
+
+
+def _text(topic: bytes) -> str:
+    try:
+        return topic.decode()
+    except UnicodeDecodeError:
+        raise InvalidName(f"topic {topic[:64]!r} is not UTF-8") from None

@@ -1,0 +1,56 @@
+"""Shared subscriptions: each message goes to one member of the group (SPEC C5)."""
+
+from __future__ import annotations
+
+from nexo.brokers.pubsub.subscriber import Messages, Subscriber, Subscription
+
+
+class Group:
+    """The members of one ``$share/group/pattern``, served in turn."""
+
+    __slots__ = ("_members", "_turn", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._members: list[Subscription] = []
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def join(self, member: Subscription) -> None:
+        """Add a member."""
+        self._members.append(member)
+
+    def leave(self, member: Subscription) -> None:
+        """Remove a member; its waiting messages go with it."""
+        self._members.remove(member)
+
+    def deliver(self, part: Messages) -> None:
+        """Hand out the messages, each member's in one piece."""
+        shares: dict[Subscription, list[int]] = {}
+        for index in range(part.count):
+            shares.setdefault(self._next(), []).append(index)
+        marked = part.shared(self.pattern)
+        for member, share in shares.items():
+            client = member.subscriber
+            messages = marked if client.coded else part.messages(False)
+            _send(client, member, [messages[index] for index in share])
+
+    def _next(self) -> Subscription:
+        """The next member that keeps up; the next at all if none does."""
+        members, count = self._members, len(self._members)
+        for step in range(count):
+            member = members[(self._turn + step) % count]
+            if not member.subscriber.behind:
+                self._turn += step + 1
+                return member
+        self._turn += 1
+        return members[(self._turn - 1) % count]
+
+
+def _send(client: Subscriber, member: Subscription, messages: list[bytes]) -> None:
+    if client.behind:
+        member.keep(messages)
+    else:
+        client.push(b"".join(messages))

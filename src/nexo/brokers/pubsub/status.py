@@ -1,0 +1,61 @@
+"""What pub/sub shows of itself: totals, subscriptions, retained messages."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import islice
+from typing import Any
+
+from nexo.brokers.pubsub.engine import PubSub
+from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
+from nexo.brokers.pubsub.topics import parse_pattern
+
+_SLOWEST = 20
+
+
+def summary(engine: PubSub) -> dict[str, Any]:
+    """Totals since the start, and who is slow."""
+    slow = [client for client in engine.subscribers if client.dropped or client.behind]
+    return {
+        "subscribers": len(engine.subscribers),
+        "subscriptions": sum(len(client.subscriptions) for client in engine.subscribers),
+        "retained": engine.retained.count,
+        "retained_bytes": engine.retained.size_bytes,
+        "wills": len(engine.wills),
+        "published": engine.published,
+        "delivered": engine.delivered,
+        "dropped": engine.dropped,
+        "slow": [_slow(c) for c in heapq.nlargest(_SLOWEST, slow, key=lambda c: c.dropped)],
+    }
+
+
+def subscriptions(engine: PubSub, limit: int) -> list[dict[str, Any]]:
+    """Each client's subscriptions, with what waits and what was dropped."""
+    every = (s for client in engine.subscribers for s in client.subscriptions.values())
+    return [_subscription(subscription) for subscription in islice(every, limit)]
+
+
+def retained(engine: PubSub, pattern: str, limit: int, now_ms: int) -> list[dict[str, Any]]:
+    """The retained messages that match a pattern."""
+    found = engine.retained.matching(parse_pattern(pattern).levels, now_ms)
+    return [
+        {"topic": one.topic, "bytes": len(one.message), "expires_ms": one.expires_ms or None}
+        for one in islice(found, limit)
+    ]
+
+
+def _slow(client: Subscriber) -> dict[str, Any]:
+    waiting = sum(len(subscription.outbox) for subscription in client.subscriptions.values())
+    return {"client": client.name, "waiting": waiting, "dropped": client.dropped}
+
+
+def _subscription(subscription: Subscription) -> dict[str, Any]:
+    outbox = subscription.outbox
+    return {
+        "client": subscription.subscriber.name,
+        "pattern": subscription.pattern,
+        "policy": outbox.limits.policy.value,
+        "waiting": len(outbox),
+        "waiting_bytes": outbox.size_bytes,
+        "dropped": outbox.dropped,
+    }

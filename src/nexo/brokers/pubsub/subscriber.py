@@ -1,0 +1,149 @@
+"""One client that receives messages, and its subscriptions.
+
+While a client keeps up, messages go straight to its connection. Once it falls behind,
+each waits in the `Outbox` of the subscription it matched, until the connection takes
+more. Order is kept within a subscription.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from nexo.brokers.pubsub.outbox import Limits, Outbox
+
+CHUNK_BYTES = 256 * 1024
+"""Sent at once to a client that catches up, so that others get their turn."""
+
+
+class Sink(Protocol):
+    """Where a subscriber's frames go."""
+
+    def push(self, frames: bytes) -> None:
+        """Send whole frames."""
+
+    def kick(self, reason: str) -> None:
+        """End the connection."""
+
+
+class Messages(Protocol):
+    """Some messages for the same receivers, in every form a receiver may need."""
+
+    frames: bytes
+    count: int
+
+    def messages(self, coded: bool) -> list[bytes]:
+        """Each message alone, in the dialect of the client."""
+
+    def shared(self, pattern: str) -> list[bytes]:
+        """Each message alone, marked as the copy for a shared subscription."""
+
+
+class Subscription:
+    """One pattern of one subscriber."""
+
+    __slots__ = ("outbox", "pattern", "subscriber")
+
+    def __init__(self, subscriber: Subscriber, pattern: str, limits: Limits) -> None:
+        self.subscriber = subscriber
+        self.pattern = pattern
+        self.outbox = Outbox(limits)
+
+    def deliver(self, part: Messages) -> None:
+        """Send the messages now, or keep them until the client catches up."""
+        client = self.subscriber
+        if client.prompt:
+            client.push(part.frames)
+        elif client.behind:
+            self.keep(part.messages(client.coded))
+        else:
+            client.push(b"".join(part.messages(client.coded)))
+
+    def keep(self, messages: Iterable[bytes]) -> None:
+        """Let messages wait; a client whose policy says so is disconnected when full."""
+        if not self.outbox.offer(messages):
+            self.subscriber.kick(f"too slow for {self.pattern!r}")
+
+
+class Subscriber:
+    """One connection with subscriptions, in step with what it receives."""
+
+    __slots__ = (
+        "_replay", "_sink", "behind", "coded", "congested", "dropped_before", "name",
+        "prompt", "push", "subscriptions",
+    )  # fmt: skip
+
+    def __init__(self, sink: Sink, name: str, *, coded: bool, congested: bool = False) -> None:
+        self._sink = sink
+        self._replay: deque[Iterator[bytes]] = deque()
+        self.push = sink.push
+        self.name = name
+        self.coded = coded
+        self.congested = congested
+        self.behind = congested
+        """New messages must wait for older ones."""
+        self.prompt = coded and not congested
+        """Takes frames as they were published, right now: the one check of the hot path."""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.dropped_before = 0
+        """Drops of subscriptions that have ended."""
+
+    @property
+    def dropped(self) -> int:
+        """Messages this client was too slow for."""
+        return self.dropped_before + sum(s.outbox.dropped for s in self.subscriptions.values())
+
+    def kick(self, reason: str) -> None:
+        """End the connection."""
+        self._sink.kick(reason)
+
+    def replay(self, messages: Iterator[bytes]) -> None:
+        """Send messages before anything published from now on, at the client's own pace."""
+        self._replay.append(messages)
+        self._set_behind(True)
+
+    def congest(self) -> None:
+        """The connection takes no more for now."""
+        self.congested = True
+        self._set_behind(True)
+
+    def drain(self) -> None:
+        """The connection takes more again; call `catch_up` next."""
+        self.congested = False
+
+    def catch_up(self) -> bool:
+        """Send one chunk of what waits; False if more is waiting and can be sent."""
+        if self.congested:
+            return True
+        if chunk := self._next_chunk():
+            self.push(b"".join(chunk))
+        waiting = bool(self._replay) or any(s.outbox for s in self.subscriptions.values())
+        self._set_behind(waiting or self.congested)
+        return not waiting or self.congested
+
+    def _next_chunk(self) -> list[bytes]:
+        chunk = self._replayed()
+        room = CHUNK_BYTES - sum(map(len, chunk))
+        if not self._replay:
+            for subscription in self.subscriptions.values():
+                taken = subscription.outbox.take(room)
+                room -= sum(map(len, taken))
+                chunk += taken
+        return chunk
+
+    def _replayed(self) -> list[bytes]:
+        chunk: list[bytes] = []
+        size = 0
+        while self._replay and size < CHUNK_BYTES:
+            message = next(self._replay[0], None)
+            if message is None:
+                self._replay.popleft()
+            else:
+                chunk.append(message)
+                size += len(message)
+        return chunk
+
+    def _set_behind(self, behind: bool) -> None:
+        self.behind = behind
+        self.prompt = self.coded and not behind

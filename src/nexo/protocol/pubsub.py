@@ -1,0 +1,292 @@
+"""Messages and commands of pub/sub, as clients and server share them.
+
+A message is a PUSH frame and stays one from publisher to subscriber:
+``0x03 · meta · id 0 · length · timestamp u64 · topic str · value``. A publisher writes
+whole frames, so that the broker forwards runs of them without touching a byte.
+
+====  ==========================================================================
+bit   meaning in a push frame's meta
+====  ==========================================================================
+0     timestamped: the payload starts with the publisher's clock, ms
+1     retained: the last value of its topic, delivered because of a new subscription
+2     shared: a ``str`` with the ``$share/…`` pattern comes before the timestamp
+====  ==========================================================================
+
+Meta 0 is the existing client's push: ``topic str, value`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import Final, TypeVar
+
+import msgspec
+
+from nexo.errors import InvalidOption, ProtocolError
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Reader, pack_str, pack_u32
+
+TIMESTAMPED: Final = 1
+RETAINED: Final = 2
+SHARED: Final = 4
+
+T = TypeVar("T")
+
+_MESSAGE = Struct(">6sIQI")
+_LIVE: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED, 0, 0)[:6]
+_RETAINED_START: Final = bytes((Kind.PUSH, TIMESTAMPED | RETAINED))
+_TIMESTAMP_SIZE = 8
+_TOPIC_FIELD = HEADER_SIZE + _TIMESTAMP_SIZE
+_TOPIC = _MESSAGE.size
+
+
+# -- messages -------------------------------------------------------------------
+
+
+def message_frame(topic: bytes, value: Buffer, timestamp_ms: int) -> bytes:
+    """One message, ready to be published or pushed."""
+    length = _TIMESTAMP_SIZE + 4 + len(topic) + len(value)
+    return _MESSAGE.pack(_LIVE, length, timestamp_ms, len(topic)) + topic + value
+
+
+def retained_frame(message: bytes) -> bytes:
+    """The message as it goes to later subscribers."""
+    return _RETAINED_START + message[2:]
+
+
+def legacy_frame(message: bytes) -> bytes:
+    """The message as it goes to clients that never said HELLO."""
+    length = len(message) - HEADER_SIZE - _TIMESTAMP_SIZE
+    return HEADER.pack(Kind.PUSH, 0, 0, length) + message[_TOPIC_FIELD:]
+
+
+def shared_frame(message: bytes, pattern: bytes) -> bytes:
+    """The message as it goes to the member of a group; ``pattern`` is the packed ``str``."""
+    length = len(message) - HEADER_SIZE + len(pattern)
+    head = HEADER.pack(Kind.PUSH, TIMESTAMPED | SHARED, 0, length)
+    return head + pattern + message[HEADER_SIZE:]
+
+
+def topic_of(message: bytes) -> bytes:
+    """The topic of one message frame."""
+    return message[_TOPIC : _TOPIC + _MESSAGE.unpack_from(message)[3]]
+
+
+def is_empty(message: bytes) -> bool:
+    """Whether the value has no content: a retained publish of it clears the topic (SPEC C3)."""
+    return len(message) == _TOPIC + int(_MESSAGE.unpack_from(message)[3]) + 1
+
+
+class Run:
+    """Message frames one after another, as one publish carries them."""
+
+    __slots__ = ("ends", "frames", "topics")
+
+    def __init__(self, frames: bytes, topics: list[bytes], ends: list[int]) -> None:
+        self.frames = frames
+        self.topics = topics
+        self.ends = ends
+        """Where each message ends in ``frames``."""
+
+    def part(self, first: int, last: int) -> Part:
+        """The messages ``first`` to ``last``, exclusive."""
+        begin = self.ends[first - 1] if first else 0
+        whole = last - first == len(self.ends)
+        frames = self.frames if whole else self.frames[begin : self.ends[last - 1]]
+        return Part(frames, begin, self.ends[first:last])
+
+
+class Part:
+    """Consecutive messages that go to the same receivers; each form is made at most once."""
+
+    __slots__ = ("_base", "_ends", "_legacy", "_messages", "count", "frames")
+
+    def __init__(self, frames: bytes, base: int, ends: list[int]) -> None:
+        self.frames = frames
+        self.count = len(ends)
+        self._base = base
+        self._ends = ends
+        self._messages: list[bytes] | None = None
+        self._legacy: list[bytes] | None = None
+
+    def messages(self, coded: bool) -> list[bytes]:
+        """Each message as a frame of its own, in the client's dialect."""
+        if self._messages is None:
+            self._messages = self._split()
+        if coded:
+            return self._messages
+        if self._legacy is None:
+            self._legacy = [legacy_frame(message) for message in self._messages]
+        return self._legacy
+
+    def shared(self, pattern: str) -> list[bytes]:
+        """Each message as it goes to one member of the group of ``pattern``."""
+        field = pack_str(pattern)
+        return [shared_frame(message, field) for message in self.messages(True)]
+
+    def _split(self) -> list[bytes]:
+        base, begin, messages = self._base, 0, []
+        for end in self._ends:
+            messages.append(self.frames[begin : end - base])
+            begin = end - base
+        return messages
+
+
+def parse_run(frames: bytes) -> Run:
+    """Find the messages in a publish; `ProtocolError` if anything but whole messages is there."""
+    topics: list[bytes] = []
+    ends: list[int] = []
+    at, size, unpack = 0, len(frames), _MESSAGE.unpack_from
+    try:
+        while at < size:
+            start, length, _, topic_size = unpack(frames, at)
+            value = at + _TOPIC + topic_size
+            topics.append(frames[at + _TOPIC : value])
+            at += HEADER_SIZE + length
+            if start != _LIVE or value >= at:
+                raise ProtocolError("a run holds timestamped push frames with a topic and a value")
+            ends.append(at)
+    except StructError:
+        raise ProtocolError("a run of messages ends within a message") from None
+    if at != size or not ends:
+        raise ProtocolError("a run of messages is empty or ends within a message")
+    return Run(frames, topics, ends)
+
+
+def run_of(topic: bytes, value: Buffer, timestamp_ms: int) -> Run:
+    """A run of one message; an absent value counts as empty bytes."""
+    frames = message_frame(topic, value or b"\0", timestamp_ms)
+    return Run(frames, [topic], [len(frames)])
+
+
+def pack_receivers(counts: Iterable[tuple[int, int]]) -> bytes:
+    """The reply to a run: for each stretch of ``(receivers, messages)``, one u32 a message."""
+    return b"".join([pack_u32(receivers) * messages for receivers, messages in counts])
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One pushed message as a client takes it apart."""
+
+    topic: str
+    value: memoryview
+    timestamp_ms: int
+    retained: bool
+    pattern: str | None
+    """The ``$share/…`` pattern this copy is for; None if for every matching subscription."""
+
+
+def parse_push(meta: int, payload: Buffer) -> Push:
+    """A push frame of the HELLO dialect."""
+    reader = Reader(payload)
+    pattern = reader.text() if meta & SHARED else None
+    timestamp_ms = reader.u64() if meta & TIMESTAMPED else 0
+    return Push(reader.text(), reader.rest(), timestamp_ms, bool(meta & RETAINED), pattern)
+
+
+# -- commands -------------------------------------------------------------------
+
+
+class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """SUBSCRIBE: options left out take the server's settings."""
+
+    pattern: str
+    policy: str = "drop_oldest"
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    no_retained: bool = False
+
+
+class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """PUBLISH: how all messages of the run that follows are published."""
+
+    retain: bool = False
+    ttl_ms: int | None = None
+
+
+class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """WILL: what the broker publishes should this connection end without a goodbye."""
+
+    topic: str
+    value: bytes
+    retain: bool = False
+    ttl_ms: int | None = None
+
+
+class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """PS_SUBSCRIPTIONS and PS_RETAINED: which topics or patterns to list."""
+
+    pattern: str = "#"
+    limit: int = 100
+
+
+class LegacyPublish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of the existing client's PUB."""
+
+    retain: bool = False
+    ttl: float | None = None
+    """Seconds."""
+
+
+_command_bytes = msgspec.msgpack.Encoder().encode
+
+
+def pack_command(command: Subscribe | Will | Listing | None) -> bytes:
+    """A command as the payload of its request; None takes back a will."""
+    return _command_bytes(command)
+
+
+def pack_publish(options: Publish) -> bytes:
+    """The options of a PUBLISH, before its run: u32 length, then msgpack."""
+    raw = _command_bytes(options)
+    return pack_u32(len(raw)) + raw
+
+
+_subscribe = msgspec.msgpack.Decoder(Subscribe)
+_publish = msgspec.msgpack.Decoder(Publish)
+_will: msgspec.msgpack.Decoder[Will | None] = msgspec.msgpack.Decoder(Will | None)
+_listing = msgspec.msgpack.Decoder(Listing)
+_legacy_publish = msgspec.json.Decoder(LegacyPublish)
+
+
+def parse_subscribe(payload: Buffer) -> Subscribe:
+    """The command of a SUBSCRIBE."""
+    return _parsed(_subscribe.decode, payload)
+
+
+def parse_publish(payload: Buffer) -> tuple[Publish, Run]:
+    """The options and the messages of a PUBLISH."""
+    reader = Reader(payload)
+    options = _parsed(_publish.decode, reader.take(reader.u32()))
+    return options, parse_run(bytes(reader.rest()))
+
+
+def parse_will(payload: Buffer) -> Will | None:
+    """The command of a WILL."""
+    return _parsed(_will.decode, payload)
+
+
+def parse_listing(payload: Buffer) -> Listing:
+    """The command of a listing."""
+    return _parsed(_listing.decode, payload)
+
+
+def parse_legacy_publish(options: str) -> LegacyPublish:
+    """The JSON options of a PUB; the error text is the one its client looks for."""
+    if not options:
+        return LegacyPublish()
+    try:
+        return _legacy_publish.decode(options)
+    except msgspec.MsgspecError as error:
+        raise InvalidOption(f"Invalid JSON options: {error}") from None
+
+
+def _parsed(decode: Callable[[Buffer], T], payload: Buffer) -> T:
+    try:
+        return decode(payload)
+    except msgspec.ValidationError as error:
+        raise InvalidOption(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"the command is not valid msgpack: {error}") from None

@@ -1,0 +1,57 @@
+"""A connection that only remembers what was sent to it."""
+
+from __future__ import annotations
+
+from nexo.brokers.pubsub.outbox import Limits, Policy
+from nexo.brokers.pubsub.subscriber import Subscriber
+from nexo.protocol.frames import HEADER, HEADER_SIZE
+from nexo.protocol.pubsub import Run, message_frame, parse_push, parse_run
+
+LIMITS = Limits(100, 1_000_000)
+DISCONNECT = Limits(2, 1_000_000, Policy.DISCONNECT)
+
+
+class Recorder:
+    """A `Sink` with one subscriber on it."""
+
+    def __init__(self, *, coded: bool = True) -> None:
+        self.pushes: list[bytes] = []
+        self.kicked: list[str] = []
+        self.client = Subscriber(self, "test", coded=coded)
+
+    def push(self, frames: bytes) -> None:
+        self.pushes.append(frames)
+
+    def kick(self, reason: str) -> None:
+        self.kicked.append(reason)
+
+    @property
+    def frames(self) -> list[tuple[int, bytes]]:
+        """The meta and payload of every frame."""
+        return split(b"".join(self.pushes))
+
+    @property
+    def received(self) -> list[tuple[str, bytes]]:
+        """The topic and content of every message."""
+        pushes = [parse_push(meta, payload) for meta, payload in self.frames]
+        return [(push.topic, bytes(push.value[1:])) for push in pushes]
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [content for _, content in self.received]
+
+
+def split(data: bytes) -> list[tuple[int, bytes]]:
+    frames, at = [], 0
+    while at < len(data):
+        _, meta, _, length = HEADER.unpack_from(data, at)
+        frames.append((meta, data[at + HEADER_SIZE : at + HEADER_SIZE + length]))
+        at += HEADER_SIZE + length
+    return frames
+
+
+def run(*messages: tuple[str, bytes]) -> Run:
+    """Messages as a publisher sends them."""
+    return parse_run(
+        b"".join(message_frame(topic.encode(), b"\0" + value, 1) for topic, value in messages)
+    )
