@@ -1,3 +1,80 @@
-"""Nexo: Store, Pub/Sub, Queue and Stream in one Python service."""
+"""Nexo: Store, Pub/Sub, Queue and Stream in one Python service.
+
+``nexo.connect(url)`` gives the sync client, ``await nexo.connect_async(url)`` the async one;
+both classes can also be made directly: ``with nexo.Client(url)``, ``async with
+nexo.AsyncClient(url)``. Names are loaded when first used, so that ``import nexo`` is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nexo import errors as errors
+    from nexo import testing as testing
+    from nexo.client._async.client import AsyncClient as AsyncClient
+    from nexo.client._sync.client import Client as Client
+    from nexo.errors import NexoError as NexoError
+    from nexo.model import Broker as Broker
+    from nexo.model import Persistence as Persistence
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "Broker",
+    "Client",
+    "NexoError",
+    "Persistence",
+    "__version__",
+    "connect",
+    "connect_async",
+]
+
+_HOMES = {
+    "AsyncClient": "nexo.client._async.client",
+    "Broker": "nexo.model",
+    "Client": "nexo.client._sync.client",
+    "NexoError": "nexo.errors",
+    "Persistence": "nexo.model",
+}
+_MODULES = {"errors", "testing", "topics", "xstreams"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"nexo.{name}")
+    raise AttributeError(f"module 'nexo' has no attribute {name!r}")
+
+
+def connect(url: str | None = None, **options: Any) -> Client:
+    """A sync client whose server has answered; close it, or use it in ``with``.
+
+    Without a URL, ``NEXO_URL`` or a local server is meant. Options are fields of
+    `nexo.client.address.Address`. Raises `ConnectionLost` if the server cannot be reached.
+    """
+    from nexo.client._sync.client import Client  # noqa: PLC0415 - keeps ``import nexo`` cheap
+
+    client = Client(url, **options)
+    try:
+        client.ping()
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+async def connect_async(url: str | None = None, **options: Any) -> AsyncClient:
+    """`connect` for asyncio: an async client whose server has answered."""
+    from nexo.client._async.client import AsyncClient  # noqa: PLC0415 - as above
+
+    client = AsyncClient(url, **options)
+    try:
+        await client.ping()
+    except BaseException:
+        await client.close()
+        raise
+    return client

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 
+from nexo.client._async.deadlines import MAX_ID, Deadlines
 from nexo.client._async.wire import PushHandler, ReplyFuture, Wire
 from nexo.client.address import Address, tls_context
 from nexo.client.backoff import pause_s
@@ -31,10 +31,9 @@ log = logging.getLogger("nexo.client")
 
 ReconnectHook = Callable[[], Awaitable[None]]
 
-_MAX_ID = 0xFFFFFFFF
 _REQUEST = int(Kind.REQUEST)
 _pack = HEADER.pack
-_SWEEPS_PER_TIMEOUT = 8
+_SHORTEST_SWEEP_S = 0.001
 _PING = HEADER.pack(Kind.PING, 0, 0, 0)
 
 
@@ -51,10 +50,9 @@ class Link:
         """What the server said at the last HELLO."""
         self._wire: Wire | None = None
         self._next_id = 1
-        self._max_bytes = _MAX_ID
-        self._deadlines: dict[int, float] = {}
-        self._marks: deque[tuple[float, int]] = deque()
-        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._max_bytes = MAX_ID
+        self._deadlines = Deadlines(address.timeout_s)
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._held: list[_Held] = []
         self._hooks: list[ReconnectHook] = []
         self._push: PushHandler = _ignore
@@ -74,7 +72,7 @@ class Link:
         wire = self._wire
         if wire is None:
             return self._hold(op, parts, timeout_s)
-        future: ReplyFuture = wire._loop.create_future()
+        future: ReplyFuture = wire.loop.create_future()
         self._send(wire, future, op, parts, timeout_s)
         return future
 
@@ -126,8 +124,8 @@ class Link:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._runner
             self._runner = None
-        if self._sweep_handle is not None:
-            self._sweep_handle.cancel()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
 
     # -- sending
 
@@ -147,12 +145,12 @@ class Link:
         request_id = self._next_id
         waiting = wire.waiting
         while request_id in waiting:
-            request_id = request_id % _MAX_ID + 1
-        self._next_id = request_id % _MAX_ID + 1
+            request_id = request_id % MAX_ID + 1
+        self._next_id = request_id % MAX_ID + 1
         waiting[request_id] = future
         wire.send(_pack(_REQUEST, op, request_id, size), *parts)
         if timeout_s is not None:
-            self._set_deadline(request_id, timeout_s)
+            self._set_deadline(wire, request_id, timeout_s)
 
     def _hold(self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None) -> ReplyFuture:
         """A request without a connection: keep it until there is one, or fail (SPEC A5)."""
@@ -186,61 +184,30 @@ class Link:
 
     # -- timeouts: one sweep for all requests instead of a timer each
 
-    def _set_deadline(self, request_id: int, timeout_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        due_s = loop.time() + timeout_s
-        self._deadlines[request_id] = due_s
-        handle = self._sweep_handle
-        if handle is None or handle.when() > due_s:
-            self._sweep_at(loop, due_s)
+    def _set_deadline(self, wire: Wire, request_id: int, timeout_s: float) -> None:
+        due_s = wire.loop.time() + timeout_s
+        self._deadlines.set(request_id, due_s)
+        if self._sweep_timer is not None and self._sweep_timer.when() > due_s:
+            self._sweep_at(wire, due_s)
 
-    def _sweep_at(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
-        if self._sweep_handle is not None:
-            self._sweep_handle.cancel()
-        self._sweep_handle = loop.call_at(due_s, self._sweep)
+    def _sweep_at(self, wire: Wire, due_s: float) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_timer = wire.loop.call_at(due_s, self._sweep, wire)
 
-    def _sweep(self) -> None:
-        """Fail what is overdue; requests with the default timeout are found by their age."""
-        wire = self._wire
-        self._sweep_handle = None
-        if wire is None:
-            self._deadlines.clear()
-            self._marks.clear()
+    def _sweep(self, wire: Wire) -> None:
+        """Fail what is overdue and see to a silent connection."""
+        if wire is not self._wire:
             return
-        now_s = wire._loop.time()
-        self._sweep_deadlines(wire, now_s)
-        self._sweep_marks(wire, now_s)
-        period_s = min(self.address.timeout_s, self.address.ping_s) / _SWEEPS_PER_TIMEOUT
+        now_s = wire.loop.time()
+        last_id = (self._next_id - 2) % MAX_ID + 1
+        for request_id in self._deadlines.overdue(wire.waiting, last_id, now_s):
+            error = RequestTimeout(f"no reply from {self.address} in time")
+            wire.waiting[request_id].set_exception(error)
         self._check_silence(wire, now_s)
-        due_s = min(self._deadlines.values(), default=now_s + period_s)
-        self._sweep_at(wire._loop, min(max(due_s, now_s + 0.001), now_s + period_s))
-
-    def _sweep_deadlines(self, wire: Wire, now_s: float) -> None:
-        for request_id, due_s in list(self._deadlines.items()):
-            future = wire.waiting.get(request_id)
-            if future is None or future.done():
-                del self._deadlines[request_id]
-            elif due_s <= now_s:
-                del self._deadlines[request_id]
-                self._time_out(future)
-
-    def _sweep_marks(self, wire: Wire, now_s: float) -> None:
-        """A mark is the last id used by a moment; all up to it are older than that."""
-        marks = self._marks
-        marks.append((now_s, (self._next_id - 2) % _MAX_ID + 1))
-        last: int | None = None
-        while marks and marks[0][0] <= now_s - self.address.timeout_s:
-            last = marks.popleft()[1]
-        if last is None:
-            return
-        for request_id, future in wire.waiting.items():
-            if (last - request_id) % _MAX_ID > _MAX_ID // 2:
-                break
-            if not future.done() and request_id not in self._deadlines:
-                self._time_out(future)
-
-    def _time_out(self, future: ReplyFuture) -> None:
-        future.set_exception(RequestTimeout(f"no reply from {self.address} in time"))
+        soonest_s, latest_s = now_s + _SHORTEST_SWEEP_S, now_s + self.address.ping_s / 4
+        due_s = self._deadlines.next_s(now_s)
+        self._sweep_at(wire, min(max(due_s, soonest_s), latest_s))
 
     def _check_silence(self, wire: Wire, now_s: float) -> None:
         silent_s = now_s - wire.heard_s
@@ -307,10 +274,9 @@ class Link:
 
     async def _serve(self, wire: Wire) -> None:
         loop = asyncio.get_running_loop()
-        self._deadlines.clear()
-        self._marks.clear()
+        self._deadlines = Deadlines(self.address.timeout_s)
         self._wire = wire
-        self._sweep_at(loop, loop.time())
+        self._sweep_at(wire, loop.time())
         if self._was_up:
             await self._run_hooks()
         self._was_up = True

@@ -38,7 +38,7 @@ class Wire(asyncio.BufferedProtocol):
         self.late: dict[int, Callable[[Reply], None]] = {}
         self.heard_s = loop.time()
         self.closed: asyncio.Future[NexoError] = loop.create_future()
-        self._loop = loop
+        self.loop = loop
         self._on_push = on_push
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
@@ -55,7 +55,7 @@ class Wire(asyncio.BufferedProtocol):
         """Queue bytes for the one write at the end of this loop turn."""
         out = self._out
         if not out:
-            self._loop.call_soon(self._flush)
+            self.loop.call_soon(self._flush)
         out += parts
 
     def _flush(self) -> None:
@@ -101,7 +101,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in ``nbytes`` that arrived."""
-        self.heard_s = self._loop.time()
+        self.heard_s = self.loop.time()
         try:
             if self._large is not None:
                 self._fill_large(self._large, nbytes)

@@ -1,0 +1,67 @@
+"""When requests are overdue, without a timer or a clock reading for each.
+
+Requests with the default timeout are found by age: every so often the last id used is
+noted, and a timeout later all up to that id are overdue. Ids rise, so the oldest stand
+first in the table. Only requests with a timeout of their own are noted one by one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+MAX_ID = 0xFFFFFFFF
+_SWEEPS_PER_TIMEOUT = 8
+
+
+class Waiting(Protocol):
+    """A request's future, of which only this is looked at."""
+
+    def done(self) -> Any:
+        """Whether it was answered or given up."""
+
+
+class Deadlines:
+    """The deadlines of one connection's requests."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._period_s = timeout_s / _SWEEPS_PER_TIMEOUT
+        self._own: dict[int, float] = {}
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def set(self, request_id: int, due_s: float) -> None:
+        """Give a request a deadline of its own."""
+        self._own[request_id] = due_s
+
+    def next_s(self, now_s: float) -> float:
+        """When to look for overdue requests again."""
+        return min(self._own.values(), default=now_s + self._period_s)
+
+    def overdue(self, waiting: Mapping[int, Waiting], last_id: int, now_s: float) -> list[int]:
+        """The ids to give up now; ``last_id`` is the one used last."""
+        return [*self._overdue_own(waiting, now_s), *self._overdue_by_age(waiting, last_id, now_s)]
+
+    def _overdue_own(self, waiting: Mapping[int, Waiting], now_s: float) -> Iterator[int]:
+        for request_id, due_s in list(self._own.items()):
+            answered = request_id not in waiting or waiting[request_id].done()
+            if answered or due_s <= now_s:
+                del self._own[request_id]
+            if not answered and due_s <= now_s:
+                yield request_id
+
+    def _overdue_by_age(
+        self, waiting: Mapping[int, Waiting], last_id: int, now_s: float
+    ) -> Iterator[int]:
+        self._marks.append((now_s, last_id))
+        newest: int | None = None
+        while self._marks and self._marks[0][0] <= now_s - self._timeout_s:
+            newest = self._marks.popleft()[1]
+        if newest is None:
+            return
+        for request_id, future in waiting.items():
+            if (newest - request_id) % MAX_ID > MAX_ID // 2:
+                break
+            if not future.done() and request_id not in self._own:
+                yield request_id

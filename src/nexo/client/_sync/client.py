@@ -1,0 +1,112 @@
+# Generated from ../_async/client.py by tools/unasync.py; edit that file instead.
+"""One object for all four brokers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from nexo.client._sync import runtime
+from nexo.client._sync.connection import Link
+from nexo.client.address import Address, parse_url
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.values import decode_value
+
+if TYPE_CHECKING:
+    from nexo.client._sync.pubsub import PubSub
+    from nexo.client._sync.queue import Queue
+    from nexo.client._sync.store import Store
+    from nexo.client._sync.stream import Stream
+    from nexo.client._sync.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class Client:
+    """Store, Pub/Sub, Queue and Stream of one server.
+
+    ``with Client(url) as client`` closes it at the end. Each broker has its own
+    connection, opened on first use. ``options`` are fields of `Address` and win over the
+    URL's; without a URL, ``NEXO_URL`` or a local server is meant.
+    """
+
+    def __init__(self, url: str | None = None, **options: Any) -> None:
+        self.address: Address = replace(parse_url(url), **options)
+        self._links = {broker: Link(self.address, broker) for broker in Broker}
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every connection; what is in flight fails with `ConnectionLost`."""
+        for link in self._links.values():
+            link.close()
+
+    @cached_property
+    def store(self) -> Store:
+        """Shared state: keys, counters, maps, lists, sets."""
+        from nexo.client._sync.store import Store  # noqa: PLC0415
+
+        return Store(self._links[Broker.STORE])
+
+    @cached_property
+    def pubsub(self) -> PubSub:
+        """Topics: publish and subscribe."""
+        from nexo.client._sync.pubsub import PubSub  # noqa: PLC0415
+
+        return PubSub(self._links[Broker.PUBSUB])
+
+    @overload
+    def queue(self, name: str) -> Queue[Any]: ...
+    @overload
+    def queue(self, name: str, type_: type[T]) -> Queue[T]: ...
+    def queue(self, name: str, type_: type[T] | None = None) -> Queue[Any]:
+        """The queue of that name, whose jobs are of ``type_``; nothing is sent yet."""
+        from nexo.client._sync.queue import Queue  # noqa: PLC0415
+
+        return Queue(self._links[Broker.QUEUE], name, type_)
+
+    @overload
+    def stream(self, name: str) -> Stream[Any]: ...
+    @overload
+    def stream(self, name: str, type_: type[T]) -> Stream[T]: ...
+    def stream(self, name: str, type_: type[T] | None = None) -> Stream[Any]:
+        """The stream of that name, whose records are of ``type_``; nothing is sent yet."""
+        from nexo.client._sync.stream import Stream  # noqa: PLC0415
+
+        return Stream(self._links[Broker.STREAM], name, type_)
+
+    def transaction(self) -> Transaction:
+        """Records and commits that become visible together or not at all."""
+        from nexo.client._sync.transaction import Transaction  # noqa: PLC0415
+
+        return Transaction(self._links[Broker.STREAM])
+
+    def ping(self, broker: Broker = Broker.STORE) -> float:
+        """Seconds that a round trip to ``broker`` takes."""
+        start_s = runtime.now_s()
+        self._links[broker].call(Op.ECHO, b"ping")
+        return runtime.now_s() - start_s
+
+    def info(self) -> dict[str, Any]:
+        """Each broker's own summary, by its name."""
+        return {broker.label: self._status(broker) for broker in Broker}
+
+    def _status(self, broker: Broker) -> Any:
+        reply = self._links[broker].call(Op.STATUS, bytes((broker,)))
+        return decode_value(reply or b"\x02{}")
+
+    def link(self, broker: Broker) -> Link:
+        """The connection to ``broker``, for layers built on this client."""
+        return self._links[broker]
