@@ -64,27 +64,27 @@ def check_name(name: str, what: str = "name") -> str:
     return name
 
 
-_ESCAPES = {"/": "%2F", ":": "%3A", ".": "%2E"}
+_STAND_INS = str.maketrans("/:", "+=")
+_ORIGINALS = str.maketrans("+=,", "/:.")
 
 
 def path_segment(name: str) -> str:
-    """A checked name as one path segment: injective, so that names never collide (SPEC A11).
+    """A checked name as one path segment of the same length: names never collide (SPEC A11).
 
-    ``.`` is only escaped where it leads, to keep file names readable. Upper-case letters
-    stay as they are: the data folder must be on a case-sensitive file system.
+    Characters that mean something in paths are replaced by ones that no name may contain;
+    ``.`` only where it leads. Upper-case letters stay as they are: the data folder must be
+    on a case-sensitive file system.
     """
-    escaped = name.replace("/", _ESCAPES["/"]).replace(":", _ESCAPES[":"])
-    return _ESCAPES["."] + escaped[1:] if escaped.startswith(".") else escaped
+    segment = name.translate(_STAND_INS)
+    return "," + segment[1:] if segment.startswith(".") else segment
 
 
 def name_of_segment(segment: str) -> str:
     """The name that `path_segment` turned into ``segment``."""
-    for char, escape in _ESCAPES.items():
-        segment = segment.replace(escape, char)
-    return segment
+    return segment.translate(_ORIGINALS)
 
 
-_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 

@@ -40,10 +40,19 @@ _decode_json = msgspec.json.Decoder().decode
 def encode_value(value: object) -> bytes:
     """``bytes`` raw, ``str`` as text, anything else as JSON."""
     if isinstance(value, str):
-        return b"\x01" + value.encode()
-    if isinstance(value, bytes | bytearray | memoryview):
+        return b"\x01" + _utf8(value)
+    if isinstance(value, bytes):
         return b"\x00" + value
+    if isinstance(value, bytearray | memoryview):
+        return b"\x00" + bytes(value)
     return b"\x02" + json_bytes(value)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the text cannot be written as UTF-8: {error.reason}") from None
 
 
 def json_bytes(value: object) -> bytes:
@@ -52,9 +61,14 @@ def json_bytes(value: object) -> bytes:
         raw = _encode_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the value cannot be written as JSON: {error}") from None
-    if b"null" in raw and _has_nan(value):
+    # msgspec writes NaN as null, so only a JSON text with a null in it needs the second look.
+    if b"null" in raw and _has_nan(msgspec.to_builtins(value, enc_hook=_attributes)):
         raise InvalidInput("NaN and infinity cannot be written as JSON")
     return raw
+
+
+def _attributes(obj: Any) -> Any:
+    return vars(obj)
 
 
 def _has_nan(value: object) -> bool:
@@ -88,15 +102,22 @@ def decode_content(kind: int, content: Buffer, type_: type[T] | None = None) -> 
         case ValueType.RAW:
             return _checked(bytes(content), type_)
         case ValueType.TEXT:
-            return _checked(str(content, "utf-8"), type_)
+            return _checked(_text(content), type_)
         case ValueType.JSON:
             return _json(content, type_)
     raise ProtocolError(f"unknown value type {kind}")
 
 
+def _text(content: Buffer) -> str:
+    try:
+        return str(content, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"the text of a value is not UTF-8: {error.reason}") from None
+
+
 def _json(content: Buffer, type_: type[T] | None) -> Any:
     if type_ is None:
-        return _decode_json(content)
+        return _any_json(content)
     validate = getattr(type_, "model_validate_json", None)
     try:
         if validate is not None:
@@ -106,11 +127,18 @@ def _json(content: Buffer, type_: type[T] | None) -> Any:
         raise InvalidInput(f"the value does not fit {_name(type_)}: {error}") from error
 
 
+def _any_json(content: Buffer) -> Any:
+    try:
+        return _decode_json(content)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"the JSON of a value is broken: {error}") from None
+
+
 def _checked(value: Any, type_: type[T] | None) -> Any:
-    if type_ is None or type_ in (bytes, str, object):
+    if type_ is None or isinstance(value, type_ if isinstance(type_, type) else ()):
         return value
     try:
-        return msgspec.convert(value, type_)
+        return msgspec.convert(value, type_, builtin_types=(bytes,))  # no base64
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the value does not fit {_name(type_)}: {error}") from error
 

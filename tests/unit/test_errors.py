@@ -1,0 +1,40 @@
+"""The error tree and its way over the wire."""
+
+import pytest
+
+from nexo import errors
+from nexo.errors import BY_CODE, NexoError, from_wire
+
+CLASSES = [
+    found
+    for found in vars(errors).values()
+    if isinstance(found, type) and issubclass(found, NexoError)
+]
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    assert len({cls.code for cls in CLASSES}) == len(CLASSES)
+    assert set(BY_CODE.values()) == set(CLASSES)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_an_error_comes_back_over_the_wire_as_itself(cls: type[NexoError]) -> None:
+    error = from_wire(cls.code, "what was wrong")
+    assert type(error) is cls
+    assert error.message == "what was wrong"
+    assert str(error) == "what was wrong"
+
+
+def test_a_code_from_a_newer_server_is_still_an_error_of_ours() -> None:
+    error = from_wire("FROM_THE_FUTURE", "text")
+    assert isinstance(error, NexoError)
+    assert error.message == "text"
+
+
+def test_timeouts_and_lost_connections_are_also_the_builtin_kinds() -> None:
+    assert issubclass(errors.RequestTimeout, TimeoutError)
+    assert issubclass(errors.ConnectionLost, ConnectionError)
+
+
+def test_fencing_errors_can_be_caught_as_one() -> None:
+    assert all(issubclass(BY_CODE[code], errors.Fenced) for code in ("NOT_MEMBER", "LEASE_LOST"))
