@@ -16,13 +16,17 @@ class Op(enum.IntEnum):
     """The meta byte of a request."""
 
     ECHO = 0x00
+    """Any bytes. Reply: DATA, the same bytes."""
     HELLO = 0x01
     """``version u8, broker u8``, then a msgpack map (`nexo.protocol.hello`)."""
 
     # Store: 0x02-0x0F, 0x40-0x5F
     MAP_SET = 0x02
+    """``key str, options str {ttl?: seconds}, value``. Reply: OK."""
     MAP_GET = 0x03
+    """``key str``. Reply: DATA ``value``, or NULL."""
     MAP_DEL = 0x04
+    """``key str``. Reply: OK."""
     # ours: the payload and the reply of each are in `nexo.protocol.store`
     KEY_SET = 0x05
     KEY_DELETE = 0x06
@@ -58,21 +62,37 @@ class Op(enum.IntEnum):
 
     # Queue: 0x10-0x1F, 0x60-0x7F
     Q_CREATE = 0x10
+    """``name str, options str {visibilityTimeoutMs?, maxRetries?}``. Reply: OK."""
     Q_PUSH = 0x11
+    """``name str, options str {priority?, delayMs?}, value``. Reply: OK."""
     Q_CONSUME = 0x12
+    """``name str, options str {batchSize?, waitMs?}``.
+    Reply: DATA ``count u32, {id 16 bytes, length u32, value}*``."""
     Q_ACK = 0x13
+    """``id 16 bytes, name str``. Reply: OK, or ERR ``ACK failed``."""
     Q_EXISTS = 0x14
+    """``name str``. Reply: OK or ERR."""
     Q_DELETE = 0x15
+    """``name str``. Reply: OK or ERR."""
     Q_PEEK_DLQ = 0x16
+    """``name str, limit u32, offset u32``. Reply, newest first: DATA ``total u32, count u32,
+    {id 16 bytes, length u32, value, attempts u32, reason str}*``."""
     Q_MOVE_TO_QUEUE = 0x17
+    """``name str, id 16 bytes``. Reply: DATA ``u8``, 1 done, 0 not found."""
     Q_DELETE_DLQ = 0x18
+    """``name str, id 16 bytes``. Reply: DATA ``u8``, 1 done, 0 not found."""
     Q_PURGE_DLQ = 0x19
+    """``name str``. Reply: DATA ``count u32``."""
     Q_NACK = 0x1A
+    """``id 16 bytes, name str, reason str``. Reply: OK, or ERR ``NACK failed``."""
 
     # Pub/Sub: 0x20-0x2F, 0x80-0x8F
     PUB = 0x21
+    """``topic str, options str {retain?, ttl?: seconds}, value``. Reply: OK."""
     SUB = 0x22
+    """``pattern str``. Reply: OK, then pushes."""
     UNSUB = 0x23
+    """``pattern str``. Reply: OK."""
     PUBLISH_RUN = 0x24
     """Message frames (`nexo.protocol.pubsub`). Reply: u32 receivers of each."""
     PUBLISH = 0x25
@@ -88,15 +108,26 @@ class Op(enum.IntEnum):
 
     # Stream: 0x30-0x3F, 0x90-0xBF
     S_CREATE = 0x30
+    """``name str, options str {retention?: {maxAgeMs?, maxBytes?}}``. Reply: OK."""
     S_PUB = 0x31
+    """``name str, value``. Reply: DATA ``sequence u64``."""
     S_FETCH = 0x32
+    """``name str, group str, consumer str, generation u64, limit u32, waitMs u32``.
+    Reply: DATA ``count u32, {sequence u64, timestamp u64, length u32, value}*``."""
     S_JOIN = 0x33
+    """``group str, name str``. Reply: DATA ``ack floor u64, generation u64, consumer str``."""
     S_ACK = 0x34
+    """``name str, group str, consumer str, generation u64, sequence u64``. Reply: OK or ERR."""
     S_EXISTS = 0x35
+    """``name str``. Reply: OK or ERR."""
     S_DELETE = 0x36
+    """``name str``. Reply: OK or ERR."""
     S_NACK = 0x37
+    """As S_ACK; sent by older clients."""
     S_SEEK = 0x38
+    """``name str, group str, target u8`` (0 beginning, 1 end). Reply: OK."""
     S_LEAVE = 0x39
+    """``name str, group str, consumer str, generation u64``. Reply: OK or ERR."""
 
     # Any broker: 0xF0-0xFF. The payload's first byte names the broker.
     STATUS = 0xF0
