@@ -162,9 +162,20 @@ class ShuttingDown(Unavailable):
 
 
 class Corrupt(NexoError):
-    """Stored bytes fail their checksum or make no sense."""
+    """Stored bytes fail their checksum or make no sense.
+
+    Where offsets are known, the damage covers ``offset`` up to but not ``next_offset``, and
+    reading goes on there.
+    """
 
     code = "CORRUPT"
+
+    def __init__(
+        self, message: str = "", *, offset: int | None = None, next_offset: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 # -- the connection -----------------------------------------------------------

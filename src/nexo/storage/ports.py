@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -13,6 +13,8 @@ class File(Protocol):
     """One open file. Positions are explicit; there is no cursor."""
 
     path: Path
+    synced_bytes: int
+    """Length up to which the file is known to survive power loss; 0 until its first sync."""
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         """Write all parts one after another; returns the bytes written (all, or it raises)."""
@@ -27,29 +29,42 @@ class File(Protocol):
         """Cut the file."""
 
     def sync(self) -> None:
-        """Make everything written to this file survive power loss."""
+        """Make everything written to this file, and the names on its path, survive power loss.
+
+        The only call that another thread may make while the owner goes on using the file.
+        """
 
     def close(self) -> None:
         """Give the descriptor back."""
 
 
 class Files(Protocol):
-    """The file system: real, in memory, or faulty on purpose."""
+    """The file system: real, in memory, or faulty on purpose.
+
+    Created, renamed and removed names are durable after the next ``sync`` of a file in the
+    same folder, or after ``rename`` or ``sync_all``.
+    """
+
+    on_dirty: Callable[[File], None]
+    """Called with a file when it is written to for the first time since its last sync."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
-        """Open for reading and writing."""
+        """Open for reading and writing; `FileNotFoundError` if absent and not created."""
 
     def list(self, folder: Path) -> list[str]:
         """Names in a folder, sorted; empty if it does not exist."""
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder and its parents, durably."""
+        """Create a folder and its parents."""
 
     def remove(self, path: Path) -> None:
         """Remove a file or a whole folder; absent is fine."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename atomically, replacing the target, and sync the folder."""
+        """Rename atomically, replacing the target, and make the names on the path durable."""
+
+    def size(self, path: Path) -> int:
+        """The length of a file that need not be open."""
 
     def sync_all(self, folder: Path) -> None:
         """Make everything on the folder's file system survive power loss (``syncfs``)."""

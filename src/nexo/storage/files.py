@@ -1,0 +1,315 @@
+"""Files of the operating system: positioned writes, durable names, a bound on open files.
+
+One thread owns an `OsFiles` and everything opened from it. `OsFile.sync` and `sync_all` may
+run in another thread meanwhile: they pin descriptors and never open or close one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+
+from nexo.errors import DiskFull, ReadOnly
+from nexo.storage.open_files import OpenFiles
+from nexo.storage.ports import Buffer, File
+
+_IOV_MAX = 1024
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def _ignore(_file: File) -> None:
+    """Nobody asked to hear of dirty files."""
+
+
+class OsFile:
+    """A file that opens its descriptor on use and may lose it between uses."""
+
+    __slots__ = ("_fd", "_files", "dirty", "path", "pins", "synced_bytes", "used")
+
+    def __init__(self, files: OsFiles, path: Path) -> None:
+        self.path = path
+        self.synced_bytes = 0
+        self.used = False
+        self.dirty = False
+        self.pins = 0
+        self._files = files
+        self._fd = -1
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        """Write all parts; `DiskFull` if the device has no room."""
+        fd = self._fd if self._fd >= 0 else self.open()
+        self.used = True
+        size = sum(map(len, parts))
+        try:
+            written = os.pwritev(fd, parts, position) if len(parts) <= _IOV_MAX else 0
+            if written != size:
+                self._write_rest(fd, position + written, memoryview(b"".join(parts))[written:])
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise DiskFull(f"no space left to write {self.path.name}: free some") from error
+            raise
+        if not self.dirty:
+            self._mark_dirty()
+        return size
+
+    def _mark_dirty(self) -> None:
+        # After the write: marked before, a sync in another thread could unmark it in between.
+        self.dirty = True
+        self._files.on_dirty(self)
+
+    @staticmethod
+    def _write_rest(fd: int, position: int, rest: memoryview) -> None:
+        while rest:
+            written = os.pwrite(fd, rest, position)
+            position += written
+            rest = rest[written:]
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+        fd = self._fd if self._fd >= 0 else self.open()
+        self.used = True
+        data = os.pread(fd, size, position)
+        if len(data) == size or not data:
+            return data
+        return data + self.read_at(position + len(data), size - len(data))
+
+    def size(self) -> int:
+        """The file's length."""
+        return os.fstat(self.fileno()).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        os.ftruncate(self.fileno(), size)
+        self.synced_bytes = min(self.synced_bytes, size)
+        if not self.dirty:
+            self._mark_dirty()
+
+    def sync(self) -> None:
+        """Make the file and the names on its path durable. A failure is final for all files."""
+        files = self._files
+        files.check()
+        with files.open_files.lock:
+            fd = self._fd
+            self.pins += 1
+        try:
+            if self.dirty:
+                self.dirty = False
+                self.synced_bytes = _sync_data(fd) if fd >= 0 else _sync_closed(self.path)
+            files.sync_names(self.path.parent)
+        except OSError as error:
+            raise files.broken(error) from error
+        finally:
+            with files.open_files.lock:
+                self.pins -= 1
+
+    def unmark(self) -> tuple[OsFile, int]:
+        """Count as clean from now on; returns the length that a sync makes durable."""
+        self.dirty = False
+        return self, os.fstat(self._fd).st_size
+
+    def fileno(self) -> int:
+        """The descriptor, for use at once: a later open of another file may close it."""
+        self.used = True
+        return self._fd if self._fd >= 0 else self.open()
+
+    def open(self, flags: int = 0) -> int:
+        """Open the descriptor, within the bound."""
+        self._files.open_files.add(self)
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
+        except OSError:
+            self._files.open_files.discard(self)
+            raise
+        return self._fd
+
+    def release(self) -> None:
+        """Close the descriptor; the next use opens it again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def close(self) -> None:
+        """Give the descriptor back; a sync under way in another thread keeps it until its end."""
+        if self._fd < 0:
+            return
+        with self._files.open_files.lock:
+            if self.pins:
+                self.used = False
+                return
+            self.release()
+        self._files.open_files.discard(self)
+
+
+class OsFiles:
+    """The real file system."""
+
+    def __init__(self, max_open_files: int = 256) -> None:
+        self.on_dirty: Callable[[File], None] = _ignore
+        self.open_files = OpenFiles(max_open_files, self._sync_open_files)
+        self._changed_folders: set[Path] = set()
+        self._names_lock = Lock()
+        self._error: str | None = None
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        """Open for reading and writing."""
+        file = OsFile(self, path)
+        if not create:
+            file.open()
+            return file
+        try:
+            file.open()
+        except FileNotFoundError:
+            file.open(os.O_CREAT)
+            self._changed_folders.add(path.parent)
+        return file
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in a folder, sorted; empty if it does not exist."""
+        try:
+            return sorted(os.listdir(folder))  # noqa: PTH208 - names are what is asked for
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents."""
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self.make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+        self._changed_folders.add(folder.parent)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a whole folder; absent is fine."""
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        except (IsADirectoryError, PermissionError):
+            shutil.rmtree(path)
+        self._changed_folders.add(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename atomically and durably. A failed sync of the folder is final."""
+        self.check()
+        source.rename(target)
+        self._changed_folders |= {source.parent, target.parent}
+        try:
+            self.sync_names(source.parent)
+            self.sync_names(target.parent)
+        except OSError as error:
+            raise self.broken(error) from error
+
+    def size(self, path: Path) -> int:
+        """The length of a file."""
+        return path.stat().st_size
+
+    def sync_all(self, folder: Path) -> None:
+        """Sync the file system that ``folder`` lies on. A failure is final."""
+        self.check()
+        reached = self._claim_dirty(folder)
+        self._changed_folders -= {
+            path for path in tuple(self._changed_folders) if path.is_relative_to(folder)
+        }
+        try:
+            _syncfs(folder)
+        except OSError as error:
+            raise self.broken(error) from error
+        for file, size in reached:
+            file.synced_bytes = size
+
+    def free_bytes(self, folder: Path) -> int:
+        """Space left for writing by this user."""
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        stat = os.statvfs(existing)
+        return stat.f_bavail * stat.f_frsize
+
+    def sync_names(self, folder: Path) -> None:
+        """Make the names in ``folder`` and those of its new parents durable."""
+        with self._names_lock:
+            while folder in self._changed_folders:
+                self._changed_folders.discard(folder)
+                _sync_folder(folder)
+                folder = folder.parent
+
+    def check(self) -> None:
+        """Raise if a sync has failed before: what is on disk is no longer known."""
+        if self._error is not None:
+            raise ReadOnly(self._error)
+
+    def broken(self, error: OSError) -> ReadOnly:
+        """Remember a failed sync for good."""
+        self._error = f"a sync to disk failed ({error.strerror}): restart after checking the disk"
+        return ReadOnly(self._error)
+
+    def _claim_dirty(self, root: Path) -> tuple[tuple[OsFile, int], ...]:
+        """Unmark the dirty files under ``root``; writes from now on mark them anew."""
+        with self.open_files.lock:
+            return tuple(
+                file.unmark()
+                for file in self.open_files.dirty()
+                if isinstance(file, OsFile) and file.path.is_relative_to(root)
+            )
+
+    def _sync_open_files(self) -> None:
+        """Make all open files clean, so that some may be closed without losing a write error."""
+        folders = {file.path.parent for file in self.open_files.dirty() if isinstance(file, OsFile)}
+        for folder in {folder.stat().st_dev: folder for folder in folders}.values():
+            self.sync_all(_mount_of(folder))
+
+
+def _mount_of(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.is_mount())
+
+
+def _sync_data(fd: int) -> int:
+    """Sync; returns the length that was reached before, which is durable now."""
+    reached = os.fstat(fd).st_size
+    os.fdatasync(fd)
+    return reached
+
+
+def _sync_closed(path: Path) -> int:
+    """Sync what was written before the descriptor was closed; a removed file needs nothing."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        return _sync_data(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # removed meanwhile: no names left to keep
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _syncfs(folder: Path) -> None:
+    if not hasattr(_LIBC, "syncfs"):
+        os.sync()
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _LIBC.syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    finally:
+        os.close(fd)

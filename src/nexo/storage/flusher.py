@@ -1,0 +1,141 @@
+"""Durability in one place: which files are dirty, how to sync them, what a failure means.
+
+`Flusher.sync` may run inline or in a thread; marks and appends go on meanwhile. The server
+decides when: that is all the difference between ``file_sync`` and ``file_async`` (SPEC E3).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from nexo.errors import DiskFull, NexoError, ReadOnly
+from nexo.storage.ports import File, Files
+
+MANY_FILES = 16
+"""Dirty files above which one ``syncfs`` beats an ``fdatasync`` each."""
+_EWMA_WEIGHT = 0.2
+
+
+@dataclass(slots=True)
+class SyncTimes:
+    """How long syncs take."""
+
+    count: int = 0
+    last_ms: float = 0.0
+    ewma_ms: float = 0.0
+    max_ms: float = 0.0
+
+    def note(self, took_ms: float) -> None:
+        """Count one sync."""
+        weight = _EWMA_WEIGHT if self.count else 1.0
+        self.count += 1
+        self.last_ms = took_ms
+        self.ewma_ms += weight * (took_ms - self.ewma_ms)
+        self.max_ms = max(self.max_ms, took_ms)
+
+
+class Flusher:
+    """Makes everything written through one `Files` durable.
+
+    A failed sync is final: afterwards nobody knows what is on disk, so ``failed`` stays set
+    and every later `sync` raises it.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        *,
+        many_files: int = MANY_FILES,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.failed: ReadOnly | None = None
+        self.times = SyncTimes()
+        self._files = files
+        self._folder = folder
+        self._many_files = many_files
+        self._timer = timer
+        self._dirty: set[File] = set()
+        self._marking = Lock()
+        self._syncing = Lock()
+        files.on_dirty = self.mark
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a sync has anything to do."""
+        return bool(self._dirty)
+
+    def mark(self, file: File) -> None:
+        """Note that ``file`` has unsynced writes; `Files` calls it by itself."""
+        with self._marking:
+            self._dirty.add(file)
+
+    def sync(self) -> None:
+        """Make all that was written before this call durable, or raise `ReadOnly`."""
+        with self._syncing:
+            self.check()
+            dirty = self._take()
+            if not dirty:
+                return
+            began = self._timer()
+            try:
+                self._sync_files(dirty)
+            except (OSError, NexoError) as error:
+                raise self._fail(error) from error
+            self.times.note((self._timer() - began) * 1_000)
+
+    def check(self) -> None:
+        """Raise `ReadOnly` if a sync has failed."""
+        if self.failed is not None:
+            raise self.failed
+
+    def _take(self) -> set[File]:
+        with self._marking:
+            dirty, self._dirty = self._dirty, set()
+        return dirty
+
+    def _sync_files(self, dirty: set[File]) -> None:
+        if len(dirty) > self._many_files:
+            self._files.sync_all(self._folder)
+            dirty = {file for file in dirty if not file.path.is_relative_to(self._folder)}
+        for file in dirty:
+            file.sync()
+
+    def _fail(self, error: Exception) -> ReadOnly:
+        self.failed = ReadOnly(f"a sync to disk failed ({error}): restart after checking the disk")
+        return self.failed
+
+
+class DiskGuard:
+    """Refuses writes while little disk space is left, so that acks and deletes still fit."""
+
+    def __init__(
+        self, files: Files, folder: Path, reserve_bytes: int, *, recheck_ms: int = 200
+    ) -> None:
+        self.free_bytes = 0
+        self.full = False
+        self._files = files
+        self._folder = folder
+        self._low = reserve_bytes
+        self._high = reserve_bytes + reserve_bytes // 4
+        self._recheck_ms = recheck_ms
+        self._due_ms: int | None = None
+
+    def check(self, now_ms: int) -> None:
+        """Raise `DiskFull` below the reserve, and until there is a quarter more than it again."""
+        if self._due_ms is None or now_ms >= self._due_ms:
+            self._look(now_ms)
+        if self.full:
+            raise DiskFull(
+                f"only {self.free_bytes} bytes are left on disk, writes resume at {self._high}: "
+                "free some space"
+            )
+
+    def _look(self, now_ms: int) -> None:
+        self._due_ms = now_ms + self._recheck_ms
+        self.free_bytes = self._files.free_bytes(self._folder)
+        self.full = self.free_bytes < (self._high if self.full else self._low)

@@ -1,0 +1,125 @@
+"""Files in memory: the fastest implementation, and the ground of the faulty one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nexo.storage.ports import Buffer, File
+
+
+def _ignore(_file: File) -> None:
+    """Nobody asked to hear of dirty files."""
+
+
+class MemoryFile:
+    """A handle on bytes that outlive it, as an inode outlives its descriptor."""
+
+    __slots__ = ("_content", "_dirty", "_files", "path", "synced_bytes")
+
+    def __init__(self, files: MemoryFiles, path: Path, content: bytearray) -> None:
+        self.path = path
+        self.synced_bytes = 0
+        self._files = files
+        self._content = content
+        self._dirty = False
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        """Write all parts one after another."""
+        data = b"".join(parts)
+        self._touch()
+        put(self._content, position, data)
+        return len(data)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes."""
+        return bytes(self._content[position : position + size])
+
+    def size(self) -> int:
+        """The file's length."""
+        return len(self._content)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        self._touch()
+        cut(self._content, size)
+        self.synced_bytes = min(self.synced_bytes, size)
+
+    def sync(self) -> None:
+        """Nothing in memory survives anyway; keeps the books of what would."""
+        self._dirty = False
+        self.synced_bytes = len(self._content)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _touch(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self._files.on_dirty(self)
+
+
+class MemoryFiles:
+    """A file system that lives as long as this object."""
+
+    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+        self.on_dirty: Callable[[File], None] = _ignore
+        self.capacity_bytes = capacity_bytes
+        self._contents: dict[Path, bytearray] = {}
+        self._folders: set[Path] = set()
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing."""
+        if path not in self._contents:
+            if not create or path.parent not in self._folders:
+                raise FileNotFoundError(f"no file {path}")
+            self._contents[path] = bytearray()
+        return MemoryFile(self, path, self._contents[path])
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in a folder, sorted."""
+        known = (*self._contents, *self._folders)
+        return sorted({path.name for path in known if path.parent == folder != path})
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents."""
+        self._folders |= {folder, *folder.parents}
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a whole folder."""
+        for known in [known for known in self._contents if known.is_relative_to(path)]:
+            del self._contents[known]
+        self._folders = {known for known in self._folders if not known.is_relative_to(path)}
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename atomically, replacing the target."""
+        if source not in self._contents:
+            raise FileNotFoundError(f"no file {source}")
+        self._contents[target] = self._contents.pop(source)
+
+    def size(self, path: Path) -> int:
+        """The length of a file."""
+        if path not in self._contents:
+            raise FileNotFoundError(f"no file {path}")
+        return len(self._contents[path])
+
+    def sync_all(self, folder: Path) -> None:
+        """Nothing to do."""
+
+    def free_bytes(self, folder: Path) -> int:
+        """What is left of the capacity."""
+        return max(0, self.capacity_bytes - sum(map(len, self._contents.values())))
+
+
+def put(content: bytearray, position: int, data: bytes) -> None:
+    """Write like a file does: a gap before ``position`` fills with zeros."""
+    if position > len(content):
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def cut(content: bytearray, size: int) -> None:
+    """Truncate like a file does: a longer size fills with zeros."""
+    if size > len(content):
+        content.extend(bytes(size - len(content)))
+    del content[size:]

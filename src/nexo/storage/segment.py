@@ -1,0 +1,359 @@
+"""One file of a log: a 64-byte file header, then entries one behind the other.
+
+======  ====  ==========================================================
+offset  size  field of the file header
+======  ====  ==========================================================
+0       8     magic ``NEXOLOG\\0``
+8       2     version (1)
+10      2     flags: 1 = compacted
+12      4     CRC32C over the other 60 bytes
+16      8     base offset
+24      8     end offset of a compacted segment, -1 otherwise
+32      32    zero
+======  ====  ==========================================================
+
+The name repeats base (and end) offset: ``<base>.log``, ``<base>-<end>.log``, 20 digits each.
+A plain segment is dense: each entry begins where the one before ended. A compacted one has
+gaps, and covers everything up to its end.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+
+from google_crc32c import value
+
+from nexo.errors import Corrupt
+from nexo.storage import index as indexes
+from nexo.storage.index import SparseIndex
+from nexo.storage.ports import File, Files
+from nexo.storage.scan import Head, body_sound, find_sound, head_at, was_torn
+
+MAGIC = b"NEXOLOG\0"
+VERSION = 1
+HEADER = 64
+_HEADER = Struct("<8sHHIqq32x")
+_NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.log")
+_CHUNK = 64 * 1024
+_INDEX_WORTH_KEEPING = 4
+"""Points below which a scan costs less than another file."""
+
+logger = logging.getLogger("nexo.storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a segment that make no sense, and the offsets lost with them."""
+
+    offset: int
+    next_offset: int
+    position: int
+    next_position: int
+
+    def error(self, path: Path) -> Corrupt:
+        """The error that reports this damage to a reader."""
+        return Corrupt(
+            f"{path.name} is damaged at byte {self.position}: offsets {self.offset} to "
+            f"{self.next_offset - 1} are lost; read on from {self.next_offset}",
+            offset=self.offset,
+            next_offset=self.next_offset,
+        )
+
+
+def file_header(base: int, end: int = -1) -> bytes:
+    """The first 64 bytes of a segment; with an ``end`` it is compacted."""
+    flags = int(end >= 0)
+    blank = _HEADER.pack(MAGIC, VERSION, flags, 0, base, end)
+    return _HEADER.pack(MAGIC, VERSION, flags, value(blank), base, end)
+
+
+def segment_name(base: int, end: int = -1) -> str:
+    """The file name of a segment."""
+    return f"{base:020}.log" if end < 0 else f"{base:020}-{end:020}.log"
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """Base and end (-1 if not compacted) from a file name, None if it is no segment's."""
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2] or -1)) if match else None
+
+
+class Segment:
+    """A segment's place in the log, and how to read it. Holds no bytes."""
+
+    __slots__ = ("_file", "_files", "_folder", "_index", "base", "compacted", "damages", "end",
+                 "first_ms", "max_ms", "size")  # fmt: skip
+
+    def __init__(self, files: Files, folder: Path, base: int, end: int, compacted: bool) -> None:
+        self._files = files
+        self._folder = folder
+        self._file: File | None = None
+        self._index: SparseIndex | None = None
+        self.base = base
+        self.end = end
+        """The offset behind the segment's last one."""
+        self.compacted = compacted
+        self.size = 0
+        self.first_ms = self.max_ms = indexes.NEVER
+        self.damages: dict[int, Damage] | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where the segment lies."""
+        return self._folder / segment_name(self.base, self.end if self.compacted else -1)
+
+    @property
+    def index_path(self) -> Path:
+        """Where its index lies, if there is one."""
+        return self.path.with_suffix(".idx")
+
+    @property
+    def file(self) -> File:
+        """The file, opened on first use."""
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+    @property
+    def index(self) -> SparseIndex:
+        """The sparse index, loaded or rebuilt on first use."""
+        if self._index is None:
+            self._index = self._load_index() or self._rebuild_index()
+            self.first_ms, self.max_ms = self._index.first_ms, self._index.max_ms
+        return self._index
+
+    @index.setter
+    def index(self, index: SparseIndex) -> None:
+        self._index = index
+
+    def create(self) -> None:
+        """Make the empty file of a new segment; its header comes with the first entry."""
+        self._file = self._files.open(self.path, create=True)
+        self._index = SparseIndex()
+
+    def forget_index(self) -> None:
+        """Free the index; the next use loads it again."""
+        self._index = None
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._file is not None:
+            self._file.close()
+
+    def remove(self) -> None:
+        """Delete the files."""
+        self.close()
+        self._files.remove(self.index_path)
+        self._files.remove(self.path)
+
+    # -- index ----------------------------------------------------------------
+
+    def save_index(self) -> None:
+        """Write the index beside the segment if that will save work at the next open."""
+        if self._index is None or len(self._index) < _INDEX_WORTH_KEEPING:
+            return
+        file = self._files.open(self.index_path, create=True)
+        data = self._index.pack(self.size, self.end)
+        file.write_at(0, [data])
+        file.truncate(len(data))
+        file.close()
+
+    def stored_index(self) -> tuple[SparseIndex, int, int] | None:
+        """Index, length and next offset as last saved; None if absent or damaged."""
+        try:
+            file = self._files.open(self.index_path)
+        except FileNotFoundError:
+            return None
+        try:
+            return indexes.unpack(file.read_at(0, file.size()))
+        except Corrupt as error:
+            logger.warning("%s: %s; rebuilding it", self.index_path, error)
+            return None
+        finally:
+            file.close()
+
+    def _load_index(self) -> SparseIndex | None:
+        stored = self.stored_index()
+        if stored is None or stored[1:] != (self.size, self.end):
+            return None
+        return stored[0]
+
+    def _rebuild_index(self) -> SparseIndex:
+        self.check_header()
+        index = SparseIndex()
+        for position, head in self.heads(HEADER, self.base, skip_damage=True):
+            index.note(head.base, position, head.first_ms, head.last_ms)
+        self._index = index
+        self.save_index()
+        return index
+
+    # -- walking --------------------------------------------------------------
+
+    def heads(
+        self, position: int, offset: int, *, skip_damage: bool = False
+    ) -> Iterator[tuple[int, Head]]:
+        """Position and header of each entry from ``position`` on, bodies unchecked.
+
+        Raises the `Corrupt` of a damaged header unless told to step over it.
+        """
+        data, start = b"", position
+        while position < self.size:
+            head = head_at(data, position - start)
+            if head is None:
+                data, start = self.file.read_at(position, _CHUNK), position
+                head = head_at(data, 0)
+            if head is None or not self._follows(head, offset, position):
+                damage = self.damage_at(position, offset)
+                if not skip_damage:
+                    raise damage.error(self.path)
+                position, offset = damage.next_position, damage.next_offset
+                continue
+            yield position, head
+            position, offset = position + head.length, head.next
+
+    def _follows(self, head: Head, offset: int, position: int) -> bool:
+        in_place = head.base >= offset if self.compacted else head.base == offset
+        return in_place and position + head.length <= self.size
+
+    def seek(self, offset: int) -> tuple[int, int]:
+        """Position and base offset of the entry that holds ``offset``, or of the next one.
+
+        Raises `Corrupt` if ``offset`` lies in damage.
+        """
+        base, position = self.index.floor(offset) or (self.base, HEADER)
+        for at, head in self.heads(position, base, skip_damage=True):
+            if head.next > offset:
+                self._raise_if_damaged(offset)
+                return at, head.base
+        self._raise_if_damaged(offset)
+        return self.size, self.end
+
+    def _raise_if_damaged(self, offset: int) -> None:
+        for damage in (self.damages or {}).values():
+            if damage.offset <= offset < damage.next_offset:
+                raise damage.error(self.path)
+
+    # -- damage ---------------------------------------------------------------
+
+    def check_header(self) -> None:
+        """Report a damaged file header; all it says is in the name too, so reading goes on."""
+        if self.size < HEADER:
+            self.size = 0
+            return
+        expected = file_header(self.base, self.end if self.compacted else -1)
+        if self.file.read_at(0, HEADER) != expected:
+            self.damages = (self.damages or {}) | {-1: Damage(self.base, self.base, 0, HEADER)}
+            logger.error("%s: the file header is damaged; its entries are intact", self.path)
+
+    def damage_at(self, position: int, offset: int) -> Damage:
+        """What is lost at ``position``, where the entry with ``offset`` should be."""
+        if self.damages is None:
+            self.damages = {}
+        known = self.damages.get(offset)
+        if known is None:
+            known = self.damages[offset] = self._measure_damage(position, offset)
+            logger.error("%s", known.error(self.path))
+        return known
+
+    def _measure_damage(self, position: int, offset: int) -> Damage:
+        resumed = self.resync(position, offset)
+        if resumed is None:
+            return Damage(offset, max(self.end, offset + 1), position, self.size)
+        next_position, next_offset = resumed
+        return Damage(offset, max(next_offset, offset + 1), position, next_position)
+
+    def resync(self, position: int, offset: int) -> tuple[int, int] | None:
+        """Position and offset of the first sound entry behind damage at ``position``."""
+        region = self.file.read_at(position, self.size - position)
+        head = head_at(region, 0)
+        if head is not None and head.base > offset and body_sound(region, 0, head):
+            return position, head.base
+        if head is not None and head.base >= offset and head.length < len(region):
+            following = head_at(region, head.length)
+            if following is not None and following.base >= head.next:
+                return position + head.length, head.next
+        found = find_sound(region, 8, offset)
+        return (position + found[0], found[1].base) if found else None
+
+    def recover_tail(self) -> None:
+        """Set size, end and index of the last segment, from its index and what follows it.
+
+        A torn last entry is cut off; damage with sound entries behind it, or that no torn
+        write can explain, stays and is reported.
+        """
+        self.size = self.file.size()
+        self.check_header()
+        index, position, offset = self._start_of_tail()
+        self._index = index
+        position, offset = self._note_sound(position, offset)
+        self.end = offset
+        if position < self.size:
+            self._settle_tail(position, offset)
+        self.first_ms, self.max_ms = index.first_ms, index.max_ms
+
+    def _start_of_tail(self) -> tuple[SparseIndex, int, int]:
+        stored = self.stored_index() if self.size > _CHUNK else None
+        point = stored[0].last() if stored else None
+        if stored and point and self._sound_at(point[1], point[0]):
+            return stored[0], point[1], point[0]
+        return SparseIndex(), HEADER, self.base
+
+    def _sound_at(self, position: int, offset: int) -> bool:
+        head = head_at(self.file.read_at(position, HEADER), 0)
+        if head is None or head.base != offset:
+            return False
+        return body_sound(self.file.read_at(position, head.length), 0, head)
+
+    def _note_sound(self, position: int, offset: int) -> tuple[int, int]:
+        """Index whole, verified entries from ``position`` to the end or to a torn tail."""
+        while position < self.size:
+            data = self._chunk_with_entry(position)
+            position, offset, stuck = self._note_run(data, position, offset)
+            if not stuck:
+                continue
+            if self.resync(position, offset) is None:
+                break
+            damage = self.damage_at(position, offset)
+            position, offset = damage.next_position, damage.next_offset
+        return position, offset
+
+    def _chunk_with_entry(self, position: int) -> bytes:
+        data = self.file.read_at(position, _CHUNK)
+        head = head_at(data, 0)
+        if head is None or len(data) >= head.length or position + head.length > self.size:
+            return data
+        return self.file.read_at(position, head.length)
+
+    def _note_run(self, data: bytes, start: int, offset: int) -> tuple[int, int, bool]:
+        """Index the sound entries of ``data``; the flag tells that not even one was sound."""
+        index, at = self.index, 0
+        while (head := head_at(data, at)) is not None:
+            if not (self._follows(head, offset, start + at) and body_sound(data, at, head)):
+                break
+            index.note(head.base, start + at, head.first_ms, head.last_ms)
+            at, offset = at + head.length, head.next
+        return start + at, offset, at == 0
+
+    def _settle_tail(self, position: int, offset: int) -> None:
+        region = self.file.read_at(position, self.size - position)
+        if was_torn(region, position):
+            self.cut(position, offset)
+            return
+        head = head_at(region, 0)
+        lost = head.span if head is not None else max(1, len(region) // 8)
+        self.end = offset + lost
+        self.size += -self.size % 8
+        self.damage_at(position, offset)
+
+    def cut(self, position: int, offset: int) -> None:
+        """Drop everything from ``position`` on, which begins with ``offset``."""
+        logger.warning(
+            "%s: cut at offset %d, %d bytes dropped", self.path, offset, self.size - position
+        )
+        self.file.truncate(position)
+        self.size, self.end = position, offset

@@ -1,0 +1,72 @@
+"""Snapshots: a state's bytes as of one journal offset, replaced atomically.
+
+A snapshot is a sealed file ``<offset>.snap`` (20 digits; `nexo.storage.sealed`), written aside,
+synced and renamed. The one before is kept, for the day the newest turns out damaged.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from nexo.errors import Corrupt
+from nexo.storage import sealed
+from nexo.storage.ports import Files
+
+MAGIC = b"NEXOSNP\0"
+_SUFFIX = ".snap"
+_KEPT = 2
+
+logger = logging.getLogger("nexo.storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state, and the journal offset from which changes apply to it."""
+
+    offset: int
+    payload: bytes
+
+
+class Snapshots:
+    """The snapshots of one state, in one folder."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files = files
+        self._folder = folder
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write durably; older ones than the previous go."""
+        self._files.make_folder(self._folder)
+        data = sealed.pack(MAGIC, snapshot.payload, snapshot.offset)
+        sealed.write(self._files, self._path(snapshot.offset), data)
+        for offset in self.offsets()[:-_KEPT]:
+            self._files.remove(self._path(offset))
+
+    def load(self) -> Snapshot | None:
+        """The newest sound snapshot, None if there never was one; `Corrupt` if all are damaged."""
+        offsets = self.offsets()
+        for offset in reversed(offsets):
+            try:
+                return self._read(offset)
+            except Corrupt as error:
+                logger.error("%s: %s; using the one before", self._path(offset), error)
+        if offsets:
+            raise Corrupt(f"every snapshot in {self._folder} is damaged: restore a backup")
+        return None
+
+    def offsets(self) -> list[int]:
+        """The offsets of the snapshots there are, damaged ones too, oldest first."""
+        names = self._files.list(self._folder)
+        stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+        return [int(stem) for stem in stems if stem.isdigit()]
+
+    def _read(self, offset: int) -> Snapshot:
+        stored = sealed.read(self._files, self._path(offset), MAGIC)
+        if stored is None or stored[1] != offset:
+            raise Corrupt("snapshot is not the one its name says")
+        return Snapshot(offset, stored[0])
+
+    def _path(self, offset: int) -> Path:
+        return self._folder / f"{offset:020}{_SUFFIX}"
