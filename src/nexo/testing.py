@@ -1,1 +1,283 @@
-"""An embedded server for tests, and the pytest fixture that starts it."""
+"""Servers for tests: embedded in a thread, or the real processes of ``nexo serve``.
+
+``with nexo.testing.server() as url`` is ready in a fraction of a second and leaves nothing
+behind. As a pytest plugin this module also gives the fixtures ``nexo_url``, a fresh
+embedded server per test, and ``nexo_server``, the same with its handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from nexo.model import Broker
+    from nexo.server.embedded import EmbeddedServer
+
+# ruff: noqa: PLC0415 - pytest loads this module in every run, mostly without starting a server
+
+T = TypeVar("T")
+
+_READY_S = 15.0
+_STOP_S = 10.0
+
+
+class Server:
+    """All four brokers in one event loop, in a thread of its own.
+
+    ``settings`` are fields of `nexo.config.Settings`. The data folder is a temporary one
+    unless ``data_dir`` is given; then it survives `stop` and `crash`, and `start` recovers it.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._own_folder = "data_dir" not in settings
+        self.data_dir = Path(settings.pop("data_dir", None) or tempfile.mkdtemp(prefix="nexo-"))
+        self._given = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._server: EmbeddedServer | None = None
+        self.port = int(settings.pop("port", 0))
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nexo://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Recover and listen; after a stop, again on the same port."""
+        from nexo.server import loops
+
+        self._loop = loops.loop_factory()()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="nexo-server", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._do(self._open())
+        except BaseException:
+            self._end_loop()
+            raise
+
+    async def _open(self) -> None:
+        from nexo.config import load
+        from nexo.server.embedded import EmbeddedServer
+
+        given = {"data_dir": self.data_dir, "port": self.port, **self._given}
+        self._server = EmbeddedServer(load(flags=given), _present())
+        await self._server.open()
+        self.port = self._server.port
+
+    def stop(self) -> None:
+        """Stop gracefully."""
+        if self._server is not None:
+            self._do(self._server.close())
+            self._end_loop()
+
+    def crash(self) -> None:
+        """Stop as a kill would: nothing more is flushed, written or said."""
+        if self._server is not None:
+            self._do(self._server.crash())
+            self._end_loop()
+
+    def close(self) -> None:
+        """Stop and remove the data folder if it is a temporary one."""
+        self.stop()
+        if self._own_folder:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_READY_S)
+
+    def _end_loop(self) -> None:
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = self._server = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+
+def _present() -> list[Broker]:
+    """The brokers that exist so far."""
+    from importlib.util import find_spec
+
+    from nexo.model import Broker
+
+    return [b for b in Broker if find_spec(f"nexo.server.dialects.nexo.{b.label}")]
+
+
+@contextlib.contextmanager
+def server(**settings: Any) -> Iterator[str]:
+    """An embedded server; yields its URL (SPEC K2)."""
+    running = Server(**settings)
+    try:
+        running.start()
+        yield running.url
+    finally:
+        running.close()
+
+
+@contextlib.asynccontextmanager
+async def server_async(**settings: Any) -> AsyncIterator[str]:
+    """`server` for async tests; it still runs in its own thread, so that neither can stall."""
+    running = Server(**settings)
+    try:
+        await asyncio.to_thread(running.start)
+        yield running.url
+    finally:
+        await asyncio.to_thread(running.close)
+
+
+class Process:
+    """``nexo serve`` with its processes, to be stopped, killed and started again.
+
+    ``settings`` are fields of `nexo.config.Settings`; ports are free ones, and stay the
+    same over restarts.
+    """
+
+    def __init__(self, data_dir: Path | str | None = None, **settings: Any) -> None:
+        from nexo.server.embedded import free_port
+
+        self._own_folder = data_dir is None
+        self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="nexo-"))
+        self.port = int(settings.pop("port", 0)) or free_port()
+        self.http_port = int(settings.pop("http_port", 0)) or free_port()
+        self.log_file = self.data_dir / "server.log"
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nexo://127.0.0.1:{self.port}"
+
+    @property
+    def http_url(self) -> str:
+        """Where the dashboard and the HTTP API are."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process id."""
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until every broker answers."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(), stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _command(self) -> list[str]:
+        flags = {"port": self.port, "http_port": self.http_port, "data_dir": self.data_dir}
+        command = [sys.executable, "-c", "from nexo.cli import main; main()", "serve"]
+        for key, value in (flags | self._settings).items():
+            name = key.replace("_", "-")
+            if isinstance(value, bool):
+                command.append(f"--{name}" if value else f"--no-{name}")
+            else:
+                command.append(f"--{name}={value}")
+        return command
+
+    def wait_ready(self) -> None:
+        """Wait until every broker answers."""
+        from nexo.client._sync.connection import Link
+        from nexo.client.address import parse_url
+        from nexo.errors import NexoError
+        from nexo.model import Broker
+        from nexo.protocol.ops import Op
+
+        address = parse_url(f"{self.url}?while_down=fail&timeout=1&connect_timeout=1")
+        deadline_s = time.monotonic() + _READY_S
+        for broker in Broker:
+            link = Link(address, broker)
+            while True:
+                try:
+                    link.call(Op.ECHO, b"")
+                    break
+                except NexoError as error:
+                    self._check_alive(deadline_s, error)
+                    time.sleep(0.01)
+            link.close()
+
+    def _check_alive(self, deadline_s: float, error: Exception) -> None:
+        ended = self._process is None or self._process.poll() is not None
+        if ended or time.monotonic() > deadline_s:
+            tail = self.log_file.read_text(errors="replace")[-4000:]
+            raise RuntimeError(f"nexo serve did not come up: {error}\n{tail}")
+
+    def terminate(self) -> int:
+        """SIGTERM, wait, and return the exit status."""
+        assert self._process is not None, "the server was not started"
+        self._process.terminate()
+        try:
+            return self._process.wait(_STOP_S)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor and every broker's process at once."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Start again after `kill` or `terminate`, or stop gracefully first."""
+        if self._process is not None:
+            self.terminate()
+        self.start()
+
+    def close(self) -> None:
+        """Kill what runs and remove the data folder if it is a temporary one."""
+        self.kill()
+        if self._own_folder:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def process(data_dir: Path | str | None = None, **settings: Any) -> Iterator[Process]:
+    """The real multi-process server, for crash tests and benchmarks."""
+    running = Process(data_dir, **settings)
+    try:
+        running.start()
+        yield running
+    finally:
+        running.close()
+
+
+with contextlib.suppress(ImportError):  # the servers above need no pytest
+    import pytest
+
+    @pytest.fixture
+    def nexo_server(tmp_path: Path) -> Iterator[Server]:
+        """A fresh embedded server that the test may stop, crash and start again."""
+        running = Server(data_dir=tmp_path / "nexo")
+        running.start()
+        yield running
+        running.close()
+
+    @pytest.fixture
+    def nexo_url(nexo_server: Server) -> str:
+        """The URL of a fresh embedded server."""
+        return nexo_server.url

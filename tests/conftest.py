@@ -1,0 +1,38 @@
+"""Fixtures every suite shares: servers, and clients connected to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+import nexo
+from nexo import testing
+
+
+@pytest.fixture
+def url(nexo_url: str) -> str:
+    """A fresh embedded server."""
+    return nexo_url
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[testing.Process]:
+    """A fresh server of real processes, to be killed and restarted."""
+    with testing.process(tmp_path / "nexo") as process:
+        yield process
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[nexo.Client]:
+    """A sync client of a fresh embedded server."""
+    with nexo.Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def aclient(url: str) -> AsyncIterator[nexo.AsyncClient]:
+    """An async client of a fresh embedded server."""
+    async with nexo.AsyncClient(url) as client:
+        yield client
