@@ -12,8 +12,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+import nexo
+
 if TYPE_CHECKING:
-    from nexo.client import SyncClient
+    from nexo import Client
 
 _KEY = "nexo.terms"
 
@@ -92,13 +94,11 @@ def add_shared(command: click.Command) -> click.Command:
 
 
 @contextlib.contextmanager
-def client() -> Iterator[SyncClient]:
+def client() -> Iterator[Client]:
     """A sync client of the server the command was told to use."""
-    from nexo.client import connect_sync  # noqa: PLC0415 - ``nexo --help`` needs no client
-
     given = terms()
     options = {} if given.timeout_s is None else {"timeout_s": given.timeout_s}
-    with connect_sync(given.url, **options) as connection:
+    with nexo.connect(given.url, **options) as connection:
         yield connection
 
 

@@ -24,20 +24,28 @@ class Kind(enum.IntEnum):
     """The first byte of a frame."""
 
     REQUEST = 0x01
+    """Meta: the opcode."""
     RESPONSE = 0x02
+    """Meta: the status; the id is the request's."""
     PUSH = 0x03
+    """A pub/sub message: ``topic str, value``, and more as its meta says; id 0."""
     PING = 0x04
+    """Answer with PONG; no payload. Both sides may ask."""
     PONG = 0x05
+    """The answer to PING."""
 
 
 class Status(enum.IntEnum):
     """The meta byte of a response."""
 
     OK = 0x00
+    """Done; no payload."""
     ERR = 0x01
     """``str`` message: what clients get that never said HELLO."""
     NULL = 0x02
+    """There is nothing; no payload."""
     DATA = 0x03
+    """The answer."""
     ERR_CODED = 0x04
     """``str`` code, ``str`` message: what clients get that said HELLO."""
 

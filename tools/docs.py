@@ -1,0 +1,213 @@
+"""Writes the reference pages from the code: ``python tools/docs.py [--check]``.
+
+Settings come from `nexo.config`, opcodes and structs from the source of `nexo.protocol`,
+commands from click. The speed table of the README comes from the last benchmark run and is
+left as it is where there was none. ``--check`` writes nothing and fails if a page is stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from nexo import cli, config  # noqa: E402
+from tools import docs_protocol  # noqa: E402
+from tools.docs_protocol import table  # noqa: E402
+
+NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
+START, END = "<!-- speed: written by tools/docs.py from `make bench` -->", "<!-- /speed -->"
+
+
+def main() -> int:
+    """Write or check every generated page."""
+    check = "--check" in sys.argv[1:]
+    stale = [path for path, text in pages() if not _settle(path, text, check)]
+    for path in stale:
+        print(f"{path.relative_to(ROOT)} is stale: run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+def _settle(path: Path, text: str, check: bool) -> bool:
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return True
+    if not check:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return not check
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every generated page with its text."""
+    reference: dict[str, Callable[[], str]] = {
+        "configuration.md": configuration,
+        "protocol.md": docs_protocol.page,
+        "cli.md": commands,
+    }
+    for name, write in reference.items():
+        yield ROOT / "docs" / "reference" / name, NOTICE + write()
+    results = ROOT / "bench-results" / "latest.json"
+    if results.exists():
+        readme = ROOT / "README.md"
+        run = json.loads(results.read_text(encoding="utf-8"))
+        yield readme, with_speed(readme.read_text(encoding="utf-8"), run)
+
+
+# -- settings -------------------------------------------------------------------
+
+
+def configuration() -> str:
+    """The page of all settings."""
+    rows = [
+        (f"`{spec.name}`", f"`{spec.metadata['env']}`", _default(spec.name, spec.default),
+         spec.metadata["doc"] + _limits(spec.metadata))
+        for spec in fields(config.Settings)
+    ]  # fmt: skip
+    return f"""# Configuration
+
+`nexo serve` needs no configuration. What is given is taken from, each going before the one
+above it:
+
+1. the defaults below,
+2. a TOML file: `nexo serve --config nexo.toml` or `NEXO_CONFIG=nexo.toml`,
+3. environment variables,
+4. flags: `--data-dir /var/lib/nexo` sets `data_dir` (see the [commands](cli.md#nexo-serve)).
+
+An unknown key, an unknown variable that begins with `NEXO_`, or a bad value stops the start
+with a message that names it. Sizes may end in `KiB`, `MiB` or `GiB`, times in `ms`, `s`, `m`,
+`h` or `d`; a plain number is bytes or milliseconds.
+
+```toml
+host = "127.0.0.1"
+data_dir = "/var/lib/nexo"
+max_payload_bytes = "16 MiB"
+flush_ms = "20ms"
+```
+
+{table(("setting", "variable", "default", "meaning"), rows)}
+`PUBSUB_DEFAULT_RETAINED_TTL_SECS` sets `retained_ttl_ms` in seconds.
+
+Clients and commands read `NEXO_URL` (`nexo://127.0.0.1:7654`).
+"""
+
+
+def _limits(metadata: Any) -> str:
+    if metadata["choices"]:
+        return " One of " + ", ".join(f"`{choice}`" for choice in metadata["choices"]) + "."
+    return ""
+
+
+_UNITS = {
+    "_bytes": (("GiB", config.GIB), ("MiB", config.MIB), ("KiB", config.KIB)),
+    "_ms": (("d", config.DAY_MS), ("h", config.HOUR_MS), ("m", 60_000), ("s", 1_000)),
+}
+
+
+def _default(name: str, value: object) -> str:
+    """A default as a person would write it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    for suffix, units in _UNITS.items():
+        if name.endswith(suffix) and isinstance(value, int) and value:
+            fitting = ((unit, value // size) for unit, size in units if value % size == 0)
+            unit, count = next(fitting, ("ms" if suffix == "_ms" else "B", value))
+            return f"`{count} {unit}`" if suffix == "_bytes" else f"`{count}{unit}`"
+    return f"`{value}`"
+
+
+# -- commands -------------------------------------------------------------------
+
+
+def commands() -> str:
+    """The page of all commands."""
+    context = click.Context(cli.main, info_name="nexo")
+    parts = [
+        "# Commands\n",
+        "Commands that talk to a server find it at `--url`, or `NEXO_URL`, or "
+        "`nexo://127.0.0.1:7654`. With `--json` they print one JSON object per line. An error is "
+        "one line on standard error, `error[CODE]: message`, and exit code 1; wrong usage is "
+        "exit code 2.\n",
+    ]
+    for name in cli.main.list_commands(context):
+        command = cli.main.get_command(context, name)
+        assert command is not None
+        parts += _command(command, click.Context(command, context, name), depth=2)
+    return "\n".join(parts)
+
+
+def _command(command: click.Command, context: click.Context, depth: int) -> Iterator[str]:
+    yield f"{'#' * depth} {context.command_path}\n"
+    yield _help(command) + "\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from _command(child, click.Context(child, context, name), depth + 1)
+        return
+    yield f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```\n"
+    if rows := list(_options(command, context)):
+        yield table(("option", "meaning"), rows)
+
+
+def _help(command: click.Command) -> str:
+    return inspect.cleandoc(command.help or "").replace("\b\n", "")
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    for param in command.params:
+        record = param.get_help_record(context)
+        if record is not None:
+            yield f"`{record[0].replace('|', ' or ')}`", " ".join(record[1].split())
+
+
+# -- speed ----------------------------------------------------------------------
+
+
+def with_speed(readme: str, run: dict[str, Any]) -> str:
+    """The README with the speed table of a run between its markers."""
+    before, marker, rest = readme.partition(START)
+    if not marker:
+        return readme
+    after = rest.partition(END)[2]
+    return f"{before}{START}\n{_speed(run)}{END}{after}"
+
+
+def _speed(run: dict[str, Any]) -> str:
+    head = ("work", "Nexo", "best peer", "ratio (spread)")
+    rows = [row for entry in run["rows"] if (row := _speed_row(entry))]
+    note = f"Medians of {run['rounds']} alternating rounds, Python {run['python']}, "
+    return f"{table(head, rows)}\n{note}{run['cores']} cores, {run['time'][:10]}.\n"
+
+
+def _speed_row(entry: dict[str, Any]) -> tuple[str, ...] | None:
+    from benchmarks.report import short  # noqa: PLC0415 - only where a benchmark has run
+
+    ours = entry["contenders"][0]
+    peer = next((c for c in entry["contenders"] if c["name"] == entry["best_peer"]), None)
+    if "median" not in ours:
+        return None
+    work = f"{entry['group']}: {entry['name']}"
+    work += f" ({entry['durability']})" if entry["durability"] else ""
+    figure = f"{short(ours['median'])} {entry['unit']}"
+    if peer is None:
+        return work, figure, "", ""
+    ratio = peer["ratio"]
+    theirs = f"{peer['name']}: {short(peer['median'])} {entry['unit']}"
+    spread = f"{ratio['median']:.2g}× ({ratio['low']:.2g}–{ratio['high']:.2g})"  # noqa: RUF001
+    return work, figure, theirs, spread
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""The protocol's reference page, read from the source of `nexo.protocol`.
+
+Read, not imported: what a member or a field means stands in the string below it, which
+Python does not keep.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from nexo.errors import BY_CODE
+from nexo.model import Broker
+from nexo.protocol.frames import Kind, Status
+from nexo.protocol.ops import BROKER_OF, Op
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "nexo" / "protocol"
+
+INTRO = """# The wire protocol
+
+One TCP port serves all brokers. The opcodes of the existing TypeScript client, marked with
+its names (`MAP_…`, `Q_…`, `PUB`, `SUB`, `S_…`), are spoken as they are; the others are
+additions. Integers in frames and fields are big-endian.
+
+## Frames
+
+`type u8 · meta u8 · id u32 · length u32 · payload`
+
+- `str` is `length u32`, then UTF-8. A `value` is one type byte (0 raw bytes, 1 text, 2 JSON),
+  then its content to the end of the field.
+- Requests of one connection to one broker run in the order sent. Replies carry the request's
+  id and may come in any order, since some requests wait.
+- A frame longer than `max_payload_bytes` is refused before it is read: an error reply, then
+  the connection closes.
+- A client that starts with HELLO names the broker it wants; its connection then lives in that
+  broker's process, and its errors come as code and message. Without HELLO a connection may mix
+  brokers.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRO, "### Types\n", _enum("frames.py", "Kind", Kind)]
+    parts += ["### Status of a response\n", _enum("frames.py", "Status", Status)]
+    parts += ["## Any broker\n", _opcodes(None), *_structs(["hello.py"])]
+    for broker in Broker:
+        parts += [f"## {broker.label.capitalize()}\n", _opcodes(broker)]
+        parts += _structs(_modules(broker))
+    parts += ["## Error codes\n", _errors()]
+    return "\n".join(parts)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _enum(file: str, name: str, members: type[Kind] | type[Status]) -> str:
+    notes = _notes(_class(SOURCE / file, name))
+    rows = [(f"0x{member:02X}", member.name, notes.get(member.name, "")) for member in members]
+    return table(("number", "name", "meaning"), rows)
+
+
+def _opcodes(broker: Broker | None) -> str:
+    notes = _notes(_class(SOURCE / "ops.py", "Op"))
+    found = [op for op in Op if BROKER_OF[op] is broker]
+    rows = [(f"0x{op:02X}", f"`{op.name}`", notes.get(op.name, "")) for op in sorted(found)]
+    return table(("op", "name", "request and reply"), rows)
+
+
+def _modules(broker: Broker) -> list[str]:
+    own = [path for path in SOURCE.rglob("*.py") if path.stem.split("_")[0] == broker.label]
+    packaged = (SOURCE / broker.label).glob("*.py")
+    return sorted({str(path.relative_to(SOURCE)) for path in [*own, *packaged]})
+
+
+def _structs(files: Iterable[str]) -> Iterator[str]:
+    for file in files:
+        arrays: dict[str, bool] = {"msgspec.Struct": False, "Struct": False}
+        for node in ast.parse((SOURCE / file).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and (array := _layout(node, arrays)) is not None:
+                arrays[node.name] = array
+                if not node.name.startswith("_"):
+                    yield from _struct(node, array)
+
+
+def _layout(node: ast.ClassDef, arrays: dict[str, bool]) -> bool | None:
+    """Whether a struct travels as an array, itself or by its base; None if it is no struct."""
+    bases = [arrays[name] for base in node.bases if (name := ast.unparse(base)) in arrays]
+    own = any(word.arg == "array_like" for word in node.keywords)
+    return own or any(bases) if bases else None
+
+
+def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
+    yield f"### {node.name}\n"
+    yield f"{prose(ast.get_docstring(node) or '')} {'An array.' if array else 'A map.'}\n"
+    notes = _notes(node)
+    rows = [
+        (f"`{field.target.id}`", f"`{ast.unparse(field.annotation)}`", _default(field),
+         notes.get(field.target.id, ""))
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        and "ClassVar" not in ast.unparse(field.annotation)
+    ]  # fmt: skip
+    if rows:
+        yield table(("field", "type", "default", "meaning"), rows)
+
+
+def _default(field: ast.AnnAssign) -> str:
+    return f"`{ast.unparse(field.value)}`" if field.value is not None else ""
+
+
+def _errors() -> str:
+    rows = [(f"`{code}`", prose(cls.__doc__ or "")) for code, cls in sorted(BY_CODE.items())]
+    return table(("code", "meaning"), rows)
+
+
+def _class(path: Path, name: str) -> ast.ClassDef:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+
+
+def _notes(node: ast.ClassDef) -> dict[str, str]:
+    """The strings that stand below the members of a class, by member."""
+    found: dict[str, str] = {}
+    for member, below in zip(node.body, node.body[1:], strict=False):
+        match member, below:
+            case (
+                (ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = prose(text)
+    return found
+
+
+def prose(text: str) -> str:
+    """A docstring's text as Markdown, on one line."""
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split()))
