@@ -1,0 +1,201 @@
+"""What need not survive a crash: who waits where, who works on what, how fast it may go.
+
+All of it is rebuilt from the ledger on start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+
+from nexo.brokers.queue.batches import Range
+from nexo.brokers.queue.delays import Delays
+from nexo.brokers.queue.lanes import Lanes
+from nexo.brokers.queue.leases import Lease, Leases
+from nexo.brokers.queue.ledger import Ledger, flatten, pairs
+from nexo.brokers.queue.limits import TokenBucket
+
+UNLIMITED = 1 << 62
+
+
+class Dispatch:
+    """Waiting lines, delays, leases and limits of one queue."""
+
+    __slots__ = (
+        "_bucket", "_expiries", "_key_buckets", "_ledger", "_unblocks", "_working",
+        "delays", "lanes", "leases",
+    )  # fmt: skip
+
+    def __init__(self, ledger: Ledger, first_token: int, now_ms: int) -> None:
+        self._ledger = ledger
+        self.lanes = Lanes()
+        self.delays = Delays()
+        self.leases = Leases(first_token)
+        self._expiries: list[tuple[int, int]] = []
+        """(time, token): looked at again when due, as leases are renewed."""
+        self._working: Counter[str] = Counter()
+        self._key_buckets: dict[str, TokenBucket] = {}
+        self._unblocks: list[tuple[int, str]] = []
+        self._bucket: TokenBucket | None = None
+        self._set_bucket(now_ms)
+        self.wait([(0, ledger.next_job)], now_ms)
+
+    # -- waiting --------------------------------------------------------------
+
+    def wait(self, ranges: Iterable[Range], now_ms: int) -> None:
+        """Let the open jobs of these ranges wait, each where it belongs."""
+        by_key = self._ledger.options.by_key
+        for span in ranges:
+            for run in self._ledger.runs(*span):
+                if run.due_ms > now_ms:
+                    self.delays.add(run.lo, run.hi, run.due_ms)
+                else:
+                    self.lanes.add(run.priority, run.key if by_key else None, run.lo, run.hi)
+
+    def promote(self, now_ms: int) -> None:
+        """Move delayed jobs that are due into their lines."""
+        if due := self.delays.pop_due(now_ms):
+            self.wait(due, now_ms)
+
+    def clear_waiting(self) -> list[Range]:
+        """Take everything out of lines and delays."""
+        found = [*self.lanes, *self.delays.clear()]
+        self.lanes = Lanes()
+        return sorted(found)
+
+    def options_changed(self, now_ms: int) -> None:
+        """Rebuild what depends on the options."""
+        waiting, self.lanes = list(self.lanes), Lanes()
+        self._key_buckets.clear()
+        self._unblocks.clear()
+        self._working = Counter(
+            key for lease in self.leases for run in lease.remaining() for key in self._keys_in(run)
+        )
+        self._set_bucket(now_ms)
+        self.wait(waiting, now_ms)
+
+    # -- taking ---------------------------------------------------------------
+
+    def take(self, limit: int, now_ms: int) -> tuple[list[Range], list[Range]]:
+        """Up to ``limit`` jobs to deliver, best first; and those found to be past their life."""
+        taken: list[Range] = []
+        expired: list[Range] = []
+        left = min(limit, self._bucket.available(now_ms)) if self._bucket else limit
+
+        def allowance(key: str | None) -> int:
+            return self._allowance(key, now_ms)
+
+        while left > 0 and (found := self.lanes.take(left, allowance)) is not None:
+            key, (lo, hi) = found
+            for batch, run in self._ledger.batches.runs(lo, hi):
+                if 0 < batch.expires_ms <= now_ms:
+                    expired.append(run)
+                    continue
+                taken.append(run)
+                left -= run[1] - run[0]
+                self._count_key(key, run[1] - run[0])
+        if self._bucket is not None:
+            self._bucket.take(sum(hi - lo for lo, hi in taken))
+        return list(pairs(flatten(taken))), expired
+
+    def _allowance(self, key: str | None, now_ms: int) -> int:
+        if key is None:
+            return UNLIMITED
+        rules, allowed = self._ledger.options, UNLIMITED
+        if rules.key_concurrency:
+            allowed = rules.key_concurrency - self._working[key]
+        if rules.key_rate_per_s and allowed > 0:
+            allowed = min(allowed, self._key_rate(key, now_ms))
+        return allowed
+
+    def _key_rate(self, key: str, now_ms: int) -> int:
+        rules = self._ledger.options
+        bucket = self._key_buckets.get(key)
+        if bucket is None:
+            bucket = TokenBucket(rules.key_rate_per_s, rules.key_rate_burst, now_ms)
+            self._key_buckets[key] = bucket
+        allowed = bucket.available(now_ms)
+        if allowed <= 0:
+            heappush(self._unblocks, (bucket.next_ms(), key))
+        return allowed
+
+    def _count_key(self, key: str | None, count: int) -> None:
+        if key is None:
+            return
+        self._working[key] += count
+        if key in self._key_buckets:
+            self._key_buckets[key].take(count)
+
+    # -- leases ---------------------------------------------------------------
+
+    def grant(self, holder: int, runs: list[Range], lease_ms: int, now_ms: int) -> Lease:
+        """Lease jobs that `take` gave out."""
+        lease = self.leases.grant(holder, runs, lease_ms, now_ms)
+        heappush(self._expiries, (lease.expires_ms, lease.token))
+        return lease
+
+    def expired_leases(self, now_ms: int) -> Iterator[Lease]:
+        """The leases that ran out. Each must be ended before the next is asked for."""
+        while (due_ms := self._next_expiry()) is not None and due_ms <= now_ms:
+            _, token = heappop(self._expiries)
+            lease = self.leases.get(token)
+            assert lease is not None
+            yield lease
+
+    def _next_expiry(self) -> int | None:
+        heap = self._expiries
+        while heap:
+            due_ms, token = heap[0]
+            lease = self.leases.get(token)
+            if lease is not None and lease.expires_ms == due_ms:
+                return due_ms
+            heappop(heap)
+            if lease is not None:
+                heappush(heap, (lease.expires_ms, token))
+        return None
+
+    def ended(self, ranges: Iterable[Range]) -> None:
+        """Nobody works on these jobs any more; asked before the ledger forgets their keys."""
+        if not self._working:
+            return
+        for span in ranges:
+            for key in self._keys_in(span):
+                self._working[key] -= 1
+                if self._working[key] <= 0:
+                    del self._working[key]
+                self.lanes.unblock(key)
+
+    def _keys_in(self, span: Range) -> Iterator[str]:
+        keys = self._ledger.keys
+        if not (keys and self._ledger.options.by_key):
+            return iter(())
+        return (keys[job] for job in range(*span) if job in keys)
+
+    # -- time -----------------------------------------------------------------
+
+    def unblock_due(self, now_ms: int) -> None:
+        """Let keys go on whose rate allows it again; forget buckets that are full."""
+        while self._unblocks and self._unblocks[0][0] <= now_ms:
+            self.lanes.unblock(heappop(self._unblocks)[1])
+        if len(self._key_buckets) > 10_000:
+            full = [key for key, bucket in self._key_buckets.items() if bucket.full(now_ms)]
+            for key in full:
+                del self._key_buckets[key]
+
+    def next_ms(self) -> int | None:
+        """When something here falls due by itself."""
+        times = [self.delays.next_ms(), self._next_expiry()]
+        times += [self._unblocks[0][0]] if self._unblocks else []
+        return min((time for time in times if time is not None), default=None)
+
+    def next_delivery_ms(self, now_ms: int) -> int | None:
+        """When the rate limit lets the next waiting job go; None if it does not hold any back."""
+        if self._bucket is None or not self.lanes.ready or self._bucket.available(now_ms) > 0:
+            return None
+        return self._bucket.next_ms()
+
+    def _set_bucket(self, now_ms: int) -> None:
+        rules = self._ledger.options
+        limited = rules.rate_per_s > 0
+        self._bucket = TokenBucket(rules.rate_per_s, rules.rate_burst, now_ms) if limited else None

@@ -1,0 +1,365 @@
+"""One queue: what can be asked of it, and the records each answer leaves behind.
+
+Every change is a record, applied to the ledger at once and collected in ``outbox`` for the
+service to write. Nothing here knows clocks, files or connections: time, luck and holders
+are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from nexo.brokers.queue.batches import DEAD, OPEN, Range
+from nexo.brokers.queue.cron import parse_cron
+from nexo.brokers.queue.dispatch import Dispatch
+from nexo.brokers.queue.jobs import Accepted, NewJobs, resolve_dedup
+from nexo.brokers.queue.leases import Lease
+from nexo.brokers.queue.ledger import Ledger, flatten, forget
+from nexo.brokers.queue.options import (
+    MAX_DELAY_MS,
+    MAX_ERROR_CHARS,
+    MAX_POP,
+    MAX_PRIORITY,
+    QueueOptions,
+    check_range,
+    retry_wait_ms,
+)  # fmt: skip
+from nexo.brokers.queue.records import (
+    Changed,
+    Created,
+    CronMoved,
+    CronSet,
+    Died,
+    Failed,
+    Finished,
+    Pushed,
+    Record,
+    Resulted,
+    Revived,
+)  # fmt: skip
+from nexo.errors import InvalidInput, LeaseLost, NotFound, Overloaded
+
+Luck = Callable[[], float]
+"""A random number in 0..1, asked for once per jittered wait."""
+
+SWEEP_MS = 1_000
+"""Waiting jobs past their life are swept out at most this often; they are never delivered."""
+
+
+class Queue:
+    """One queue and everything in it."""
+
+    def __init__(self, ledger: Ledger, first_token: int, now_ms: int) -> None:
+        self.ledger = ledger
+        self.outbox: list[Record] = []
+        self.dispatch = Dispatch(ledger, first_token, now_ms)
+        self.progress: dict[int, bytes] = {}
+        """What running jobs last said of themselves."""
+        self.fresh_results: list[int] = []
+        """Jobs that finished since the service last looked, for those waiting on a result."""
+        self._swept_ms = now_ms
+        self._mortal = any(batch.expires_ms for batch in ledger.batches)
+
+    @classmethod
+    def create(cls, rules: QueueOptions, incarnation: int, now_ms: int) -> Queue:
+        """A new, empty queue."""
+        ledger = Ledger()
+        created = Created(incarnation, now_ms, rules)
+        ledger.apply(created)
+        queue = cls(ledger, 1, now_ms)
+        queue.outbox.append(created)
+        return queue
+
+    @property
+    def options(self) -> QueueOptions:
+        """The options in force."""
+        return self.ledger.options
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that are ready to run."""
+        return self.ledger.open_jobs - self.dispatch.leases.jobs - self.dispatch.delays.jobs
+
+    def _log(self, record: Record) -> None:
+        self.ledger.apply(record)
+        self.outbox.append(record)
+
+    # -- push -----------------------------------------------------------------
+
+    def push(self, jobs: NewJobs, now_ms: int) -> Accepted:
+        """Take in a batch of jobs (SPEC D2)."""
+        jobs.check()
+        self._check_room(jobs.count)
+        base = self.ledger.next_job
+        instead, replaced = resolve_dedup(jobs, base, self.ledger.dedup)
+        for job in replaced:
+            self._remove_unless_leased(job)
+        if len(instead) < jobs.count:
+            due_ms = now_ms + jobs.delay_ms if jobs.delay_ms else 0
+            expires_ms = now_ms + jobs.ttl_ms if jobs.ttl_ms else 0
+            self._mortal = self._mortal or expires_ms > 0
+            self._log(Pushed(
+                base, jobs.count, now_ms, jobs.block, jobs.priority, due_ms, expires_ms,
+                jobs.keys, jobs.dedup_keys, sorted(instead) or None,
+            ))  # fmt: skip
+            self.dispatch.wait([(base, base + jobs.count)], now_ms)
+        return Accepted(base, jobs.count, instead)
+
+    def _check_room(self, count: int) -> None:
+        limit = self.options.max_jobs
+        if limit and self.ledger.open_jobs + count > limit:
+            raise Overloaded(f"the queue holds {self.ledger.open_jobs} of {limit} jobs; push later")
+
+    def _remove_unless_leased(self, job: int) -> None:
+        if not any(lease.holds(job) for lease in self.dispatch.leases):
+            self.dispatch.delays.discard(job)
+            self._log(Finished([job, job + 1]))
+
+    # -- pop and settle -------------------------------------------------------
+
+    def pop(self, holder: int, limit: int, now_ms: int, lease_ms: int = 0) -> Lease | None:
+        """Lease up to ``limit`` jobs, best first; None if none may go now."""
+        check_range("batch", limit, MAX_POP, 1)
+        check_range("lease_ms", lease_ms, MAX_DELAY_MS)
+        if self.ledger.paused:
+            return None
+        self.dispatch.promote(now_ms)
+        runs, expired = self.dispatch.take(limit, now_ms)
+        if expired:
+            self._log(Finished(flatten(expired)))
+        if not runs:
+            return None
+        return self.dispatch.grant(holder, runs, lease_ms or self.options.visibility_ms, now_ms)
+
+    def ack(self, token: int, runs: Iterable[Range] | None) -> list[int]:
+        """Finish jobs (all of the lease for None); returns those the lease no longer held."""
+        held, refused = self._settle(token, runs)
+        if held:
+            self._log(Finished(flatten(held)))
+            self._forget_progress(held)
+        return refused
+
+    def nack(
+        self,
+        token: int,
+        runs: Iterable[Range] | None,
+        error: str,
+        now_ms: int,
+        luck: Luck,
+        *,
+        retry: bool = True,
+        delay_ms: int | None = None,
+    ) -> list[int]:
+        """Count a failure of each job: a retry after the back-off, or death (SPEC D5)."""
+        check_range("delay_ms", delay_ms or 0, MAX_DELAY_MS)
+        held, refused = self._settle(token, runs)
+        self._fail(held, "nack" if retry else "rejected", error, now_ms, luck, retry, delay_ms)
+        return refused
+
+    def release(self, token: int, runs: Iterable[Range] | None, now_ms: int) -> list[int]:
+        """Give jobs back unworked: no failure is counted (SPEC D3)."""
+        held, refused = self._settle(token, runs)
+        self.dispatch.wait(held, now_ms)
+        return refused
+
+    def release_holder(self, holder: int, now_ms: int) -> bool:
+        """A consumer is gone: its jobs are free at once (SPEC D8). Says if it held any."""
+        leases = self.dispatch.leases.of_holder(holder)
+        for lease in leases:
+            self.release(lease.token, None, now_ms)
+        return bool(leases)
+
+    def renew(self, token: int, now_ms: int, lease_ms: int = 0) -> int:
+        """Lengthen a lease from now; returns when it ends."""
+        check_range("lease_ms", lease_ms, MAX_DELAY_MS)
+        lease = self.dispatch.leases.held(token)
+        lease.expires_ms = max(lease.expires_ms, now_ms + (lease_ms or lease.lease_ms))
+        return lease.expires_ms
+
+    def _settle(self, token: int, runs: Iterable[Range] | None) -> tuple[list[Range], list[int]]:
+        lease = self.dispatch.leases.held(token)
+        if runs is None:
+            held, refused = self.dispatch.leases.end(lease), list[int]()
+        else:
+            held, refused = self.dispatch.leases.settle(lease, _checked_runs(runs))
+        self.dispatch.ended(held)
+        return held, refused
+
+    def _fail(
+        self,
+        held: list[Range],
+        reason: str,
+        error: str,
+        now_ms: int,
+        luck: Luck,
+        retry: bool = True,
+        delay_ms: int | None = None,
+    ) -> None:
+        again: list[int] = []
+        dues: list[int] = []
+        dead: list[int] = []
+        for job in (job for span in held for job in range(*span)):
+            failures = self.ledger.attempt(job)
+            if not retry or failures > self.options.max_retries:
+                dead.append(job)
+                continue
+            wait_ms = (
+                retry_wait_ms(self.options, failures, luck()) if delay_ms is None else delay_ms
+            )
+            again.append(job)
+            dues.append(now_ms + wait_ms)
+        error = error[:MAX_ERROR_CHARS]
+        if dead:
+            self._log(Died(dead, now_ms, reason, error))
+        if again:
+            self._log(Failed(again, dues, now_ms, error))
+            self.dispatch.wait(held, now_ms)
+        self._forget_progress(held)
+
+    def _forget_progress(self, runs: list[Range]) -> None:
+        for lo, hi in runs:
+            forget(self.progress, lo, hi)
+
+    # -- results and progress -------------------------------------------------
+
+    def store_result(self, job: int, value: bytes, now_ms: int) -> None:
+        """Keep what a job returned, if the queue keeps results."""
+        if self.options.result_ttl_ms:
+            self._log(Resulted(job, now_ms + self.options.result_ttl_ms, value))
+            self.fresh_results.append(job)
+
+    def result(self, job: int, now_ms: int) -> bytes | None:
+        """What a job returned, while it is kept."""
+        found = self.ledger.results.get(job)
+        return found.value if found is not None and found.expires_ms > now_ms else None
+
+    def report_progress(self, token: int, job: int, value: bytes) -> None:
+        """Note how far a running job is."""
+        if not self.dispatch.leases.held(token).holds(job):
+            raise LeaseLost("the job is not held by this lease")
+        self.progress[job] = value
+
+    # -- the queue as a whole -------------------------------------------------
+
+    def update(self, rules: QueueOptions, now_ms: int) -> None:
+        """Change options at once; waiting jobs obey them too."""
+        if rules != self.options:
+            self._log(Changed(rules, self.ledger.paused))
+            self.dispatch.options_changed(now_ms)
+
+    def pause(self, paused: bool) -> None:
+        """Stop or resume deliveries; jobs at work go on."""
+        if paused != self.ledger.paused:
+            self._log(Changed(self.options, paused))
+
+    def purge(self) -> int:
+        """Remove every job that waits or is delayed; returns how many."""
+        before = self.ledger.open_jobs
+        runs = self.dispatch.clear_waiting()
+        if runs:
+            self._log(Finished(flatten(runs)))
+        return before - self.ledger.open_jobs
+
+    def cancel(self, job: int) -> bool:
+        """Remove a job that has not started; says whether there was one."""
+        if self.ledger.batches.mark_of(job) != OPEN:
+            return False
+        if any(lease.holds(job) for lease in self.dispatch.leases):
+            return False
+        self.dispatch.delays.discard(job)
+        self._log(Finished([job, job + 1]))
+        return True
+
+    # -- dead letters ---------------------------------------------------------
+
+    def replay(self, jobs: list[int], now_ms: int) -> int:
+        """Let dead letters run again from the start (SPEC D6); returns how many there were."""
+        found = [job for job in dict.fromkeys(jobs) if job in self.ledger.dead]
+        if found:
+            self._log(Revived(found))
+            self.dispatch.wait(((job, job + 1) for job in sorted(found)), now_ms)
+        return len(found)
+
+    def bury(self, jobs: list[int]) -> int:
+        """Remove dead letters for good; returns how many there were."""
+        found = sorted(job for job in set(jobs) if self.ledger.batches.mark_of(job) == DEAD)
+        if found:
+            self._log(Finished(flatten((job, job + 1) for job in found)))
+        return len(found)
+
+    # -- schedules ------------------------------------------------------------
+
+    def set_cron(
+        self, name: str, text: str, block: bytes, now_ms: int, priority: int = 0,
+        key: str | None = None,
+    ) -> int:  # fmt: skip
+        """Push ``block`` (one job) whenever the expression matches; returns the next time."""
+        check_range("priority", priority, MAX_PRIORITY)
+        next_ms = parse_cron(text).next_after(now_ms)
+        self._log(CronSet(name, text, block, priority, key, next_ms))
+        return next_ms
+
+    def drop_cron(self, name: str) -> None:
+        """Remove a schedule."""
+        if name not in self.ledger.crons:
+            raise NotFound(f"Schedule {name!r} not found")
+        self._log(CronMoved(name, -1))
+
+    def _fire(self, cron: CronSet, now_ms: int) -> None:
+        # However many times were missed while the server was down, it runs once.
+        self._log(CronMoved(cron.name, parse_cron(cron.text).next_after(now_ms)))
+        keys: list[str | None] | None = None if cron.key is None else [cron.key]
+        self.push(NewJobs(1, cron.value, cron.priority, keys=keys), now_ms)
+
+    # -- time -----------------------------------------------------------------
+
+    def tick(self, now_ms: int, luck: Luck) -> None:
+        """Do what is due: delays, leases, schedules, lifetimes, results."""
+        self.dispatch.promote(now_ms)
+        for lease in self.dispatch.expired_leases(now_ms):
+            held = self.dispatch.leases.end(lease)
+            self.dispatch.ended(held)
+            self._fail(held, "timeout", f"no ack within {lease.lease_ms} ms", now_ms, luck)
+        for cron in [cron for cron in self.ledger.crons.values() if cron.next_ms <= now_ms]:
+            self._fire(cron, now_ms)
+        self.dispatch.unblock_due(now_ms)
+        if self._mortal and now_ms - self._swept_ms >= SWEEP_MS:
+            self._sweep(now_ms)
+        self._drop_old_results(now_ms)
+
+    def _sweep(self, now_ms: int) -> None:
+        self._swept_ms = now_ms
+        expired = [
+            run
+            for span in sorted(self.dispatch.lanes)
+            for batch, run in self.ledger.batches.runs(*span)
+            if 0 < batch.expires_ms <= now_ms
+        ]
+        if expired:
+            self._log(Finished(flatten(expired)))
+        self._mortal = any(batch.expires_ms for batch in self.ledger.batches)
+
+    def _drop_old_results(self, now_ms: int) -> None:
+        results = self.ledger.results
+        while results:
+            oldest = next(iter(results.values()))
+            if oldest.expires_ms > now_ms:
+                return
+            del results[oldest.job]
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """When `tick` has something to do."""
+        times = [cron.next_ms for cron in self.ledger.crons.values()]
+        if (dispatch_ms := self.dispatch.next_ms()) is not None:
+            times.append(dispatch_ms)
+        if self._mortal:
+            times.append(max(now_ms, self._swept_ms + SWEEP_MS))
+        return min(times, default=None)
+
+
+def _checked_runs(runs: Iterable[Range]) -> list[Range]:
+    """Refuse what no lease can hold before numbers are counted one by one."""
+    checked = list(runs)
+    if any(lo >= hi for lo, hi in checked) or sum(hi - lo for lo, hi in checked) > MAX_POP:
+        raise InvalidInput(f"ranges must be ascending and name at most {MAX_POP} jobs")
+    return checked

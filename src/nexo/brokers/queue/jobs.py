@@ -1,0 +1,64 @@
+"""What comes in with a push, and which of it is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, check_range
+from nexo.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class NewJobs:
+    """A push: jobs alike in everything but value and key."""
+
+    count: int
+    block: bytes
+    priority: int = 0
+    delay_ms: int = 0
+    ttl_ms: int = 0
+    keys: list[str | None] | None = None
+    dedup_keys: list[str | None] | None = None
+    replace: bool = False
+    """Whether a taken dedup key replaces the waiting job instead of dropping the new one."""
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for anything out of range."""
+        check_range("priority", self.priority, MAX_PRIORITY)
+        check_range("delay_ms", self.delay_ms, MAX_DELAY_MS)
+        check_range("ttl_ms", self.ttl_ms, MAX_DELAY_MS)
+        for what, column in (("keys", self.keys), ("dedup_keys", self.dedup_keys)):
+            if column is not None and len(column) != self.count:
+                raise InvalidInput(f"{what} has {len(column)} items for {self.count} jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer to a push: numbers ``base`` on, except where an older job stands for a new one."""
+
+    base: int
+    count: int
+    instead: dict[int, int] = field(default_factory=dict)
+
+
+def resolve_dedup(
+    jobs: NewJobs, base: int, taken: Mapping[str, int]
+) -> tuple[dict[int, int], list[int]]:
+    """Which new jobs are not taken, with the job that stands for each; and which old ones go."""
+    instead: dict[int, int] = {}
+    replaced: list[int] = []
+    holders: dict[str, int] = {}
+    for index, key in enumerate(jobs.dedup_keys or ()):
+        if key is None:
+            continue
+        holder = holders.get(key, taken.get(key, -1))
+        if holder >= 0 and not jobs.replace:
+            instead[index] = holder
+            continue
+        holders[key] = base + index
+        if holder >= base:
+            instead[holder - base] = base + index
+        elif holder >= 0:
+            replaced.append(holder)
+    return instead, replaced

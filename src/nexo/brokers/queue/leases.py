@@ -1,0 +1,125 @@
+"""Who works on what, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from nexo.brokers.queue.batches import Range
+from nexo.brokers.queue.ledger import flatten, pairs
+from nexo.errors import LeaseLost
+
+
+@dataclass(slots=True)
+class Lease:
+    """The right of one consumer to work on the jobs of one pop until ``expires_ms``.
+
+    ``token`` fences: every settlement carries it, so a worker that overslept cannot finish
+    a job that another worker now holds (SPEC D4).
+    """
+
+    token: int
+    holder: int
+    lease_ms: int
+    expires_ms: int
+    runs: list[Range]
+    count: int
+    left: set[int] | None = field(default=None)
+    """Jobs not settled yet; None means all, as long as nobody settled only some."""
+
+    def remaining(self) -> Iterator[Range]:
+        """The runs of jobs not settled yet."""
+        if self.left is None:
+            return iter(self.runs)
+        return pairs(flatten((job, job + 1) for job in sorted(self.left)))
+
+    def holds(self, job: int) -> bool:
+        """Whether ``job`` is leased and not settled."""
+        if self.left is None:
+            return any(lo <= job < hi for lo, hi in self.runs)
+        return job in self.left
+
+    def split(self) -> set[int]:
+        """The jobs not settled, as a set: paid for only when some are settled apart."""
+        if self.left is None:
+            self.left = {job for lo, hi in self.runs for job in range(lo, hi)}
+        return self.left
+
+
+class Leases:
+    """Every lease of a queue, by token and by holder."""
+
+    __slots__ = ("_by_holder", "_by_token", "_next_token", "jobs")
+
+    def __init__(self, first_token: int) -> None:
+        self._by_token: dict[int, Lease] = {}
+        self._by_holder: dict[int, dict[int, Lease]] = {}
+        self._next_token = first_token
+        self.jobs = 0
+        """Jobs leased now."""
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._by_token.values())
+
+    def grant(self, holder: int, runs: list[Range], lease_ms: int, now_ms: int) -> Lease:
+        """A new lease on jobs that nobody holds."""
+        count = sum(hi - lo for lo, hi in runs)
+        lease = Lease(self._next_token, holder, lease_ms, now_ms + lease_ms, runs, count)
+        self._next_token += 1
+        self._by_token[lease.token] = lease
+        self._by_holder.setdefault(holder, {})[lease.token] = lease
+        self.jobs += count
+        return lease
+
+    def get(self, token: int) -> Lease | None:
+        """The lease with this token, if it is still held."""
+        return self._by_token.get(token)
+
+    def held(self, token: int) -> Lease:
+        """The lease with this token; `LeaseLost` if it ended."""
+        lease = self._by_token.get(token)
+        if lease is None:
+            raise LeaseLost("the lease ended: it expired, or its connection was lost")
+        return lease
+
+    def of_holder(self, holder: int) -> list[Lease]:
+        """The leases of one consumer."""
+        return list(self._by_holder.get(holder, {}).values())
+
+    def find(self, holder: int, job: int) -> Lease | None:
+        """The lease through which ``holder`` works on ``job``."""
+        return next((lease for lease in self.of_holder(holder) if lease.holds(job)), None)
+
+    def settle(self, lease: Lease, runs: Iterable[Range]) -> tuple[list[Range], list[int]]:
+        """Take jobs out of a lease: those it held, and the numbers of those it did not."""
+        wanted = list(runs)
+        if lease.left is None and wanted == lease.runs:
+            self.end(lease)
+            return wanted, []
+        left = lease.split()
+        asked = {job for lo, hi in wanted for job in range(lo, hi)}
+        held = sorted(asked & left)
+        left -= asked
+        self._settled(lease, len(held))
+        refused = [] if len(held) == len(asked) else sorted(asked.difference(held))
+        return list(pairs(flatten((job, job + 1) for job in held))), refused
+
+    def end(self, lease: Lease) -> list[Range]:
+        """End a lease; returns the jobs it still held."""
+        remaining = list(lease.remaining())
+        self._settled(lease, lease.count)
+        return remaining
+
+    def _settled(self, lease: Lease, count: int) -> None:
+        lease.count -= count
+        self.jobs -= count
+        if lease.count:
+            return
+        del self._by_token[lease.token]
+        tokens = self._by_holder[lease.holder]
+        del tokens[lease.token]
+        if not tokens:
+            del self._by_holder[lease.holder]

@@ -1,0 +1,257 @@
+"""What must survive a crash: the queue as its records tell it.
+
+The ledger changes only by `apply`, in normal work and in recovery alike; replaying a log
+therefore gives the ledger that wrote it. It knows nothing of consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nexo.brokers.queue.batches import DEAD, DONE, OPEN, Batch, Batches, Range
+from nexo.brokers.queue.options import MAX_HISTORY, QueueOptions
+from nexo.brokers.queue.records import (
+    Changed,
+    Created,
+    CronMoved,
+    CronSet,
+    Died,
+    Failed,
+    Finished,
+    Moved,
+    Pushed,
+    Record,
+    Resulted,
+    Revived,
+)  # fmt: skip
+
+
+class Failures(msgspec.Struct, array_like=True):
+    """A job's failed deliveries so far."""
+
+    count: int = 0
+    due_ms: int = 0
+    """When it may run again."""
+    history: list[tuple[int, str]] = []
+    """Time and error of the last few, oldest first."""
+
+
+class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
+    """Why and when a job died; its failures are kept beside it."""
+
+    reason: str
+    died_ms: int
+
+
+class Run(NamedTuple):
+    """Open jobs that wait alike: neighbours of one priority, key and lifetime."""
+
+    lo: int
+    hi: int
+    priority: int
+    key: str | None
+    due_ms: int
+    expires_ms: int
+
+
+class Ledger:
+    """One queue's durable state."""
+
+    __slots__ = (
+        "batches", "created_ms", "crons", "dead", "dedup", "dedup_keys", "failures",
+        "incarnation", "keys", "next_job", "open_jobs", "options", "paused", "results", "totals",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.incarnation = 0
+        self.created_ms = 0
+        self.options = QueueOptions()
+        self.paused = False
+        self.next_job = 0
+        self.open_jobs = 0
+        self.batches = Batches()
+        self.failures: dict[int, Failures] = {}
+        self.dead: dict[int, DeadLetter] = {}
+        """In the order they died."""
+        self.keys: dict[int, str] = {}
+        self.dedup: dict[str, int] = {}
+        """The open job that holds each dedup key."""
+        self.dedup_keys: dict[int, str] = {}
+        self.crons: dict[str, CronSet] = {}
+        self.results: dict[int, Resulted] = {}
+        self.totals = {"pushed": 0, "finished": 0, "failed": 0, "died": 0}
+
+    def apply(self, record: Record) -> None:
+        """Let one record take effect."""
+        _APPLY[type(record)](self, record)
+
+    def runs(self, lo: int, hi: int) -> Iterator[Run]:
+        """The open jobs within lo..hi, as runs that wait alike."""
+        for batch, run in self.batches.runs(lo, hi):
+            if not (self.failures or self.keys):
+                yield Run(*run, batch.priority, None, batch.due_ms, batch.expires_ms)
+                continue
+            yield from self._special_runs(batch, run)
+
+    def _special_runs(self, batch: Batch, run: Range) -> Iterator[Run]:
+        """Split where the key or the due time of a retry differs."""
+
+        def traits(job: int) -> tuple[str | None, int]:
+            failed = self.failures.get(job)
+            return self.keys.get(job), failed.due_ms if failed else batch.due_ms
+
+        for (key, due_ms), jobs in groupby(range(*run), traits):
+            lo, *rest = jobs
+            hi = rest[-1] + 1 if rest else lo + 1
+            yield Run(lo, hi, batch.priority, key, due_ms, batch.expires_ms)
+
+    def all_runs(self) -> Iterator[Run]:
+        """Every open job."""
+        return self.runs(0, self.next_job)
+
+    def attempt(self, job: int) -> int:
+        """Which delivery the next one would be, from 1."""
+        failed = self.failures.get(job)
+        return failed.count + 1 if failed else 1
+
+    def floor(self) -> int:
+        """The oldest job that is not done; the next number if there is none."""
+        for batch in self.batches:
+            done = batch.marks.lstrip(bytes((DONE,)))
+            return batch.end - len(done)
+        return self.next_job
+
+    # -- one method per record ------------------------------------------------
+
+    def _created(self, record: Created) -> None:
+        self.incarnation = record.incarnation
+        self.created_ms = record.now_ms
+        self.options = record.options
+
+    def _changed(self, record: Changed) -> None:
+        self.options, self.paused = record.options, record.paused
+
+    def _pushed(self, record: Pushed) -> None:
+        base, end = record.base, record.base + record.count
+        self.next_job = end
+        self.open_jobs += record.count
+        self.totals["pushed"] += record.count - len(record.dropped or ())
+        batch = Batch(base, record.count, record.priority, record.due_ms, record.expires_ms)
+        self.batches.add(batch)
+        dropped = set(record.dropped or ())
+        for index, key in enumerate(record.keys or ()):
+            if key is not None and index not in dropped:
+                self.keys[base + index] = key
+        for index, key in enumerate(record.dedup_keys or ()):
+            if key is not None and index not in dropped:
+                self.dedup[key], self.dedup_keys[base + index] = base + index, key
+        for index in dropped:
+            self._close(base + index, base + index + 1)
+
+    def _finished(self, record: Finished) -> None:
+        for lo, hi in pairs(record.runs):
+            self.totals["finished"] += self._close(lo, hi)
+
+    def _close(self, lo: int, hi: int) -> int:
+        closed = sum(stop - start for _, (start, stop) in self.batches.runs(lo, hi))
+        self.open_jobs -= closed
+        self.batches.set(lo, hi, DONE)
+        for mapping in (self.failures, self.keys, self.dead):
+            forget(mapping, lo, hi)
+        self._free_dedup(lo, hi)
+        return closed
+
+    def _free_dedup(self, lo: int, hi: int) -> None:
+        for job, key in forget(self.dedup_keys, lo, hi):
+            if self.dedup.get(key) == job:
+                del self.dedup[key]
+
+    def _failed(self, record: Failed) -> None:
+        for job, due_ms in zip(record.jobs, record.due_ms, strict=True):
+            self._count_failure(job, due_ms, record.now_ms, record.error)
+        self.totals["failed"] += len(record.jobs)
+
+    def _count_failure(self, job: int, due_ms: int, now_ms: int, error: str) -> None:
+        failed = self.failures.setdefault(job, Failures(history=[]))
+        failed.count += 1
+        failed.due_ms = due_ms
+        failed.history = [*failed.history, (now_ms, error)][-MAX_HISTORY:]
+
+    def _died(self, record: Died) -> None:
+        for job in record.jobs:
+            self._count_failure(job, 0, record.now_ms, record.error)
+            self.dead[job] = DeadLetter(record.reason, record.now_ms)
+            self.batches.set(job, job + 1, DEAD)
+            self._free_dedup(job, job + 1)
+        self.open_jobs -= len(record.jobs)
+        self.totals["died"] += len(record.jobs)
+
+    def _revived(self, record: Revived) -> None:
+        for job in record.jobs:
+            self.batches.set(job, job + 1, OPEN)
+            del self.dead[job]
+            self.failures.pop(job, None)
+        self.open_jobs += len(record.jobs)
+
+    def _cron_set(self, record: CronSet) -> None:
+        self.crons[record.name] = record
+
+    def _cron_moved(self, record: CronMoved) -> None:
+        if record.next_ms < 0:
+            del self.crons[record.name]
+            return
+        cron = self.crons[record.name]
+        self.crons[record.name] = msgspec.structs.replace(cron, next_ms=record.next_ms)
+
+    def _resulted(self, record: Resulted) -> None:
+        self.results.pop(record.job, None)
+        self.results[record.job] = record
+
+    def _moved(self, record: Moved) -> None:
+        """Only the place of the values changed, and that is not kept here."""
+
+
+_APPLY: dict[type, Any] = {
+    Created: Ledger._created,
+    Changed: Ledger._changed,
+    Pushed: Ledger._pushed,
+    Finished: Ledger._finished,
+    Failed: Ledger._failed,
+    Died: Ledger._died,
+    Revived: Ledger._revived,
+    CronSet: Ledger._cron_set,
+    CronMoved: Ledger._cron_moved,
+    Resulted: Ledger._resulted,
+    Moved: Ledger._moved,
+}
+
+
+def pairs(flat: list[int]) -> Iterator[Range]:
+    """``[lo, hi, lo, hi]`` as ranges."""
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def flatten(runs: Iterable[Range]) -> list[int]:
+    """Ranges as ``[lo, hi, lo, hi]``; neighbours become one."""
+    flat: list[int] = []
+    for lo, hi in runs:
+        if flat and flat[-1] == lo:
+            flat[-1] = hi
+        else:
+            flat += (lo, hi)
+    return flat
+
+
+def forget(mapping: dict[int, Any], lo: int, hi: int) -> list[tuple[int, Any]]:
+    """Remove the keys within lo..hi, at the cost of the smaller side."""
+    if not mapping:
+        return []
+    if hi - lo <= len(mapping):
+        found = [job for job in range(lo, hi) if job in mapping]
+    else:
+        found = [job for job in mapping if lo <= job < hi]
+    return [(job, mapping.pop(job)) for job in found]

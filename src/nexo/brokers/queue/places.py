@@ -1,0 +1,93 @@
+"""Where in the log each job's value lies.
+
+One place per log entry, in three flat arrays: 24 bytes however many jobs the entry holds.
+Jobs whose values were copied forward (`records.Moved`) are looked up first.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import NamedTuple
+
+import msgspec
+
+
+class Place(NamedTuple):
+    """The log entry that holds a job's value."""
+
+    base: int
+    """The first job of the entry."""
+    offset: int
+    pushed_ms: int
+
+
+class Image(msgspec.Struct, array_like=True):
+    """Places as a snapshot holds them."""
+
+    bases: bytes
+    offsets: bytes
+    pushed_ms: bytes
+    moved: dict[int, tuple[int, int]]
+
+
+class Places:
+    """The places of every job that is not done."""
+
+    __slots__ = ("_bases", "_moved", "_offsets", "_pushed_ms")
+
+    def __init__(self, image: Image | None = None) -> None:
+        self._bases = array("Q", image.bases if image else b"")
+        self._offsets = array("Q", image.offsets if image else b"")
+        self._pushed_ms = array("Q", image.pushed_ms if image else b"")
+        self._moved = dict(image.moved) if image else {}
+
+    def image(self) -> Image:
+        """For a snapshot."""
+        return Image(
+            self._bases.tobytes(), self._offsets.tobytes(), self._pushed_ms.tobytes(), self._moved
+        )
+
+    def add(self, base: int, offset: int, now_ms: int) -> None:
+        """The jobs from ``base`` on are in the entry at ``offset``."""
+        self._bases.append(base)
+        self._offsets.append(offset)
+        self._pushed_ms.append(now_ms)
+
+    def move(self, job: int, offset: int, pushed_ms: int) -> None:
+        """One job's value is elsewhere now."""
+        self._moved[job] = (offset, pushed_ms)
+
+    def find(self, job: int) -> Place:
+        """Where a job's value is."""
+        if self._moved and job in self._moved:
+            return Place(job, *self._moved[job])
+        index = bisect_right(self._bases, job) - 1
+        return Place(self._bases[index], self._offsets[index], self._pushed_ms[index])
+
+    def end_of(self, base: int) -> int:
+        """The first job behind the entry that starts at ``base``; -1 for the last entry."""
+        index = bisect_right(self._bases, base)
+        return self._bases[index] if index < len(self._bases) else -1
+
+    def is_moved(self, job: int) -> bool:
+        """Whether the job's value was copied forward."""
+        return job in self._moved
+
+    def jobs_before(self, offset: int) -> int:
+        """The first job that was pushed at or behind ``offset`` in the log; -1 if there is none."""
+        index = bisect_right(self._offsets, offset - 1)
+        return self._bases[index] if index < len(self._bases) else -1
+
+    def trim(self, floor: int) -> None:
+        """Forget entries whose jobs are all below ``floor``, and moved jobs below it."""
+        index = bisect_right(self._bases, floor) - 1
+        if index > 0:
+            for column in (self._bases, self._offsets, self._pushed_ms):
+                del column[:index]
+        self._moved = {job: place for job, place in self._moved.items() if job >= floor}
+
+    def oldest_offset(self, job: int) -> int:
+        """The lowest offset that jobs from ``job`` on may need; -1 if none."""
+        index = max(0, bisect_right(self._bases, job) - 1)
+        return self._offsets[index] if index < len(self._offsets) else -1

@@ -1,0 +1,134 @@
+"""What a queue writes to its log: every change that must survive a crash.
+
+An entry of the log holds the records of one turn of the loop, as one msgpack array.
+Deliveries are not logged: a crash ends every connection, and with it every lease (SPEC D8).
+Jobs are named by their number in the queue; runs of them as flat ``[lo, hi, lo, hi, …]`` lists.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from nexo.brokers.queue.options import QueueOptions
+from nexo.errors import Corrupt
+
+
+class Created(msgspec.Struct, array_like=True, tag=1, frozen=True):
+    """The queue's first record."""
+
+    incarnation: int
+    """Tells this queue from an earlier one of the same name, in every job id."""
+    now_ms: int
+    options: QueueOptions
+
+
+class Changed(msgspec.Struct, array_like=True, tag=2, frozen=True):
+    """New options, or paused or resumed."""
+
+    options: QueueOptions
+    paused: bool
+
+
+class Pushed(msgspec.Struct, array_like=True, tag=3, frozen=True):
+    """A batch of jobs, numbered from ``base`` on."""
+
+    base: int
+    count: int
+    now_ms: int
+    block: bytes
+    """The values (`nexo.protocol.queue`); never looked at here."""
+    priority: int = 0
+    due_ms: int = 0
+    expires_ms: int = 0
+    keys: list[str | None] | None = None
+    dedup_keys: list[str | None] | None = None
+    dropped: list[int] | None = None
+    """Indexes of jobs that were not taken, because their dedup key was."""
+
+
+class Finished(msgspec.Struct, array_like=True, tag=4, frozen=True):
+    """Jobs that are over: acknowledged, expired, cancelled, purged, or deleted when dead."""
+
+    runs: list[int]
+
+
+class Failed(msgspec.Struct, array_like=True, tag=5, frozen=True):
+    """One failed delivery of each job; each may run again from its due time on."""
+
+    jobs: list[int]
+    due_ms: list[int]
+    now_ms: int
+    error: str
+
+
+class Died(msgspec.Struct, array_like=True, tag=6, frozen=True):
+    """The last failed delivery of each job; they are dead letters now."""
+
+    jobs: list[int]
+    now_ms: int
+    reason: str
+    error: str
+
+
+class Revived(msgspec.Struct, array_like=True, tag=7, frozen=True):
+    """Dead letters that wait again, with no failures counted."""
+
+    jobs: list[int]
+
+
+class CronSet(msgspec.Struct, array_like=True, tag=8, frozen=True):
+    """A schedule, new or changed."""
+
+    name: str
+    text: str
+    value: bytes
+    priority: int
+    key: str | None
+    next_ms: int
+
+
+class CronMoved(msgspec.Struct, array_like=True, tag=9, frozen=True):
+    """A schedule fired; its next time. -1 removes it."""
+
+    name: str
+    next_ms: int
+
+
+class Resulted(msgspec.Struct, array_like=True, tag=10, frozen=True):
+    """What a job's handler returned."""
+
+    job: int
+    expires_ms: int
+    value: bytes
+
+
+class Moved(msgspec.Struct, array_like=True, tag=11, frozen=True):
+    """Values of old jobs, copied here so that the front of the log can go."""
+
+    jobs: list[int]
+    pushed_ms: list[int]
+    block: bytes
+
+
+Record: TypeAlias = (
+    Created | Changed | Pushed | Finished | Failed | Died | Revived | CronSet | CronMoved
+    | Resulted | Moved
+)  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Record])
+
+
+def encode_records(records: list[Record]) -> bytes:
+    """The records of one turn as bytes."""
+    return _encoder.encode(records)
+
+
+def decode_records(data: bytes | memoryview) -> list[Record]:
+    """The records of one turn; `Corrupt` if the bytes are not what `encode_records` wrote."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"queue records make no sense: {error}") from None

@@ -1,0 +1,459 @@
+"""One queue's rules, with a manual clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.jobs import NewJobs
+from nexo.brokers.queue.leases import Lease
+from nexo.brokers.queue.ledger import Ledger
+from nexo.brokers.queue.options import QueueOptions, options
+from nexo.errors import InvalidInput, InvalidOption, LeaseLost, NotFound, Overloaded
+
+NOW = 1_000_000
+ME, OTHER = 1, 2
+
+
+def luck() -> float:
+    return 0.5
+
+
+def queue(**given: Any) -> Queue:
+    return Queue.create(options(given), 7, NOW)
+
+
+def push(q: Queue, count: int = 1, now: int = NOW, **given: Any) -> int:
+    return q.push(NewJobs(count, b"block", **given), now).base
+
+
+def jobs(lease: Lease | None) -> list[int]:
+    return [] if lease is None else [job for lo, hi in lease.runs for job in range(lo, hi)]
+
+
+def pop(q: Queue, limit: int = 100, now: int = NOW, holder: int = ME) -> list[int]:
+    return jobs(q.pop(holder, limit, now))
+
+
+def lease(q: Queue, limit: int = 100, now: int = NOW, holder: int = ME) -> Lease:
+    found = q.pop(holder, limit, now)
+    assert found is not None
+    return found
+
+
+def recovered(q: Queue, now: int = NOW) -> Queue:
+    ledger = Ledger()
+    for record in q.outbox:
+        ledger.apply(record)
+    return Queue(ledger, 1_000, now)
+
+
+# -- order -------------------------------------------------------------------
+
+
+def test_jobs_come_out_in_the_order_they_went_in() -> None:  # SPEC D2
+    q = queue()
+    push(q, 3)
+    push(q, 2)
+    assert pop(q, 4) == [0, 1, 2, 3]
+    assert pop(q) == [4]
+
+
+def test_the_highest_priority_goes_first_and_ages_order_the_rest() -> None:  # SPEC D2
+    q = queue()
+    push(q, 2, priority=1)
+    push(q, 2, priority=255)
+    push(q, 1, priority=1)
+    assert pop(q) == [2, 3, 0, 1, 4]
+
+
+def test_a_retried_job_keeps_its_place_by_age() -> None:  # SPEC D5
+    q = queue()
+    push(q, 3)
+    first = lease(q, 1)
+    q.nack(first.token, None, "boom", NOW, luck)
+    assert pop(q) == [0, 1, 2]
+
+
+def test_jobs_that_come_back_interleave_by_age() -> None:  # SPEC D5
+    q = queue()
+    push(q, 6)
+    held = lease(q, 4)
+    q.release(held.token, [(1, 2), (3, 4)], NOW)
+    assert pop(q) == [1, 3, 4, 5]
+    q.release(held.token, None, NOW)
+    assert pop(q) == [0, 2]
+
+
+def test_a_delayed_job_waits_until_it_is_due() -> None:  # SPEC D2
+    q = queue()
+    push(q, delay_ms=500)
+    push(q)
+    assert pop(q) == [1]
+    assert q.next_ms(NOW) == NOW + 500
+    assert pop(q, now=NOW + 499) == []
+    assert pop(q, now=NOW + 500) == [0]
+
+
+def test_an_expired_job_is_never_delivered() -> None:  # SPEC D2
+    q = queue()
+    push(q, 2, ttl_ms=100)
+    assert pop(q, 1, NOW + 99) == [0]
+    assert pop(q, 1, NOW + 100) == []
+    assert q.waiting == 0
+
+
+def test_a_tick_sweeps_out_expired_jobs() -> None:
+    q = queue()
+    push(q, 2, ttl_ms=100)
+    q.tick(NOW + 1_000, luck)
+    assert q.ledger.open_jobs == 0
+    assert q.next_ms(NOW + 1_000) is None
+
+
+# -- leases ------------------------------------------------------------------
+
+
+def test_a_leased_job_is_not_given_to_anyone_else() -> None:  # SPEC D4
+    q = queue()
+    push(q)
+    lease(q)
+    assert pop(q, holder=OTHER) == []
+
+
+def test_a_late_ack_is_refused_and_harms_nobody() -> None:  # SPEC D4
+    q = queue(visibility_ms=100)
+    push(q)
+    late = lease(q)
+    q.tick(NOW + 100, luck)
+    current = lease(q, now=NOW + 100, holder=OTHER)
+    with pytest.raises(LeaseLost):
+        q.ack(late.token, None)
+    assert q.ack(current.token, None) == []
+    assert q.ledger.open_jobs == 0
+
+
+def test_a_renewed_lease_does_not_expire() -> None:  # SPEC D4
+    q = queue(visibility_ms=100)
+    push(q)
+    held = lease(q)
+    assert q.renew(held.token, NOW + 90) == NOW + 190
+    q.tick(NOW + 150, luck)
+    assert pop(q, now=NOW + 150) == []
+    q.tick(NOW + 190, luck)
+    assert pop(q, now=NOW + 190) == [0]
+
+
+def test_some_jobs_of_a_lease_can_be_acked_and_others_not() -> None:
+    q = queue()
+    push(q, 10)
+    held = lease(q)
+    assert q.ack(held.token, [(2, 5), (7, 8)]) == []
+    assert q.ack(held.token, [(4, 6)]) == [4]
+    assert q.release_holder(ME, NOW)
+    assert pop(q) == [0, 1, 6, 8, 9]
+
+
+def test_acking_a_job_twice_in_one_request_counts_once() -> None:
+    q = queue()
+    push(q, 3)
+    held = lease(q)
+    assert q.ack(held.token, [(0, 1), (0, 1)]) == []
+    assert q.dispatch.leases.jobs == 2
+
+
+def test_a_lost_consumer_releases_its_jobs_without_counting() -> None:  # SPEC D8
+    q = queue(max_retries=0)
+    push(q, 100)
+    lease(q)
+    assert q.release_holder(ME, NOW)
+    assert not q.release_holder(OTHER, NOW)
+    assert len(pop(q, holder=OTHER)) == 100
+    assert q.ledger.attempt(0) == 1
+
+
+# -- retries and death -------------------------------------------------------
+
+
+def test_max_retries_n_means_one_plus_n_deliveries() -> None:  # SPEC D5
+    q = queue(max_retries=2)
+    push(q)
+    for _ in range(3):
+        q.nack(lease(q).token, None, "boom", NOW, luck)
+    assert pop(q) == []
+    letter, failures = q.ledger.dead[0], q.ledger.failures[0]
+    assert (letter.reason, letter.died_ms, failures.count) == ("nack", NOW, 3)
+    assert failures.history == [(NOW, "boom")] * 3
+
+
+def test_a_timeout_counts_as_a_failure() -> None:  # SPEC D5
+    q = queue(visibility_ms=10, max_retries=0)
+    push(q)
+    lease(q)
+    q.tick(NOW + 10, luck)
+    assert q.ledger.dead[0].reason == "timeout"
+
+
+def test_a_rejected_job_dies_at_once() -> None:
+    q = queue()
+    push(q)
+    q.nack(lease(q).token, None, "bad input", NOW, luck, retry=False)
+    assert q.ledger.dead[0].reason == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        ({"backoff": "none"}, [0, 0, 0]),
+        ({"backoff": "fixed", "backoff_ms": 70}, [70, 70, 70]),
+        ({"backoff": "exponential", "backoff_ms": 100, "backoff_jitter": 0}, [100, 200, 400]),
+        ({"backoff": "exponential", "backoff_ms": 100, "backoff_jitter": 1}, [50, 100, 200]),
+        ({"backoff": "exponential", "backoff_ms": 100, "backoff_jitter": 0,
+          "backoff_max_ms": 150}, [100, 150, 150]),
+    ],
+)  # fmt: skip
+def test_each_backoff_policy_waits_as_it_says(given: dict[str, Any], waits: list[int]) -> None:
+    q, now = queue(**given), NOW
+    push(q)
+    for wait_ms in waits:
+        q.nack(lease(q, now=now).token, None, "boom", now, luck)
+        assert wait_ms == 0 or pop(q, now=now + wait_ms - 1) == []
+        now += wait_ms
+
+
+def test_replay_resets_attempts_and_delete_removes() -> None:  # SPEC D6
+    q = queue(max_retries=0)
+    push(q, 3)
+    q.nack(lease(q).token, None, "boom", NOW, luck)
+    assert q.replay([0, 0, 99], NOW) == 1
+    assert pop(q) == [0]
+    assert q.ledger.attempt(0) == 1
+    assert q.bury([1, 0, 77]) == 1
+    assert list(q.ledger.dead) == [2]
+
+
+# -- dedup -------------------------------------------------------------------
+
+
+def test_a_taken_dedup_key_drops_the_new_job() -> None:  # SPEC D2
+    q = queue()
+    first = push(q, dedup_keys=["a"])
+    again = q.push(NewJobs(3, b"", dedup_keys=["b", "a", "b"]), NOW)
+    assert again.instead == {1: first, 2: again.base}
+    assert pop(q) == [first, again.base]
+
+
+def test_a_dedup_key_is_free_again_when_its_job_is_over() -> None:
+    q = queue()
+    push(q, dedup_keys=["a"])
+    q.ack(lease(q).token, None)
+    assert q.push(NewJobs(1, b"", dedup_keys=["a"]), NOW).instead == {}
+
+
+def test_replace_puts_the_new_job_in_the_place_of_the_waiting_one() -> None:
+    q = queue()
+    push(q, dedup_keys=["a"], delay_ms=1_000)
+    new = push(q, dedup_keys=["a"], replace=True)
+    assert q.dispatch.delays.jobs == 0
+    assert pop(q, now=NOW + 2_000) == [new]
+
+
+def test_replace_leaves_a_running_job_alone() -> None:
+    q = queue()
+    push(q, dedup_keys=["a"])
+    running = lease(q)
+    new = push(q, dedup_keys=["a"], replace=True)
+    assert q.ack(running.token, None) == []
+    assert pop(q) == [new]
+
+
+# -- keys, rates, pause ------------------------------------------------------
+
+
+def test_fair_queues_take_turns_between_keys() -> None:  # SPEC D9
+    q = queue(fair=True)
+    push(q, 4, keys=["a"] * 4)
+    push(q, 2, keys=["b"] * 2)
+    push(q, 1)
+    assert pop(q) == [0, 4, 6, 1, 5, 2, 3]
+
+
+def test_a_key_never_has_more_jobs_at_work_than_allowed() -> None:  # SPEC D9
+    q = queue(key_concurrency=1)
+    push(q, 4, keys=["a", "a", "b", "a"])
+    held = lease(q)
+    assert jobs(held) == [0, 2]
+    q.ack(held.token, [(2, 3)])
+    assert pop(q) == []
+    q.ack(held.token, [(0, 1)])
+    assert pop(q) == [1]
+
+
+def test_the_rate_limit_lets_a_burst_and_then_so_many_per_second() -> None:  # SPEC D9
+    q = queue(rate_per_s=10, rate_burst=2)
+    push(q, 5)
+    assert pop(q) == [0, 1]
+    assert q.dispatch.next_delivery_ms(NOW) == NOW + 100
+    assert pop(q, now=NOW + 99) == []
+    assert pop(q, now=NOW + 100) == [2]
+
+
+def test_a_rate_per_key_holds_back_only_that_key() -> None:  # SPEC D9
+    q = queue(key_rate_per_s=1)
+    push(q, 3, keys=["a", "a", "b"])
+    assert pop(q) == [0, 2]
+    assert q.next_ms(NOW) == NOW + 1_000
+    q.tick(NOW + 1_000, luck)
+    assert pop(q, now=NOW + 1_000) == [1]
+
+
+def test_options_change_for_jobs_already_waiting() -> None:  # SPEC D1
+    q = queue()
+    push(q, 4, keys=["a", "a", "b", "b"])
+    q.update(options({"fair": True}, q.options), NOW)
+    assert pop(q, 2) == [0, 2]
+    q.update(options({"fair": False}, q.options), NOW)
+    assert pop(q) == [1, 3]
+
+
+def test_a_paused_queue_delivers_nothing() -> None:  # SPEC D9
+    q = queue()
+    push(q)
+    q.pause(True)
+    assert pop(q) == []
+    q.pause(False)
+    assert pop(q) == [0]
+
+
+def test_purge_removes_what_has_not_started() -> None:  # SPEC D1
+    q = queue()
+    push(q, 5)
+    push(q, 2, delay_ms=100)
+    held = lease(q, 2)
+    assert q.purge() == 5
+    assert q.ack(held.token, None) == []
+    assert (q.ledger.open_jobs, q.waiting) == (0, 0)
+
+
+def test_a_scheduled_job_can_be_listed_and_cancelled() -> None:  # SPEC D2
+    q = queue()
+    push(q, 3, delay_ms=100)
+    push(q, 1, delay_ms=50)
+    assert q.dispatch.delays.upcoming(2, 0) == [(NOW + 50, 3), (NOW + 100, 0)]
+    assert q.cancel(1)
+    assert not q.cancel(1)
+    assert pop(q, now=NOW + 100) == [0, 2, 3]
+    assert not q.cancel(0)
+
+
+def test_a_cron_schedule_pushes_once_per_match() -> None:  # SPEC D9
+    q = queue()
+    due = q.set_cron("report", "*/5 * * * *", b"block", NOW, 9)
+    assert q.next_ms(NOW) == due
+    q.tick(due - 1, luck)
+    assert q.waiting == 0
+    q.tick(due + 3_600_000, luck)
+    assert q.waiting == 1
+    q.drop_cron("report")
+    with pytest.raises(NotFound):
+        q.drop_cron("report")
+
+
+def test_results_are_kept_for_as_long_as_asked() -> None:  # SPEC D9
+    q = queue(result_ttl_ms=100)
+    q.store_result(3, b"42", NOW)
+    assert q.result(3, NOW + 99) == b"42"
+    assert q.result(3, NOW + 100) is None
+    q.tick(NOW + 100, luck)
+    assert q.ledger.results == {}
+
+
+def test_only_the_holder_reports_progress() -> None:  # SPEC D9
+    q = queue()
+    push(q, 2)
+    held = lease(q, 1)
+    q.report_progress(held.token, 0, b"half")
+    with pytest.raises(LeaseLost):
+        q.report_progress(held.token, 1, b"half")
+    q.ack(held.token, None)
+    assert q.progress == {}
+
+
+# -- bad input ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"priority": 256}, {"priority": -1}, {"delay_ms": -1}, {"delay_ms": 10**15}, {"ttl_ms": -5},
+     {"keys": ["a", "b"]}, {"dedup_keys": []}],
+)  # fmt: skip
+def test_a_push_out_of_range_is_refused_and_changes_nothing(given: dict[str, Any]) -> None:
+    q = queue()
+    before = list(q.outbox)
+    with pytest.raises(InvalidInput):
+        push(q, **given)
+    assert q.outbox == before
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001, 10**12])
+def test_a_pop_of_a_senseless_size_is_refused(limit: int) -> None:
+    with pytest.raises(InvalidInput, match="batch"):
+        queue().pop(ME, limit, NOW)
+
+
+def test_an_ack_of_a_huge_range_is_refused() -> None:
+    q = queue()
+    push(q)
+    held = lease(q)
+    with pytest.raises(InvalidInput):
+        q.ack(held.token, [(0, 10**12)])
+    assert q.ack(held.token, [(0, 1)]) == []
+
+
+def test_a_full_queue_refuses_pushes() -> None:
+    q = queue(max_jobs=3)
+    push(q, 3)
+    with pytest.raises(Overloaded):
+        push(q)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"visibility_ms": 0}, {"max_retries": -1}, {"backoff": "linear"}, {"colour": "red"},
+     {"persistence": "memory"}, {"rate_per_s": -1}, {"max_retries": "5"}],
+)  # fmt: skip
+def test_unknown_and_bad_options_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption):
+        options(given)
+
+
+# -- recovery ----------------------------------------------------------------
+
+
+def test_the_records_give_back_the_queue() -> None:  # SPEC D7
+    q = queue(max_retries=1, backoff="fixed", backoff_ms=500)
+    push(q, 5, priority=3)
+    push(q, 2, delay_ms=1_000)
+    push(q, 1, dedup_keys=["k"])
+    held = lease(q, 3)
+    q.ack(held.token, [(0, 1)])
+    q.nack(held.token, [(1, 2)], "boom", NOW, luck)
+    q.nack(held.token, [(2, 3)], "bad", NOW, luck, retry=False)
+    again = recovered(q)
+    assert pop(again) == [3, 4, 7]
+    assert pop(again, now=NOW + 500) == [1]
+    assert again.ledger.attempt(1) == 2
+    assert list(again.ledger.dead) == [2]
+    assert pop(again, now=NOW + 1_000) == [5, 6]
+    assert again.push(NewJobs(1, b"", dedup_keys=["k"]), NOW).instead == {0: 7}
+    assert again.options == QueueOptions(max_retries=1, backoff=q.options.backoff, backoff_ms=500)
+
+
+def test_a_million_single_pushes_are_few_objects() -> None:
+    q = queue()
+    for _ in range(5_000):
+        push(q)
+    assert len(list(q.ledger.batches)) <= 5
+    assert len(list(q.dispatch.lanes)) == 1
