@@ -69,10 +69,25 @@ def _enum(file: str, name: str, members: type[Kind] | type[Status]) -> str:
 
 
 def _opcodes(broker: Broker | None) -> str:
-    notes = _notes(_class(SOURCE / "ops.py", "Op"))
+    notes = _requests(broker) | _notes(_class(SOURCE / "ops.py", "Op"))
     found = [op for op in Op if BROKER_OF[op] is broker]
     rows = [(f"0x{op:02X}", f"`{op.name}`", notes.get(op.name, "")) for op in sorted(found)]
     return table(("op", "name", "request and reply"), rows)
+
+
+_OPCODE = re.compile(r"\b(?:[A-Z]+_)*[A-Z]+\b")
+
+
+def _requests(broker: Broker | None) -> dict[str, str]:
+    """Opcodes that the docstring of their struct names: ``KEY_SET: set under a condition.``"""
+    found: dict[str, str] = {}
+    for file in _modules(broker) if broker else ():
+        for node in ast.parse((SOURCE / file).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                text = prose(ast.get_docstring(node) or "")
+                named = [word for word in _OPCODE.findall(text) if word in Op.__members__]
+                found |= {op: f"[`{node.name}`](#{node.name.lower()}). {text}" for op in named}
+    return found
 
 
 def _modules(broker: Broker) -> list[str]:
@@ -99,8 +114,7 @@ def _layout(node: ast.ClassDef, arrays: dict[str, bool]) -> bool | None:
 
 
 def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
-    yield f"### {node.name}\n"
-    yield f"{prose(ast.get_docstring(node) or '')} {'An array.' if array else 'A map.'}\n"
+    described = f"{prose(ast.get_docstring(node) or '')} {'An array.' if array else 'A map.'}\n"
     notes = _notes(node)
     rows = [
         (f"`{field.target.id}`", f"`{ast.unparse(field.annotation)}`", _default(field),
@@ -110,6 +124,8 @@ def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
         and "ClassVar" not in ast.unparse(field.annotation)
     ]  # fmt: skip
     if rows:
+        yield f"### {node.name}\n"
+        yield described
         yield table(("field", "type", "default", "meaning"), rows)
 
 

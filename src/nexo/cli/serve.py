@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - ``nexo serve --help`` need not import the server
 
-_ALIASES = {"log": "--log-level"}
+_FLAGS = {"log": ["--log-level", "--log"]}
 
 
 def _setting_option(spec: Field[Any]) -> Callable[[Any], Any]:
     """A flag for one field of `Settings`; the value is checked where all sources are."""
-    name = _ALIASES.get(spec.name, "--" + spec.name.replace("_", "-"))
+    kebab = spec.name.replace("_", "-")
     text = spec.metadata["doc"]
     if spec.type == "bool":
-        off = "--no-" + name.removeprefix("--")
-        return click.option(f"{name}/{off}", spec.name, default=None, help=text)
+        return click.option(f"--{kebab}/--no-{kebab}", spec.name, default=None, help=text)
     metavar = {"int": "NUMBER", "str": "TEXT"}.get(str(spec.type), "PATH")
     shown = "" if spec.default is None else f"  [default: {spec.default}]"
-    return click.option(name, spec.name, metavar=metavar, help=text + shown)
+    flags = _FLAGS.get(spec.name, [f"--{kebab}"])
+    return click.option(*flags, spec.name, metavar=metavar, help=text + shown)
 
 
 def _setting_options(function: Callable[..., None]) -> Callable[..., None]:

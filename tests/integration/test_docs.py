@@ -1,0 +1,104 @@
+"""Every Python snippet of the README and the docs runs, page by page, against a fresh server.
+
+The blocks of a page run in order in one namespace, in one event loop, so that a page may
+build on what it showed before and ``await`` at top level. ``url`` is the server's; so is
+``NEXO_URL``. A ``bash`` block of ``nexo`` commands runs too, if the line before the block is
+``<!-- runs -->``.
+"""
+
+import ast
+import asyncio
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nexo import cli, testing
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^(<!-- runs -->\n)?```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page, and the line its text starts on."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page that run."""
+    text = page.read_text(encoding="utf-8")
+    for found in BLOCK.finditer(text):
+        if found[2] == "python" or found[1]:
+            yield Block(found[2], found[3], text.count("\n", 0, found.start(3)))
+
+
+RUNNING = [page for page in PAGES if page.exists() and any(blocks(page))]
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_snippets_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with testing.server(data_dir=tmp_path / "data") as url:
+        monkeypatch.setenv("NEXO_URL", url)
+        asyncio.run(_run(page, {"url": url, "__name__": "__docs__"}))
+
+
+async def _run(page: Path, namespace: dict[str, Any]) -> None:
+    for block in blocks(page):
+        match block.language:
+            case "python":
+                async with asyncio.timeout(30):
+                    await _python(page, block, namespace)
+            case _:
+                await asyncio.to_thread(_commands, block)
+
+
+async def _python(page: Path, block: Block, namespace: dict[str, Any]) -> None:
+    result = eval(_compiled(page, block), namespace)
+    if inspect.iscoroutine(result):
+        await result
+
+
+def _compiled(page: Path, block: Block) -> CodeType:
+    """The block as code whose tracebacks name the page and its line."""
+    source = "\n" * block.line + block.text
+    code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    assert isinstance(code, CodeType)
+    return code
+
+
+def _commands(block: Block) -> None:
+    for line in block.text.splitlines():
+        if not line.startswith("nexo "):
+            continue
+        result = CliRunner().invoke(cli.main, shlex.split(line, comments=True)[1:])
+        assert result.exit_code == 0, f"{line}\n{result.output}"
+
+
+def test_the_readme_shows_every_broker() -> None:
+    shown = "".join(block.text for block in blocks(ROOT / "README.md"))
+    assert all(name in shown for name in (".store.", ".pubsub", ".queue(", ".stream("))
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
