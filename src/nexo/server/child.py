@@ -37,7 +37,7 @@ class Child:
 
     async def _keep_alive(self) -> None:
         loop, pause_s = asyncio.get_running_loop(), 0.0
-        while not self._stopping:
+        while True:
             started = loop.time()
             code = await self._run()
             if self._stopping:

@@ -59,7 +59,7 @@ class Committer:
     def _commit(self) -> None:
         self._commit_due = False
         waiting, self._waiting = self._waiting, []
-        if self._flusher.ewma_ms < INLINE_MS:
+        if self._flusher.times.ewma_ms < INLINE_MS:
             _answer(waiting, self._sync())
         else:
             self._sync_in_thread(waiting)

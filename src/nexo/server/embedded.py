@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from nexo.config import Settings
 from nexo.model import Broker
@@ -22,11 +23,11 @@ class EmbeddedServer:
         self,
         settings: Settings,
         brokers: Iterable[Broker] = tuple(Broker),
-        files: Files | None = None,
+        make_files: Callable[[], Files] | None = None,
     ) -> None:
         self._settings = settings
-        self._files = files or OsFiles(max_open=settings.max_open_files)
-        self.host = Host(settings, self._files, [factory(broker) for broker in brokers])
+        make_files = make_files or partial(OsFiles, settings.max_open_files)
+        self.host = Host(settings, make_files, {broker: factory(broker) for broker in brokers})
         self._server: asyncio.Server | None = None
         self.port = settings.port
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nexo import __version__
@@ -37,12 +37,12 @@ class Host:
     def __init__(
         self,
         settings: Settings,
-        files: Files,
-        services: Iterable[Callable[[HostRuntime], Service]],
+        make_files: Callable[[], Files],
+        services: Mapping[Broker, Callable[[HostRuntime], Service]],
         relay_folder: Path | None = None,
     ) -> None:
         self.settings = settings
-        self.files = files
+        self.make_files = make_files
         self.loop = asyncio.get_running_loop()
         self.clock = SteadyClock()
         self.read_buffer = ReadBuffer()
@@ -54,14 +54,14 @@ class Host:
         self._touched: list[Session] = []
         self._peers = 0
         self._sweeper: asyncio.TimerHandle | None = None
-        for make in services:
-            self._add(make)
+        for broker, make in services.items():
+            self._add(broker, make)
 
-    def _add(self, make: Callable[[HostRuntime], Service]) -> None:
-        runtime = HostRuntime(self)
+    def _add(self, broker: Broker, make: Callable[[HostRuntime], Service]) -> None:
+        runtime = HostRuntime(self, broker)
         service = runtime.service = make(runtime)
-        self.services[service.broker] = service
-        self._runtimes[service.broker] = runtime
+        self.services[broker] = service
+        self._runtimes[broker] = runtime
         for op, handler in service.handlers.items():
             self.handlers[op] = handler
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.config import Settings
 from nexo.errors import NexoError
-from nexo.model import Clock, Persistence
+from nexo.model import Broker, Clock, Persistence
 from nexo.server.durability import Committer
 from nexo.server.service import Service
 from nexo.storage.flusher import DiskGuard, Flusher
@@ -27,22 +27,19 @@ class HostRuntime:
 
     service: Service
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, broker: Broker) -> None:
         self.settings: Settings = host.settings
         self.clock: Clock = host.clock
-        self.files: Files = host.files
-        self.flusher = Flusher(host.files)
+        self.files: Files = host.make_files()
+        self.folder: Path = host.settings.folder(broker)
+        self.files.make_folder(self.folder)
+        self.flusher = Flusher(self.files, self.folder)
         self._loop = host.loop
         self._committer = Committer(host.loop, self.flusher, host.settings.flush_ms)
-        self._guard: DiskGuard | None = None
+        self._guard = DiskGuard(self.files, self.folder, host.settings.disk_reserve_bytes)
         self._due_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._soon: list[Callable[[], None]] = []
-
-    @property
-    def folder(self) -> Path:
-        """Where the service keeps its data."""
-        return self.settings.folder(self.service.broker)
 
     # -- turns and time -------------------------------------------------------------
 
@@ -87,20 +84,19 @@ class HostRuntime:
 
     def check_writable(self) -> None:
         """See `Runtime.check_writable`."""
-        if self.flusher.failed is not None:
-            raise self.flusher.failed
-        if self._guard is None:
-            self._guard = DiskGuard(self.files, self.folder, self.settings.disk_reserve_bytes)
+        self.flusher.check()
         self._guard.check(self.clock.now_ms())
 
     def disk_status(self) -> dict[str, Any]:
         """Sync times and state, for the service's status."""
-        flusher = self.flusher
+        times, failed = self.flusher.times, self.flusher.failed
         return {
-            "syncs": flusher.count,
-            "sync_ms": round(flusher.ewma_ms, 3),
-            "sync_max_ms": round(flusher.max_ms, 3),
-            "failed": flusher.failed.message if flusher.failed else None,
+            "syncs": times.count,
+            "sync_ms": round(times.ewma_ms, 3),
+            "sync_max_ms": round(times.max_ms, 3),
+            "free_bytes": self.files.free_bytes(self.folder),
+            "full": self._guard.full,
+            "failed": failed.message if failed else None,
         }
 
     # -- stopping -----------------------------------------------------------------------

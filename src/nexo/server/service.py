@@ -16,7 +16,6 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock, Persistence
 from nexo.protocol.frames import Buffer
-from nexo.storage.flusher import Flusher
 from nexo.storage.ports import Files
 
 
@@ -66,13 +65,9 @@ class Runtime(Protocol):
     settings: Settings
     clock: Clock
     files: Files
-    """File access rooted at nothing: paths are absolute."""
-    flusher: Flusher
-    """Mark every log or file you append to; `committed` makes all that is marked durable."""
-
-    @property
-    def folder(self) -> Path:
-        """Where this service keeps its data (known once the service is constructed)."""
+    """File access, paths absolute. What is written through it is synced by `committed`."""
+    folder: Path
+    """Where this service keeps its data."""
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this turn of the loop, after all its requests."""

@@ -22,6 +22,7 @@ from nexo.server import handover, logs, loops, worker
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock
 from nexo.server.gate import Gate, listening_socket
+from nexo.server.services import available
 
 log = logging.getLogger("nexo.supervisor")
 
@@ -101,7 +102,7 @@ class Supervisor:
         self._lock = lock
         self._run = Path(tempfile.mkdtemp(prefix="nexo-"))
         self._brokers = {
-            broker: BrokerProcess(broker, settings, self._run, lock.fd) for broker in Broker
+            broker: BrokerProcess(broker, settings, self._run, lock.fd) for broker in available()
         }
         self._gate = Gate(listener, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
@@ -118,13 +119,16 @@ class Supervisor:
         for process in self._brokers.values():
             process.child.open()
         self._gate.open()
-        started = asyncio.gather(*(process.ready() for process in self._brokers.values()))
-        await _first(started, stop.wait())
-        if not stop.is_set():
-            self._lock.write(pid=os.getpid(), host=self.addresses.host, port=self.addresses.port)
-            on_ready(self.addresses)
+        announcing = asyncio.create_task(self._announce(on_ready))
         await stop.wait()
+        announcing.cancel()
         await self._stop()
+
+    async def _announce(self, on_ready: Callable[[Addresses], None]) -> None:
+        for process in self._brokers.values():
+            await process.ready()
+        self._lock.write(pid=os.getpid(), host=self.addresses.host, port=self.addresses.port)
+        on_ready(self.addresses)
 
     async def _stop(self) -> None:
         self._gate.close()
@@ -135,13 +139,6 @@ class Supervisor:
             process.close_channel()
         shutil.rmtree(self._run, ignore_errors=True)
         self._lock.close()
-
-
-async def _first(*waits: asyncio.Future[list[None]] | object) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[arg-type]
-    _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in pending:
-        task.cancel()
 
 
 def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: None) -> None:

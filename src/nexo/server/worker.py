@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from nexo import config
@@ -37,8 +38,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    files = OsFiles(max_open=settings.max_open_files)
-    host = Host(settings, files, [factory(broker)], relay_folder=run)
+    host = Host(settings, partial(OsFiles, settings.max_open_files), {broker: factory(broker)}, run)
     host.open()
     path = Path(host.relay_path(broker))
     path.unlink(missing_ok=True)

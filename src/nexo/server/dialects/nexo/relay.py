@@ -9,7 +9,7 @@ reconnects and subscribes again instead of silently missing messages.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker
@@ -76,7 +76,7 @@ class Relay(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send what has gathered."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         if self.closed:
             transport.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from nexo.errors import NexoError, ProtocolError, UnknownOpcode
 from nexo.model import Broker
@@ -57,7 +57,7 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over an accepted socket."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)
         address = transport.get_extra_info("peername")

@@ -1,0 +1,67 @@
+"""The cutter of frames: any cut of the byte stream gives the same frames."""
+
+from __future__ import annotations
+
+import pytest
+
+from nexo.errors import PayloadTooLarge, ProtocolError
+from nexo.protocol.frames import Kind, frame
+from nexo.server.dialects.nexo.inbox import Inbox, ReadBuffer
+
+Frame = tuple[int, int, int, bytes]
+
+
+def collect(max_payload: int = 1 << 20, buffer_bytes: int = 64) -> tuple[Inbox, list[Frame]]:
+    got: list[Frame] = []
+
+    def sink(kind: int, meta: int, request_id: int, payload: memoryview) -> None:
+        got.append((kind, meta, request_id, bytes(payload)))
+
+    return Inbox(ReadBuffer(buffer_bytes), max_payload, sink), got
+
+
+def feed(inbox: Inbox, data: bytes, step: int) -> None:
+    while data:
+        buffer = inbox.buffer()
+        size = min(step, len(buffer), len(data))
+        buffer[:size] = data[:size]
+        inbox.received(size)
+        data = data[size:]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 10, 11, 64, 1000])
+def test_frames_arrive_whole_however_the_bytes_are_cut(step: int) -> None:
+    frames = [
+        (1, op, op * 7, bytes([op]) * size) for op, size in enumerate([0, 1, 53, 54, 55, 900])
+    ]
+    inbox, got = collect()
+    feed(inbox, b"".join(frame(*parts) for parts in frames), step)
+    assert got == frames
+    assert not inbox.midway
+
+
+def test_two_connections_share_one_buffer_without_mixing_their_bytes() -> None:
+    shared = ReadBuffer(64)
+    got: list[tuple[str, bytes]] = []
+    inboxes = [
+        Inbox(shared, 1000, lambda *f, name=name: got.append((name, bytes(f[3]))))
+        for name in ("a", "b")
+    ]
+    data = {name: frame(Kind.REQUEST, 0, 1, name.encode() * 20) for name in ("a", "b")}
+    for cut in (slice(0, 13), slice(13, None)):
+        for inbox, name in zip(inboxes, data, strict=True):
+            feed(inbox, data[name][cut], 64)
+    assert got == [("a", b"a" * 20), ("b", b"b" * 20)]
+
+
+def test_an_oversize_frame_is_refused_from_its_header_alone() -> None:  # PROTOCOL: frame
+    inbox, got = collect(max_payload=100)
+    with pytest.raises(PayloadTooLarge, match="101 bytes"):
+        feed(inbox, frame(Kind.REQUEST, 0, 1, bytes(101))[:10], 10)
+    assert got == []
+
+
+def test_an_unknown_frame_type_is_refused() -> None:
+    inbox, _ = collect()
+    with pytest.raises(ProtocolError, match="0x47"):
+        feed(inbox, b"GET / HTTP/1.1\r\n", 64)
