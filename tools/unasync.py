@@ -14,7 +14,14 @@ import tokenize
 from pathlib import Path
 
 CLIENT = Path(__file__).parent.parent / "src" / "nexo" / "client"
-HAND_WRITTEN = {"__init__.py", "connection.py", "deadlines.py", "runtime.py", "wire.py"}
+HAND_WRITTEN = {
+    "__init__.py",
+    "connection.py",
+    "deadlines.py",
+    "pubsub_publisher.py",
+    "runtime.py",
+    "wire.py",
+}
 HEADER = "# Generated from ../_async/{name} by tools/unasync.py; edit that file instead.\n"
 
 RENAMED = {

@@ -9,7 +9,8 @@ bit   meaning in a push frame's meta
 ====  ==========================================================================
 0     timestamped: the payload starts with the publisher's clock, ms
 1     retained: the last value of its topic, delivered because of a new subscription
-2     shared: a ``str`` with the ``$share/…`` pattern comes before the timestamp
+2     addressed: a ``str`` comes before the timestamp, the one pattern this copy is for;
+      retained and shared copies are, others are for every pattern that matches
 ====  ==========================================================================
 
 Meta 0 is the existing client's push: ``topic str, value`` alone.
@@ -17,11 +18,10 @@ Meta 0 is the existing client's push: ``topic str, value`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,13 +30,12 @@ from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Reader, pack
 
 TIMESTAMPED: Final = 1
 RETAINED: Final = 2
-SHARED: Final = 4
+ADDRESSED: Final = 4
 
 T = TypeVar("T")
 
 _MESSAGE = Struct(">6sIQI")
 _LIVE: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED, 0, 0)[:6]
-_RETAINED_START: Final = bytes((Kind.PUSH, TIMESTAMPED | RETAINED))
 _TIMESTAMP_SIZE = 8
 _TOPIC_FIELD = HEADER_SIZE + _TIMESTAMP_SIZE
 _TOPIC = _MESSAGE.size
@@ -51,21 +50,16 @@ def message_frame(topic: bytes, value: Buffer, timestamp_ms: int) -> bytes:
     return _MESSAGE.pack(_LIVE, length, timestamp_ms, len(topic)) + topic + value
 
 
-def retained_frame(message: bytes) -> bytes:
-    """The message as it goes to later subscribers."""
-    return _RETAINED_START + message[2:]
-
-
 def legacy_frame(message: bytes) -> bytes:
     """The message as it goes to clients that never said HELLO."""
     length = len(message) - HEADER_SIZE - _TIMESTAMP_SIZE
     return HEADER.pack(Kind.PUSH, 0, 0, length) + message[_TOPIC_FIELD:]
 
 
-def shared_frame(message: bytes, pattern: bytes) -> bytes:
-    """The message as it goes to the member of a group; ``pattern`` is the packed ``str``."""
+def addressed_frame(message: bytes, pattern: bytes, flags: int = 0) -> bytes:
+    """The message as it goes to one subscription; ``pattern`` is the packed ``str``."""
     length = len(message) - HEADER_SIZE + len(pattern)
-    head = HEADER.pack(Kind.PUSH, TIMESTAMPED | SHARED, 0, length)
+    head = HEADER.pack(Kind.PUSH, TIMESTAMPED | ADDRESSED | flags, 0, length)
     return head + pattern + message[HEADER_SIZE:]
 
 
@@ -124,7 +118,7 @@ class Part:
     def shared(self, pattern: str) -> list[bytes]:
         """Each message as it goes to one member of the group of ``pattern``."""
         field = pack_str(pattern)
-        return [shared_frame(message, field) for message in self.messages(True)]
+        return [addressed_frame(message, field) for message in self.messages(True)]
 
     def _split(self) -> list[bytes]:
         base, begin, messages = self._base, 0, []
@@ -166,24 +160,30 @@ def pack_receivers(counts: Iterable[tuple[int, int]]) -> bytes:
     return b"".join([pack_u32(receivers) * messages for receivers, messages in counts])
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
-    """One pushed message as a client takes it apart."""
-
-    topic: str
-    value: memoryview
-    timestamp_ms: int
-    retained: bool
-    pattern: str | None
-    """The ``$share/…`` pattern this copy is for; None if for every matching subscription."""
+Pushed: TypeAlias = tuple[int, int, bytes, bytes, bytes | None]
+"""Meta, timestamp, topic, value, and the pattern this copy is addressed to."""
 
 
-def parse_push(meta: int, payload: Buffer) -> Push:
-    """A push frame of the HELLO dialect."""
+def parse_pushes(frames: bytes) -> Iterator[Pushed]:
+    """The messages in a run of whole push frames, as a client that said HELLO gets them."""
+    at, size, unpack = 0, len(frames), _MESSAGE.unpack_from
+    while at < size:
+        start, length, timestamp_ms, topic_size = unpack(frames, at)
+        end = at + HEADER_SIZE + length
+        if start == _LIVE:
+            value = at + _TOPIC + topic_size
+            yield TIMESTAMPED, timestamp_ms, frames[at + _TOPIC : value], frames[value:end], None
+        else:
+            yield _parse_addressed(start[1], frames[at + HEADER_SIZE : end])
+        at = end
+
+
+def _parse_addressed(meta: int, payload: bytes) -> Pushed:
     reader = Reader(payload)
-    pattern = reader.text() if meta & SHARED else None
+    pattern = bytes(reader.take(reader.u32())) if meta & ADDRESSED else None
     timestamp_ms = reader.u64() if meta & TIMESTAMPED else 0
-    return Push(reader.text(), reader.rest(), timestamp_ms, bool(meta & RETAINED), pattern)
+    topic = bytes(reader.take(reader.u32()))
+    return meta, timestamp_ms, topic, bytes(reader.rest()), pattern
 
 
 # -- commands -------------------------------------------------------------------

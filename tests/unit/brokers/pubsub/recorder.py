@@ -5,7 +5,7 @@ from __future__ import annotations
 from nexo.brokers.pubsub.outbox import Limits, Policy
 from nexo.brokers.pubsub.subscriber import Subscriber
 from nexo.protocol.frames import HEADER, HEADER_SIZE
-from nexo.protocol.pubsub import Run, message_frame, parse_push, parse_run
+from nexo.protocol.pubsub import Run, message_frame, parse_pushes, parse_run
 
 LIMITS = Limits(100, 1_000_000)
 DISCONNECT = Limits(2, 1_000_000, Policy.DISCONNECT)
@@ -33,8 +33,8 @@ class Recorder:
     @property
     def received(self) -> list[tuple[str, bytes]]:
         """The topic and content of every message."""
-        pushes = [parse_push(meta, payload) for meta, payload in self.frames]
-        return [(push.topic, bytes(push.value[1:])) for push in pushes]
+        pushes = parse_pushes(b"".join(self.pushes))
+        return [(topic.decode(), value[1:]) for _, _, topic, value, _ in pushes]
 
     @property
     def contents(self) -> list[bytes]:

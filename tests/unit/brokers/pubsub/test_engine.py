@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.brokers.pubsub.recorder import DISCONNECT, LIMITS, Recorder, run
 
 from nexo.brokers.pubsub import status
 from nexo.brokers.pubsub.engine import LastWill, PubSub
 from nexo.brokers.pubsub.outbox import Limits
 from nexo.errors import InvalidName
+from tests.unit.brokers.pubsub.recorder import DISCONNECT, LIMITS, Recorder, run
 
 
 @pytest.fixture

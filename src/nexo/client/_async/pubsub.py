@@ -1,0 +1,181 @@
+"""Pub/Sub as its users see it: publish to topics, subscribe to patterns (SPEC C)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar, overload
+
+from nexo.brokers.pubsub.outbox import Policy
+from nexo.brokers.pubsub.topics import SHARE, check_topic, parse_pattern
+from nexo.client._async.connection import Link
+from nexo.client._async.pubsub_publisher import Publisher
+from nexo.client._async.pubsub_subscription import Inbox, Subscription
+from nexo.client.pubsub_message import Message
+from nexo.errors import InvalidOption
+from nexo.protocol.ops import Op
+from nexo.protocol.pubsub import Publish, Subscribe, Will, message_frame, pack_command
+from nexo.protocol.values import encode_value
+
+T = TypeVar("T")
+
+BUFFER = 10_000
+"""Messages that wait in a subscription here before its policy decides."""
+
+
+class PubSub:
+    """The topics of one server; ``client.pubsub("a/b")`` is one of them, or a pattern."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._inbox = Inbox(link)
+        self._publisher = Publisher(link)
+        self._topics: dict[str, bytes] = {}
+        self._will: Will | None = None
+        # Wall-clock time that does not step while the client lives.
+        self._epoch_s = time.time() - time.monotonic()
+
+    @overload
+    def __call__(self, pattern: str) -> Topic[Any]: ...
+    @overload
+    def __call__(self, pattern: str, type_: type[T]) -> Topic[T]: ...
+    def __call__(self, pattern: str, type_: type[T] | None = None) -> Topic[Any]:
+        """A topic or pattern to publish to or subscribe to, by values of ``type_``."""
+        return Topic(self, pattern, type_)
+
+    def publish(
+        self, topic: str, value: object, *, retain: bool = False, ttl: float | None = None
+    ) -> Awaitable[int]:
+        """Publish a message; the result is how many receivers it has.
+
+        ``retain`` keeps it as the topic's last value for later subscribers, for ``ttl``
+        seconds if given; an empty value (``b""`` or ``""``) clears it. Need not be awaited:
+        messages of one loop turn leave together.
+        """
+        raw = self._topics.get(topic) or self._checked(topic)
+        now_ms = int((self._epoch_s + time.monotonic()) * 1000)
+        options = _options(retain, ttl) if retain or ttl is not None else None
+        return self._publisher.send(message_frame(raw, encode_value(value), now_ms), options)
+
+    @overload
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Callable[[Message[Any]], Any] | None = None,
+        *,
+        policy: str = "drop_oldest",
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        retained: bool = True,
+        buffer: int = BUFFER,
+    ) -> Subscription[Any]: ...
+    @overload
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Callable[[Message[T]], Any] | None = None,
+        *,
+        type_: type[T],
+        policy: str = "drop_oldest",
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        retained: bool = True,
+        buffer: int = BUFFER,
+    ) -> Subscription[T]: ...
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Callable[[Message[Any]], Any] | None = None,
+        *,
+        type_: type[Any] | None = None,
+        policy: str = "drop_oldest",
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        retained: bool = True,
+        buffer: int = BUFFER,
+    ) -> Subscription[Any]:
+        """Receive what matches ``pattern``: by iterating the result, or through ``handler``.
+
+        Should this client read too slowly, the server keeps ``max_messages`` and
+        ``max_bytes`` for it, and this client ``buffer`` messages; beyond, ``policy`` is
+        ``drop_oldest``, ``drop_newest`` or ``disconnect``. ``retained=False`` leaves out
+        last values from before the subscription.
+        """
+        parse_pattern(pattern)
+        if policy not in set(Policy):
+            raise InvalidOption(f"policy {policy!r} is not known; use one of {', '.join(Policy)}")
+        options = Subscribe(pattern, policy, max_messages, max_bytes, not retained)
+        subscription: Subscription[Any] = Subscription(self._inbox, options, type_, buffer)
+        await self._inbox.add(subscription)
+        if handler is not None:
+            subscription.call_back(handler)
+        return subscription
+
+    async def will(
+        self, topic: str, value: object, *, retain: bool = False, ttl: float | None = None
+    ) -> None:
+        """Have the server publish this should the client vanish without `close` (SPEC C5)."""
+        check_topic(topic)
+        options = _options(retain, ttl)
+        self._will = Will(topic, encode_value(value), options.retain, options.ttl_ms)
+        await self._send_will()
+        self._link.duplex().on_reconnect(self._send_will)
+
+    async def clear_will(self) -> None:
+        """Take the last will back."""
+        if self._will is not None:
+            self._will = None
+            await self._send_will()
+
+    async def close(self) -> None:
+        """Say goodbye, so that no last will is published."""
+        await self.clear_will()
+
+    async def _send_will(self) -> None:
+        await self._link.duplex().call(Op.WILL, pack_command(self._will))
+
+    def _checked(self, topic: str) -> bytes:
+        check_topic(topic)
+        if len(self._topics) >= 10_000:
+            self._topics.clear()
+        raw = self._topics[topic] = topic.encode()
+        return raw
+
+
+class Topic(Generic[T]):
+    """One topic or pattern, as ``client.pubsub(pattern)`` gives it."""
+
+    def __init__(self, pubsub: PubSub, pattern: str, type_: type[T] | None) -> None:
+        self.pattern = pattern
+        self._pubsub = pubsub
+        self._type: Any = type_
+
+    def publish(
+        self, value: T, *, retain: bool = False, ttl: float | None = None
+    ) -> Awaitable[int]:
+        """See `PubSub.publish`."""
+        return self._pubsub.publish(self.pattern, value, retain=retain, ttl=ttl)
+
+    async def subscribe(self, handler: Callable[[T], Any], **options: Any) -> Subscription[T]:
+        """Call ``handler`` with the value of each message; options as in `PubSub.subscribe`."""
+        return await self._pubsub.subscribe(
+            self.pattern, lambda message: handler(message.value), type_=self._type, **options
+        )
+
+    async def messages(self, **options: Any) -> Subscription[T]:
+        """Receive by iterating; options as in `PubSub.subscribe`."""
+        return await self._pubsub.subscribe(self.pattern, type_=self._type, **options)
+
+    def shared(self, group: str) -> Topic[T]:
+        """The same pattern, each message going to one member of ``group`` (SPEC C5)."""
+        return Topic(self._pubsub, f"{SHARE}/{group}/{self.pattern}", self._type)
+
+
+def _options(retain: bool, ttl: float | None) -> Publish:
+    if ttl is None:
+        return Publish(retain)
+    if not retain:
+        raise InvalidOption("a ttl is for retained messages: others are not kept at all")
+    if ttl <= 0:
+        raise InvalidOption("ttl must be positive; leave it out for no expiry")
+    return Publish(retain, max(1, int(ttl * 1000)))

@@ -1,0 +1,51 @@
+"""A message as a subscriber sees it; shared by both clients."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from nexo.protocol.values import decode_value
+
+T = TypeVar("T")
+
+
+class Message(Generic[T]):
+    """One message; its value is decoded when it is asked for."""
+
+    __slots__ = ("_encoded", "_type", "retained", "timestamp_ms", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        encoded: bytes,
+        timestamp_ms: int,
+        retained: bool = False,
+        type_: type[T] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.timestamp_ms = timestamp_ms
+        """The publisher's clock."""
+        self.retained = retained
+        """Published before the subscription, and delivered as its topic's last value."""
+        self._encoded = encoded
+        self._type: Any = type_
+
+    @property
+    def value(self) -> T:
+        """What was published, checked and converted if the subscription has a type."""
+        decoded: T = decode_value(self._encoded, self._type)
+        return decoded
+
+    @property
+    def payload(self) -> bytes:
+        """The value's bytes, without looking inside."""
+        return self._encoded[1:]
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was published, by the publisher's clock."""
+        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, {len(self.payload)} bytes)"
