@@ -79,15 +79,33 @@ _OPCODE = re.compile(r"\b(?:[A-Z]+_)*[A-Z]+\b")
 
 
 def _requests(broker: Broker | None) -> dict[str, str]:
-    """Opcodes that the docstring of their struct names: ``KEY_SET: set under a condition.``"""
+    """Opcodes and their structs: paired by a table in the module, or named in the docstring."""
     found: dict[str, str] = {}
     for file in _modules(broker) if broker else ():
-        for node in ast.parse((SOURCE / file).read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef):
-                text = prose(ast.get_docstring(node) or "")
-                named = [word for word in _OPCODE.findall(text) if word in Op.__members__]
-                found |= {op: f"[`{node.name}`](#{node.name.lower()}). {text}" for op in named}
+        tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
+        notes = {
+            node.name: f"[`{node.name}`](#{node.name.lower()}). {_doc(node)}"
+            for node in tree.body
+            if isinstance(node, ast.ClassDef)
+        }
+        for note in notes.values():
+            found |= dict.fromkeys(_OPCODE.findall(note), note)
+        found |= {op: notes[struct] for op, struct in _pairs(tree) if struct in notes}
     return found
+
+
+def _pairs(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Entries ``Op.NAME: Struct`` of the tables in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                match key, value:
+                    case ast.Attribute(value=ast.Name(id="Op"), attr=op), ast.Name(id=struct):
+                        yield op, struct
+
+
+def _doc(node: ast.ClassDef) -> str:
+    return prose(ast.get_docstring(node) or "")
 
 
 def _modules(broker: Broker) -> list[str]:
@@ -114,7 +132,7 @@ def _layout(node: ast.ClassDef, arrays: dict[str, bool]) -> bool | None:
 
 
 def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
-    described = f"{prose(ast.get_docstring(node) or '')} {'An array.' if array else 'A map.'}\n"
+    described = f"{_doc(node)} {'An array.' if array else 'A map.'}\n"
     notes = _notes(node)
     rows = [
         (f"`{field.target.id}`", f"`{ast.unparse(field.annotation)}`", _default(field),
@@ -123,9 +141,9 @@ def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         and "ClassVar" not in ast.unparse(field.annotation)
     ]  # fmt: skip
+    yield f"### {node.name}\n"
+    yield described
     if rows:
-        yield f"### {node.name}\n"
-        yield described
         yield table(("field", "type", "default", "meaning"), rows)
 
 
