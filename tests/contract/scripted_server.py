@@ -146,28 +146,32 @@ class _Peer(asyncio.Protocol):
             return frame(Kind.PONG, 0, request_id)
         if kind != Kind.REQUEST:
             return b""
-        match op:
-            case Op.ECHO:
-                return frame(Kind.RESPONSE, Status.DATA, request_id, payload)
-            case Op.HELLO:
-                return self.hello(request_id, payload)
-            case Op.CANCEL:
-                return self.cancel(int.from_bytes(payload[1:], "big"))
-            case 0xF9:
-                return frame(Kind.RESPONSE, payload[0], request_id, payload[1:])
-            case 0xFA:
-                body = b"x" * int.from_bytes(payload, "big")
-                return frame(Kind.RESPONSE, Status.DATA, request_id, body)
-        self.server.held.append((self, request_id, payload))
-        return b""
+        if op == Op.CANCEL:
+            return self.cancel(int.from_bytes(payload[1:], "big"))
+        reply = self.reply(op, payload)
+        if reply is None:
+            self.server.held.append((self, request_id, payload))
+            return b""
+        status, body = reply
+        return frame(Kind.RESPONSE, status, request_id, body)
 
-    def hello(self, request_id: int, payload: bytes) -> bytes:
+    def reply(self, op: int, payload: bytes) -> tuple[int, bytes] | None:
+        if op == Op.ECHO:
+            return Status.DATA, payload
+        if op == Op.HELLO:
+            return self.hello(payload)
+        if op == FAIL_OP:
+            return payload[0], payload[1:]
+        if op == SIZED_OP:
+            return Status.DATA, b"x" * int.from_bytes(payload, "big")
+        return None
+
+    def hello(self, payload: bytes) -> tuple[int, bytes]:
         broker, hello = decode_hello(payload)
         self.server.hellos.append((broker, hello.user))
         if self.server.reject is not None:
-            return frame(Kind.RESPONSE, Status.ERR_CODED, request_id, self.server.reject)
-        welcome = encode_welcome(self.server.welcome)
-        return frame(Kind.RESPONSE, Status.DATA, request_id, welcome)
+            return Status.ERR_CODED, self.server.reject
+        return Status.DATA, encode_welcome(self.server.welcome)
 
     def cancel(self, request_id: int) -> bytes:
         self.server.cancelled.append(request_id)

@@ -43,3 +43,13 @@ def cancel_frame(broker: Broker, request_id: int) -> bytes:
         + bytes((broker,))
         + request_id.to_bytes(4, "big")
     )
+
+
+def control_answer(kind: int, request_id: int) -> bytes:
+    """What to send back for a frame that is no response: PONG for a PING, else nothing."""
+    match kind:
+        case Kind.PING:
+            return HEADER.pack(Kind.PONG, 0, request_id, 0)
+        case Kind.PONG | Kind.PUSH:
+            return b""
+    raise ProtocolError(f"unknown frame type {kind} from the server")

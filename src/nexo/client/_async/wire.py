@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from nexo.client.replies import MAX_REPLY_BYTES, Reply, error_of
+from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
 from nexo.errors import ConnectionLost, NexoError, ProtocolError
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 
@@ -24,7 +24,6 @@ _PART_BYTES = 4 * 1024
 
 _unpack = HEADER.unpack_from
 _RESPONSE, _PUSH = int(Kind.RESPONSE), int(Kind.PUSH)
-_PING, _PONG = int(Kind.PING), int(Kind.PONG)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 
 
@@ -153,10 +152,8 @@ class Wire(asyncio.BufferedProtocol):
         return stop
 
     def _control(self, kind: int, request_id: int) -> None:
-        if kind == _PING:
-            self.send(HEADER.pack(_PONG, 0, request_id, 0))
-        elif kind != _PONG:
-            raise ProtocolError(f"unknown frame type {kind} from the server")
+        if answer := control_answer(kind, request_id):
+            self.send(answer)
 
     def _drop(self, request_id: int, status: int, payload: Reply) -> None:
         """A response nobody waits for any more; whoever asked to know is told."""

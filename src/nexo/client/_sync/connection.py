@@ -14,7 +14,7 @@ from nexo.client._sync.duplex import Duplex
 from nexo.client._sync.wire import Wire, open_wire
 from nexo.client.address import Address
 from nexo.client.replies import Reply, cancel_frame
-from nexo.errors import ConnectionLost, NexoError
+from nexo.errors import ConnectionLost, NexoError, ProtocolError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome
@@ -108,7 +108,7 @@ class Link:
 
     def _after(self, wire: Wire, error: BaseException) -> None:
         """Keep a connection only when it is surely at the border of a frame or can find it."""
-        if isinstance(error, NexoError) and not isinstance(error, ConnectionLost):
+        if isinstance(error, NexoError) and not isinstance(error, ConnectionLost | ProtocolError):
             self._idle.append(wire)
             return
         wire.close()

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from nexo.client._sync.wire import Wire
 from nexo.client.address import Address
 from nexo.client.backoff import pause_s
-from nexo.client.replies import Reply, cancel_frame, error_of
+from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unauthenticated
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
@@ -221,8 +221,8 @@ class Duplex:
                 while at < end and block[at] == Kind.PUSH:
                     at += HEADER_SIZE + _unpack(block, at)[3]
                 self._push(memoryview(block)[first:at])
-            elif kind == Kind.PING:
-                self.send(wire, HEADER.pack(Kind.PONG, 0, request_id, 0))
+            elif answer := control_answer(kind, request_id):
+                self.send(wire, answer)
 
     def _answer(self, request_id: int, status: int, payload: Buffer) -> None:
         future = self._waiting.pop(request_id, None)

@@ -15,7 +15,7 @@ from struct import Struct
 from nexo.client._sync.tls import TlsSocket
 from nexo.client.address import Address, tls_context
 from nexo.client.backoff import pause_s
-from nexo.client.replies import MAX_REPLY_BYTES, Reply, error_of, hello_frame
+from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
 from nexo.errors import (
     ConnectionLost,
     NexoError,
@@ -32,7 +32,7 @@ BUFFER_BYTES = 64 * 1024
 _MAX_ID = 0xFFFFFFFF
 _TIMEVAL = Struct("@ll")
 _pack, _unpack = HEADER.pack, HEADER.unpack_from
-_REQUEST, _RESPONSE, _PING = int(Kind.REQUEST), int(Kind.RESPONSE), int(Kind.PING)
+_REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 
 
@@ -117,10 +117,15 @@ class Wire:
                 start, at = at + HEADER_SIZE, at + HEADER_SIZE + length
                 if kind == _RESPONSE and answered == request_id:
                     found = meta, block[start:at]
-                elif kind == _PING:
-                    self.send(_pack(Kind.PONG, 0, answered, 0))
+                elif kind != _RESPONSE:
+                    self.answer(kind, answered)
         meta, payload = found
         return _result(meta, payload)
+
+    def answer(self, kind: int, request_id: int) -> None:
+        """See to a frame that is no response."""
+        if answer := control_answer(kind, request_id):
+            self.send(answer)
 
     def read_block(self) -> bytes | memoryview:
         """Wait for at least one whole frame; returns all that are there."""

@@ -1,0 +1,54 @@
+# Generated from ../_async/store_calls.py by tools/unasync.py; edit that file instead.
+"""Requests that keys and collections share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nexo.client._sync.connection import Link
+from nexo.protocol import store as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.store import Ttl
+
+
+def ask(link: Link, op: Op, command: wire.Command) -> Any:
+    """Send one of the store's requests; returns its decoded reply."""
+    return wire.decode_reply(op, link.call(op, wire.encode(command)))
+
+
+def expire(link: Link, key: str, ttl: Ttl) -> bool:
+    """Give a key a new life time from now."""
+    done: bool = ask(link, Op.KEY_EXPIRE, wire.Expire(key, wire.ttl_to_ms(ttl)))
+    return done
+
+
+def ttl(link: Link, key: str) -> float | None:
+    """Seconds a key has left, infinity if it never expires, None if there is none."""
+    info: wire.Info | None = ask(link, Op.KEY_INSPECT, wire.OneKey(key))
+    if info is None:
+        return None
+    return math.inf if info.ttl_ms is None else info.ttl_ms / 1000
+
+
+def persist(link: Link, key: str) -> bool:
+    """Take the life time off a key."""
+    done: bool = ask(link, Op.KEY_PERSIST, wire.OneKey(key))
+    return done
+
+
+def delete(link: Link, *keys: str) -> int:
+    """Delete keys of any kind; returns how many there were."""
+    count: int = ask(link, Op.KEY_DELETE, wire.Keys([*keys]))
+    return count
+
+
+def exists(link: Link, key: str) -> bool:
+    """Whether there is such a key."""
+    count: int = ask(link, Op.KEY_EXISTS, wire.Keys([key]))
+    return count == 1
+
+
+def ttl_ms(ttl: Ttl | None) -> int | None:
+    """An optional TTL in milliseconds."""
+    return None if ttl is None else wire.ttl_to_ms(ttl)

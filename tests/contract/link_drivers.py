@@ -1,0 +1,121 @@
+"""The three kinds of link behind one blocking interface, so that one suite runs on all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from nexo.client._async.connection import Link as AsyncLink
+from nexo.client._async.connection import Poll as AsyncPoll
+from nexo.client._sync.connection import Link as SyncLink
+from nexo.client._sync.duplex import Duplex
+from nexo.client.address import parse_url
+from nexo.client.replies import Reply
+from nexo.model import Broker
+
+T = TypeVar("T")
+
+
+class PollDriver(Protocol):
+    """A long poll."""
+
+    def reply(self) -> Reply: ...
+    def cancel(self) -> None: ...
+
+
+class Driver(Protocol):
+    """What the suite uses of a link."""
+
+    def call(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply: ...
+    def poll(self, op: int, *parts: bytes, timeout_s: float | None = None) -> PollDriver: ...
+    def close(self) -> None: ...
+
+
+class DuplexDriver(Driver, Protocol):
+    """What it uses of a link that hears pushes."""
+
+    def on_push(self, handler: Callable[[memoryview], None]) -> None: ...
+    def on_reconnect(self, hook: Callable[[], object]) -> object: ...
+
+
+class AsyncDriver:
+    """The async link, on a loop in a thread."""
+
+    def __init__(self, url: str, broker: Broker = Broker.STORE) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.link = AsyncLink(parse_url(url), broker)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def call(self, op: int, *parts: bytes, timeout_s: float | None = None) -> Reply:
+        async def call() -> Reply:
+            return await self.link.call(op, *parts, timeout_s=timeout_s)
+
+        return self.run(call())
+
+    def poll(self, op: int, *parts: bytes, timeout_s: float | None = None) -> PollDriver:
+        async def poll() -> AsyncPoll:
+            return self.link.poll(op, *parts, timeout_s=timeout_s)
+
+        return _AsyncPollDriver(self, self.run(poll()))
+
+    def on_push(self, handler: Callable[[memoryview], None]) -> None:
+        self.link.on_push(handler)
+
+    def on_reconnect(self, hook: Callable[[], object]) -> None:
+        async def call_hook() -> None:
+            hook()
+
+        self.link.on_reconnect(call_hook)
+
+    def close(self) -> None:
+        self.run(self.link.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _AsyncPollDriver:
+    def __init__(self, driver: AsyncDriver, poll: AsyncPoll) -> None:
+        self._driver = driver
+        self._poll = poll
+
+    def reply(self) -> Reply:
+        return self._driver.run(self._poll.reply())
+
+    def cancel(self) -> None:
+        self._driver._loop.call_soon_threadsafe(self._poll.cancel)
+
+
+def open_pool(url: str, broker: Broker = Broker.STORE) -> Driver:
+    """The sync link for plain calls."""
+    return SyncLink(parse_url(url), broker)
+
+
+class SyncDuplexDriver(Duplex):
+    """The sync link with a reader thread."""
+
+    def __init__(self, url: str, broker: Broker = Broker.STORE) -> None:
+        super().__init__(parse_url(url), broker)
+
+    def on_reconnect(self, hook: Callable[[], object]) -> Callable[[], None]:
+        def call_hook() -> None:
+            hook()
+
+        return super().on_reconnect(call_hook)
+
+
+ALL: dict[str, Callable[..., Driver]] = {
+    "async": AsyncDriver,
+    "pool": open_pool,
+    "duplex": SyncDuplexDriver,
+}
+DUPLEX: dict[str, Callable[..., DuplexDriver]] = {
+    "async": AsyncDriver,
+    "duplex": SyncDuplexDriver,
+}

@@ -1,0 +1,336 @@
+"""One suite for every kind of link: what a request, a failure and a cut mean to the caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from nexo.errors import (
+    ConnectionLost,
+    NexoError,
+    NotFound,
+    PayloadTooLarge,
+    ProtocolError,
+    RequestTimeout,
+    Unauthenticated,
+)
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
+from nexo.protocol.hello import Welcome
+from nexo.protocol.ops import Op
+from tests.contract.link_drivers import ALL, DUPLEX, Driver, DuplexDriver
+from tests.contract.scripted_server import FAIL_OP, HOLD_OP, SIZED_OP, ScriptedServer, coded
+
+Open = Callable[..., Driver]
+OpenDuplex = Callable[..., DuplexDriver]
+D = TypeVar("D", bound=Driver)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
+        yield server
+
+
+@pytest.fixture(params=ALL)
+def open_link(request: pytest.FixtureRequest) -> Iterator[Open]:
+    yield from _opener(ALL[request.param])
+
+
+@pytest.fixture(params=DUPLEX)
+def open_duplex(request: pytest.FixtureRequest) -> Iterator[OpenDuplex]:
+    yield from _opener(DUPLEX[request.param])
+
+
+def _opener(make: Callable[..., D]) -> Iterator[Callable[..., D]]:
+    opened: list[D] = []
+
+    def open_one(url: str, broker: Broker = Broker.STORE) -> D:
+        opened.append(make(url, broker))
+        return opened[-1]
+
+    yield open_one
+    for link in opened:
+        link.close()
+
+
+def sized(size: int) -> bytes:
+    return size.to_bytes(4, "big")
+
+
+# -- replies
+
+
+def test_data_ok_and_null_are_three_different_replies(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    assert link.call(FAIL_OP, bytes((Status.DATA,)) + b"payload") == b"payload"
+    assert link.call(FAIL_OP, bytes((Status.OK,))) == b""
+    assert link.call(FAIL_OP, bytes((Status.NULL,))) is None
+
+
+def test_parts_follow_one_another_as_the_payload(server: ScriptedServer, open_link: Open) -> None:
+    assert open_link(server.url).call(Op.ECHO, b"one", b"", b"two") == b"onetwo"
+
+
+def test_a_coded_error_is_raised_as_its_class(server: ScriptedServer, open_link: Open) -> None:
+    link = open_link(server.url)
+    with pytest.raises(NotFound, match="queue 'x' does not exist"):
+        link.call(
+            FAIL_OP, bytes((Status.ERR_CODED,)), coded("NOT_FOUND", "queue 'x' does not exist")
+        )
+    assert link.call(Op.ECHO, b"still usable") == b"still usable"
+
+
+def test_an_error_without_code_is_the_base_class(server: ScriptedServer, open_link: Open) -> None:
+    with pytest.raises(NexoError, match="Queue not found") as caught:
+        open_link(server.url).call(FAIL_OP, bytes((Status.ERR,)), pack_str("Queue not found"))
+    assert type(caught.value) is NexoError
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_525, 65_526, 65_527, 262_134, 262_135, 3_000_000])
+def test_replies_of_any_size_arrive_whole(
+    server: ScriptedServer, open_link: Open, size: int
+) -> None:
+    link = open_link(server.url)
+    reply = link.call(SIZED_OP, sized(size))
+    assert reply is not None
+    assert len(reply) == size
+    assert bytes(reply) == b"x" * size
+    assert link.call(Op.ECHO, b"next") == b"next"
+
+
+def test_a_request_over_the_servers_limit_is_refused_before_it_is_sent(open_link: Open) -> None:
+    with ScriptedServer(Welcome(server="small", max_payload_bytes=10)) as server:
+        link = open_link(server.url)
+        assert link.call(Op.ECHO, b"0123456789") == b"0123456789"
+        with pytest.raises(PayloadTooLarge, match=r"11 bytes.*at most 10"):
+            link.call(Op.ECHO, b"0123456789", b"!")
+        assert link.call(Op.ECHO, b"fits") == b"fits"
+
+
+def test_hello_names_the_broker_and_the_user(server: ScriptedServer, open_link: Open) -> None:
+    url = server.url.replace("nexo://", "nexo://ann:secret@")
+    open_link(url, Broker.QUEUE).call(Op.ECHO, b"")
+    assert list(server.hellos) == [(Broker.QUEUE, "ann")]
+
+
+# -- giving up (SPEC A6)
+
+
+def test_a_reply_after_the_timeout_reaches_nobody_else(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    with pytest.raises(RequestTimeout):
+        link.call(HOLD_OP, timeout_s=0.05)
+    server.answer(b"late")
+    assert link.call(Op.ECHO, b"mine") == b"mine"
+    assert len(server.hellos) == 1, "a timeout keeps the connection"
+
+
+def test_the_address_gives_the_default_timeout(server: ScriptedServer, open_link: Open) -> None:
+    link = open_link(f"{server.url}?timeout=0.1")
+    with pytest.raises(RequestTimeout):
+        link.call(HOLD_OP)
+
+
+def test_a_longer_timeout_of_its_own_outlives_the_default(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(f"{server.url}?timeout=0.05")
+    poll = link.poll(HOLD_OP, timeout_s=20)
+    with pytest.raises(RequestTimeout):
+        link.call(HOLD_OP)
+    server.answer(b"first")
+    assert poll.reply() == b"first"
+
+
+def test_threads_get_their_own_replies(server: ScriptedServer, open_link: Open) -> None:
+    link = open_link(server.url)
+
+    def talk(who: int) -> bool:
+        texts = [f"{who}-{turn}".encode() for turn in range(100)]
+        return [link.call(Op.ECHO, text) for text in texts] == texts
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(talk, range(8)))
+
+
+def test_a_waiting_poll_blocks_no_other_request(server: ScriptedServer, open_link: Open) -> None:
+    link = open_link(server.url)
+    poll = link.poll(HOLD_OP)
+    assert link.call(Op.ECHO, b"meanwhile") == b"meanwhile"
+    server.answer(b"at last")
+    assert poll.reply() == b"at last"
+
+
+def test_a_cancelled_poll_is_answered_at_once(server: ScriptedServer, open_link: Open) -> None:
+    poll = open_link(server.url).poll(HOLD_OP)
+    server.wait_for(lambda: server.held)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(poll.reply)
+        poll.cancel()
+        assert waiting.result(10) == b""
+    poll.cancel()
+    assert len(server.cancelled) == 1, "a second cancel has nothing to end"
+
+
+# -- the cut (SPEC A5)
+
+
+def test_requests_in_flight_fail_when_the_connection_is_cut(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(link.call, HOLD_OP) for _ in range(3)]
+        server.wait_for(lambda: len(server.held) == 3)
+        server.stop()
+        for call in calls:
+            with pytest.raises(ConnectionLost):
+                call.result(10)
+
+
+def test_the_link_works_again_after_the_server_came_back(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    poll = link.poll(HOLD_OP)
+    server.wait_for(lambda: server.held)
+    server.stop()
+    with pytest.raises(ConnectionLost):
+        poll.reply()
+    threading.Timer(0.2, server.start).start()
+    assert link.call(Op.ECHO, b"back") == b"back"
+
+
+def test_a_request_while_down_waits_no_longer_than_told(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    server.stop()
+    link = open_link(f"{server.url}?down_wait=0.1")
+    with pytest.raises(ConnectionLost, match=r"refused|Connect call failed"):
+        link.call(Op.ECHO, b"")
+
+
+def test_a_request_while_down_fails_at_once_if_told_so(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    server.stop()
+    link = open_link(f"{server.url}?while_down=fail&down_wait=1000&timeout=1000")
+    with pytest.raises(ConnectionLost, match="cannot connect"):
+        link.call(Op.ECHO, b"")
+
+
+def test_wrong_credentials_fail_the_request_and_are_not_tried_again_by_themselves(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    server.reject = coded("UNAUTHENTICATED", "unknown user or wrong password")
+    link = open_link(server.url)
+    with pytest.raises(Unauthenticated, match="wrong password"):
+        link.call(Op.ECHO, b"")
+    assert len(server.hellos) == 1
+
+
+# -- what the server sends unasked
+
+
+def test_a_ping_between_replies_is_answered(server: ScriptedServer, open_link: Open) -> None:
+    link = open_link(server.url)
+    poll = link.poll(HOLD_OP)
+    server.wait_for(lambda: server.held)
+    server.write(frame(Kind.PING, 0, 7))
+    server.answer(b"after the ping")
+    assert poll.reply() == b"after the ping"
+
+
+def test_a_silent_connection_is_given_up_and_replaced(
+    server: ScriptedServer, open_duplex: OpenDuplex
+) -> None:
+    server.answers_pings = False
+    link = open_duplex(f"{server.url}?ping=0.05")
+    poll = link.poll(HOLD_OP)
+    with pytest.raises(ConnectionLost, match=r"silent|does not answer"):
+        poll.reply()
+    assert link.call(Op.ECHO, b"again") == b"again"
+
+
+def test_pings_keep_a_quiet_connection(server: ScriptedServer, open_duplex: OpenDuplex) -> None:
+    link = open_duplex(f"{server.url}?ping=0.05")
+    poll = link.poll(HOLD_OP)
+    with pytest.raises(RequestTimeout):
+        link.call(HOLD_OP, timeout_s=0.4)
+    server.answer(b"still here")
+    assert poll.reply() == b"still here"
+    assert len(server.hellos) == 1
+
+
+def test_pushes_arrive_as_whole_frames_in_order(
+    server: ScriptedServer, open_duplex: OpenDuplex
+) -> None:
+    received = bytearray()
+    done = threading.Event()
+    pushes = b"".join(frame(Kind.PUSH, 0, 0, b"m" * (n * 37 % 5_000)) for n in range(2_000))
+
+    def on_push(frames: memoryview) -> None:
+        _check_whole(frames)
+        received.extend(frames)
+        if len(received) == len(pushes):
+            done.set()
+
+    link = open_duplex(server.url)
+    link.on_push(on_push)
+    link.call(Op.ECHO, b"")
+    server.write(pushes)
+    assert done.wait(10)
+    assert received == pushes
+
+
+def _check_whole(frames: memoryview) -> None:
+    at = 0
+    while at < len(frames):
+        kind, _, _, length = HEADER.unpack_from(frames, at)
+        assert kind == Kind.PUSH
+        at += HEADER.size + length
+    assert at == len(frames)
+
+
+def test_hooks_run_after_each_reconnect_but_not_the_first_connect(
+    server: ScriptedServer, open_duplex: OpenDuplex
+) -> None:
+    runs = threading.Semaphore(0)
+    link = open_duplex(server.url)
+    link.on_reconnect(runs.release)
+    link.call(Op.ECHO, b"")
+    for _ in range(2):
+        server.stop()
+        server.start()
+        assert runs.acquire(timeout=10)
+        assert link.call(Op.ECHO, b"up") == b"up"
+    assert not runs.acquire(blocking=False)
+
+
+def test_garbage_from_the_server_fails_the_request(server: ScriptedServer, open_link: Open) -> None:
+    link = open_link(server.url)
+    poll = link.poll(HOLD_OP, timeout_s=2)
+    server.wait_for(lambda: server.held)
+    server.write(b"\x02\x00\x00\x00\x00\x01\xff\xff\xff\xff")
+    with pytest.raises(ProtocolError, match="too long"):
+        poll.reply()
+    assert link.call(Op.ECHO, b"fresh") == b"fresh"
+
+
+def test_an_unknown_frame_type_ends_the_connection(server: ScriptedServer, open_link: Open) -> None:
+    link = open_link(server.url)
+    poll = link.poll(HOLD_OP, timeout_s=2)
+    server.wait_for(lambda: server.held)
+    server.write(frame(0x7F, 0, 0, b"?"))
+    with pytest.raises(ProtocolError, match="unknown frame type 127"):
+        poll.reply()
+    assert link.call(Op.ECHO, b"fresh") == b"fresh"
