@@ -49,7 +49,7 @@ def test_store_options_are_checked(classic: Classic) -> None:
     classic.map_set("k", 1)
     with pytest.raises(Refused, match="colour"):
         classic.map_set("k", 2, colour="red")
-    with pytest.raises(Refused, match="ttl"):
+    with pytest.raises(Refused, match="TTL"):
         classic.map_set("k", 2, ttl=-1)
     with pytest.raises(Refused, match="Invalid JSON options: "):
         classic.call(0x02, text("k") + text("{") + value(2))

@@ -21,7 +21,7 @@ from nexo.model import Broker
 from nexo.server import handover, logs, loops, worker
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock
-from nexo.server.gate import Gate, listening_socket
+from nexo.server.gate import DEFAULT, Gate, listening_socket
 from nexo.server.services import available
 
 log = logging.getLogger("nexo.supervisor")
@@ -109,7 +109,7 @@ class Supervisor:
         self.addresses = Addresses(host, port, None)
 
     def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
-        self._brokers[broker].hand_over(sock)
+        self._brokers.get(broker, self._brokers[DEFAULT]).hand_over(sock)
 
     async def serve(self, on_ready: Callable[[Addresses], None]) -> None:
         """Serve until SIGTERM or SIGINT."""
