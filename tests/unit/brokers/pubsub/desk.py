@@ -1,0 +1,167 @@
+"""The pub/sub service on a clock and files of the test's own, with connections that remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nexo.config import Settings
+from nexo.errors import NexoError
+from nexo.model import Clock, Persistence
+from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.ops import Op
+from nexo.protocol.pubsub import (
+    Publish,
+    Subscribe,
+    Will,
+    message_frame,
+    pack_command,
+    pack_publish,
+    parse_pushes,
+)
+from nexo.server.dialects.nexo.pubsub import PubSubService
+from nexo.storage.memory import MemoryFiles
+from nexo.storage.ports import Files
+from tests.unit.brokers.pubsub.recorder import split
+
+
+class ManualClock:
+    now = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class ManualRuntime:
+    """A `Runtime` whose turns end when the test says so."""
+
+    def __init__(self, files: MemoryFiles, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.time = ManualClock()
+        self.clock: Clock = self.time
+        self.files: Files = files
+        self.folder = Path("/pubsub")
+        self.refuses: NexoError | None = None
+        self.wakes: list[int] = []
+        self._soon: list[Callable[[], None]] = []
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def end_turn(self) -> None:
+        callbacks, self._soon = self._soon, []
+        for callback in callbacks:
+            callback()
+
+    def wake_at(self, due_ms: int) -> None:
+        self.wakes.append(due_ms)
+
+    def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
+        callback(None)
+
+    def sync_soon(self) -> None: ...
+
+    def check_writable(self) -> None:
+        if self.refuses:
+            raise self.refuses
+
+
+class Connection:
+    """A `Peer` that remembers."""
+
+    _ids = 0
+
+    def __init__(self, desk: Desk, *, coded: bool = True) -> None:
+        Connection._ids += 1
+        self.id = Connection._ids
+        self.name = f"client-{self.id}"
+        self.coded = coded
+        self.closed = False
+        self.congested = False
+        self.replies: list[object] = []
+        self.pushes: list[bytes] = []
+        self.kicked = ""
+        self.order: list[str] = []
+        self._desk = desk
+
+    def ok(self, request_id: int) -> None:
+        self.replies.append("ok")
+        self.order.append("reply")
+
+    def null(self, request_id: int) -> None:
+        self.replies.append(None)
+
+    def data(self, request_id: int, *parts: Buffer) -> None:
+        self.replies.append(b"".join(parts))
+
+    def fail(self, request_id: int, error: NexoError) -> None:
+        self.replies.append(error)
+
+    def push(self, frames: Buffer) -> None:
+        self.pushes.append(bytes(frames))
+        self.order.append("push")
+
+    def kick(self, reason: str) -> None:
+        self.kicked = reason
+        self.close()
+
+    # -- what the client does
+
+    def ask(self, op: Op, payload: bytes) -> object:
+        """Send a request; its reply if there is one by the end of the turn."""
+        before = len(self.replies)
+        self._desk.service.handlers[op](self, 1, memoryview(payload))
+        self._desk.runtime.end_turn()
+        return self.replies[-1] if len(self.replies) > before else None
+
+    def subscribe(self, pattern: str, **options: Any) -> None:
+        assert self.ask(Op.SUBSCRIBE, pack_command(Subscribe(pattern, **options))) == "ok"
+
+    def publish(self, topic: str, content: bytes, **options: Any) -> object:
+        """The number of receivers."""
+        frame = message_frame(topic.encode(), b"\0" + content, 7)
+        if options:
+            reply = self.ask(Op.PUBLISH, pack_publish(Publish(**options)) + frame)
+        else:
+            reply = self.ask(Op.PUBLISH_RUN, frame)
+        return int.from_bytes(reply, "big") if isinstance(reply, bytes) else reply
+
+    def will(self, topic: str, content: bytes, **options: Any) -> None:
+        self.ask(Op.WILL, pack_command(Will(topic, b"\0" + content, **options)))
+
+    def old_publish(self, topic: str, options: str, value: bytes) -> object:
+        return self.ask(Op.PUB, pack_str(topic) + pack_str(options) + value)
+
+    def close(self) -> None:
+        self.closed = True
+        self._desk.service.peer_closed(self)
+        self._desk.runtime.end_turn()
+
+    @property
+    def frames(self) -> list[tuple[int, bytes]]:
+        return split(b"".join(self.pushes))
+
+    @property
+    def received(self) -> list[tuple[str, bytes]]:
+        pushes = parse_pushes(b"".join(self.pushes))
+        return [(topic.decode(), value[1:]) for _, _, topic, value, _ in pushes]
+
+
+class Desk:
+    """A running service."""
+
+    def __init__(self, files: MemoryFiles | None = None, **settings: Any) -> None:
+        self.files = files or MemoryFiles()
+        self.runtime = ManualRuntime(self.files, **settings)
+        self.service = PubSubService(self.runtime)
+        self.service.open()
+
+    def client(self, *, coded: bool = True) -> Connection:
+        return Connection(self, coded=coded)
+
+    def crash(self) -> Desk:
+        """The service again, after its process was killed."""
+        again = Desk(self.files)
+        again.runtime.time.now = self.runtime.time.now
+        return again
