@@ -15,14 +15,13 @@ def _ignore(_file: File) -> None:
 class MemoryFile:
     """A handle on bytes that outlive it, as an inode outlives its descriptor."""
 
-    __slots__ = ("_content", "_dirty", "_files", "path", "synced_bytes")
+    __slots__ = ("_content", "_files", "path", "synced_bytes")
 
     def __init__(self, files: MemoryFiles, path: Path, content: bytearray) -> None:
         self.path = path
         self.synced_bytes = 0
         self._files = files
         self._content = content
-        self._dirty = False
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         """Write all parts one after another."""
@@ -47,15 +46,15 @@ class MemoryFile:
 
     def sync(self) -> None:
         """Nothing in memory survives anyway; keeps the books of what would."""
-        self._dirty = False
+        self._files.dirty.discard(self)
         self.synced_bytes = len(self._content)
 
     def close(self) -> None:
         """Nothing to give back."""
 
     def _touch(self) -> None:
-        if not self._dirty:
-            self._dirty = True
+        if self not in self._files.dirty:
+            self._files.dirty.add(self)
             self._files.on_dirty(self)
 
 
@@ -65,6 +64,7 @@ class MemoryFiles:
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
         self.on_dirty: Callable[[File], None] = _ignore
         self.capacity_bytes = capacity_bytes
+        self.dirty: set[MemoryFile] = set()
         self._contents: dict[Path, bytearray] = {}
         self._folders: set[Path] = set()
 
@@ -104,7 +104,9 @@ class MemoryFiles:
         return len(self._contents[path])
 
     def sync_all(self, folder: Path) -> None:
-        """Nothing to do."""
+        """Count every file as synced."""
+        for file in tuple(self.dirty):
+            file.sync()
 
     def free_bytes(self, folder: Path) -> int:
         """What is left of the capacity."""
