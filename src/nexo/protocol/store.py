@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -298,20 +298,57 @@ REQUESTS: Mapping[Op, type[Command]] = {
 }
 """What each of our requests holds."""
 
+_OPTIONAL_VALUES = list[bytes | None]
+REPLIES: Mapping[Op, Any] = {
+    Op.KEY_SET: SetReply,
+    Op.KEY_DELETE: int,
+    Op.KEY_EXISTS: int,
+    Op.KEY_MGET: _OPTIONAL_VALUES,
+    Op.KEY_MSET: None,
+    Op.KEY_INCR: Number,
+    Op.KEY_GETDEL: bytes | None,
+    Op.KEY_EXPIRE: bool,
+    Op.KEY_PERSIST: bool,
+    Op.KEY_INSPECT: Info | None,
+    Op.KEY_SCAN: Page,
+    Op.STORE_CLEAR: int,
+    Op.FIELDS_SET: int,
+    Op.FIELDS_GET: _OPTIONAL_VALUES,
+    Op.FIELDS_ALL: dict[str, bytes],
+    Op.FIELDS_DELETE: int,
+    Op.FIELDS_INCR: Number,
+    Op.FIELDS_COUNT: int,
+    Op.LIST_PUSH: int,
+    Op.LIST_POP: list[bytes],
+    Op.LIST_RANGE: list[bytes],
+    Op.LIST_REPLACE: None,
+    Op.LIST_TRIM: int,
+    Op.LIST_REMOVE: int,
+    Op.LIST_LENGTH: int,
+    Op.SET_ADD: int,
+    Op.SET_REMOVE: int,
+    Op.SET_POP: list[bytes],
+    Op.SET_CONTAINS: list[bool],
+    Op.SET_MEMBERS: list[bytes],
+    Op.SET_SIZE: int,
+}
+"""What each of them is answered with."""
+
 encode = msgspec.msgpack.Encoder().encode
-T = TypeVar("T")
+_request_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
+_reply_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REPLIES.items()}
 
 
-def decode_reply(data: Buffer | None, type_: type[T]) -> T:
-    """A reply to one of our requests."""
-    return msgspec.msgpack.decode(data or b"", type=type_)
-
-
-def decode_request(decoder: msgspec.msgpack.Decoder[Any], payload: Buffer) -> Any:
-    """A request by its own decoder; `InvalidInput` says which field is wrong."""
+def decode_request(op: Op, payload: Buffer) -> Command:
+    """One of our requests; `InvalidInput` says which field is wrong."""
     try:
-        return decoder.decode(payload)
+        return _request_decoders[op].decode(payload)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"bad store request: {error}") from None
+        raise InvalidInput(f"bad {op.name} request: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"store request is not msgpack: {error}") from None
+        raise ProtocolError(f"{op.name} request is not msgpack: {error}") from None
+
+
+def decode_reply(op: Op, data: Buffer | None) -> Any:
+    """What the server answered to one of our requests, see `REPLIES`."""
+    return _reply_decoders[op].decode(data or b"")

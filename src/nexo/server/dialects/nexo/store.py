@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from nexo.brokers.store.engine import Store
 from nexo.brokers.store.status import status
 from nexo.model import Broker
@@ -35,7 +33,7 @@ class StoreService:
             Op.MAP_SET: self._map_set,
             Op.MAP_GET: self._map_get,
             Op.MAP_DEL: self._map_del,
-        } | {op: self._handler(wire.REQUESTS[op], run) for op, run in COMMANDS.items()}
+        } | {op: self._handler(op, run) for op, run in COMMANDS.items()}
 
     # -- requests -------------------------------------------------------------
 
@@ -63,13 +61,9 @@ class StoreService:
         self._commands += 1
         peer.ok(request_id)
 
-    def _handler(
-        self, request: type[wire.Command], run: Callable[[Store, Any, int], object]
-    ) -> Handler:
-        decoder = msgspec.msgpack.Decoder(request)
-
+    def _handler(self, op: Op, run: Callable[[Store, Any, int], object]) -> Handler:
         def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
-            asked = wire.decode_request(decoder, payload)
+            asked = wire.decode_request(op, payload)
             reply = wire.encode(run(self._store, asked, self._now_ms()))
             self._commands += 1
             peer.data(request_id, reply)
