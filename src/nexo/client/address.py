@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -30,8 +30,8 @@ class Address:
     port: int = DEFAULT_PORT
     tls: bool = False
     user: str | None = None
-    password: str | None = None
-    token: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
     client: str = ""
     """A name for the server's logs and dashboard."""
     timeout_s: float = 30.0
@@ -69,9 +69,9 @@ def parse_url(url: str | None = None) -> Address:
         )
     address = Address(parts.hostname, port, tls=parts.scheme == "nexos")
     given = _options(parse_qsl(parts.query, keep_blank_values=True))
-    for field, raw in (("user", parts.username), ("password", parts.password)):
+    for name, raw in (("user", parts.username), ("password", parts.password)):
         if raw:
-            given[field] = unquote(raw)
+            given[name] = unquote(raw)
     return replace(address, **given)
 
 
@@ -113,9 +113,9 @@ def _options(pairs: list[tuple[str, str]]) -> dict[str, Any]:
         if key not in _OPTIONS:
             known = ", ".join(sorted(_OPTIONS))
             raise InvalidOption(f"unknown URL option {key!r}; known are {known}")
-        field, convert = _OPTIONS[key]
+        name, convert = _OPTIONS[key]
         try:
-            given[field] = convert(text)
+            given[name] = convert(text)
         except ValueError as error:
             raise InvalidOption(f"URL option {key}={text!r}: {error}") from None
     return given

@@ -111,14 +111,16 @@ class Link:
 
     async def ready(self) -> None:
         """Wait for a connection, however long it takes."""
+        if self._closed:
+            raise ConnectionLost("the client is closed")
         self._start()
-        if self._wire is None and self._ready is not None:
+        if self._ready is not None:
             await asyncio.shield(self._ready)
 
     async def close(self) -> None:
         """End the connection; requests in flight fail with `ConnectionLost`."""
         self._closed = True
-        self._fail_held(ConnectionLost("the client is closed"))
+        self._fail_waiters(ConnectionLost("the client is closed"))
         if self._runner is not None:
             self._runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -177,6 +179,11 @@ class Link:
                 except PayloadTooLarge as error:
                     request.future.set_exception(error)
 
+    def _fail_waiters(self, error: NexoError) -> None:
+        """There will be no connection."""
+        self._fail_held(error)
+        self._settle_ready(error)
+
     def _fail_held(self, error: NexoError) -> None:
         held, self._held = self._held, []
         for request in held:
@@ -231,8 +238,8 @@ class Link:
             try:
                 wire = await self._connect()
             except Unauthenticated as error:
-                self._fail_held(error)
                 self._runner = None
+                self._fail_waiters(error)
                 return
             except (OSError, TimeoutError, NexoError) as error:
                 failures += 1
@@ -243,8 +250,8 @@ class Link:
             try:
                 await self._serve(wire)
             finally:
-                self._wire = None
                 wire.abort(ConnectionLost("the client is closed"))
+                await wire.closed
 
     async def _connect(self) -> Wire:
         loop = asyncio.get_running_loop()
@@ -252,7 +259,10 @@ class Link:
         context = tls_context(address, self.broker) if address.tls else None
         async with asyncio.timeout(address.connect_timeout_s):
             _, wire = await loop.create_connection(
-                lambda: Wire(loop, self._pushed), address.host, address.port, ssl=context
+                lambda: Wire(loop, self._pushed, self._lost),
+                address.host,
+                address.port,
+                ssl=context,
             )
             hello: ReplyFuture = loop.create_future()
             wire.waiting[0] = hello
@@ -273,26 +283,42 @@ class Link:
             request.reason = text
 
     async def _serve(self, wire: Wire) -> None:
-        loop = asyncio.get_running_loop()
+        if wire.closed.done():
+            return
         self._deadlines = Deadlines(self.address.timeout_s)
         self._wire = wire
-        self._sweep_at(wire, loop.time())
+        self._sweep_at(wire, wire.loop.time())
         if self._was_up:
             await self._run_hooks()
         self._was_up = True
-        self._release_held(wire)
-        ready, self._ready = self._ready, None
-        if ready is not None and not ready.done():
-            ready.set_result(None)
+        if not wire.closed.done():
+            self._release_held(wire)
+            self._settle_ready(None)
         await asyncio.shield(wire.closed)
-        self._ready = loop.create_future()
 
     async def _run_hooks(self) -> None:
         for hook in list(self._hooks):
             try:
                 await hook()
-            except NexoError as error:
-                log.warning("after reconnecting to %s: %s", self.address, error)
+            except Exception as error:
+                # This task owns the connection: a hook's failure must not end it.
+                log.warning("after reconnecting to %s: %r", self.address, error)
+
+    def _settle_ready(self, error: NexoError | None) -> None:
+        ready, self._ready = self._ready, None
+        if ready is None or ready.done():
+            return
+        if error is None:
+            ready.set_result(None)
+        else:
+            ready.set_exception(error)
+            ready.exception()  # seen: often nobody waits for it
+
+    def _lost(self, wire: Wire) -> None:
+        """No request may be given to a connection that has ended."""
+        if self._wire is wire:
+            self._wire = None
+            self._ready = wire.loop.create_future()
 
     def _pushed(self, frames: memoryview) -> None:
         self._push(frames)
@@ -320,8 +346,12 @@ class Poll:
 
     def cancel(self) -> None:
         """Have the server answer now, with what it has: `reply` returns at once."""
-        if not self._future.done() and (request_id := self._id()) is not None:
+        if self._future.done():
+            return
+        if (request_id := self._id()) is not None:
             self._ask_to_end(request_id)
+        else:
+            self._future.set_result(b"")
 
     def _abandon(self) -> None:
         request_id = self._id()

@@ -41,7 +41,8 @@ class Deadlines:
 
     def overdue(self, waiting: Mapping[int, Waiting], last_id: int, now_s: float) -> list[int]:
         """The ids to give up now; ``last_id`` is the one used last."""
-        return [*self._overdue_own(waiting, now_s), *self._overdue_by_age(waiting, last_id, now_s)]
+        by_age = [*self._overdue_by_age(waiting, last_id, now_s)]
+        return [*self._overdue_own(waiting, now_s), *by_age]
 
     def _overdue_own(self, waiting: Mapping[int, Waiting], now_s: float) -> Iterator[int]:
         for request_id, due_s in list(self._own.items()):

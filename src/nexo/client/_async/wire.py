@@ -30,7 +30,12 @@ _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 class Wire(asyncio.BufferedProtocol):
     """Matches responses to ``waiting`` by id and writes what one loop turn sends at once."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_push: PushHandler) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_push: PushHandler,
+        on_lost: Callable[[Wire], None],
+    ) -> None:
         self.waiting: dict[int, ReplyFuture] = {}
         """Every request without its response yet, oldest first; done futures are given-up
         ones, kept so that their id stays taken until the response came (SPEC A6)."""
@@ -39,6 +44,7 @@ class Wire(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[NexoError] = loop.create_future()
         self.loop = loop
         self._on_push = on_push
+        self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
         self._buffer = bytearray(BUFFER_BYTES)
@@ -84,6 +90,7 @@ class Wire(asyncio.BufferedProtocol):
         reason = f": {exc}" if exc else ""
         error = self._error or ConnectionLost(f"the connection ended before the reply{reason}")
         self._transport = None
+        self._on_lost(self)
         waiting, self.waiting = self.waiting, {}
         self.late.clear()
         for future in waiting.values():
