@@ -1,0 +1,347 @@
+"""The store's service: bytes in, replies out, nothing but small fakes at its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from nexo.brokers.store.expiry import SLOT_MS
+from nexo.brokers.store.snapshot import NAME
+from nexo.config import Settings
+from nexo.errors import InvalidInput, InvalidOption, NexoError, ProtocolError, ReadOnly, WrongType
+from nexo.model import Broker, Clock, Persistence
+from nexo.protocol import store as wire
+from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.ops import BROKER_OF, Op
+from nexo.server.dialects.nexo.store import SWEEP_KEYS, StoreService
+from nexo.storage.flusher import Flusher
+from nexo.storage.memory import MemoryFiles
+from nexo.storage.ports import Files
+
+VALUE = b'\x02{"name":"Max"}'
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class ManualRuntime:
+    """A `Runtime` whose turns and time pass when the test says so."""
+
+    folder = Path("/data/store")
+
+    def __init__(self, files: Files | None = None, **settings: Any) -> None:
+        self.settings = replace(Settings(), **settings)
+        self.time = ManualClock()
+        self.clock: Clock = self.time
+        self.files: Files = files or MemoryFiles()
+        self.flusher = Flusher(self.files, self.folder)
+        self.callbacks: list[Callable[[], None]] = []
+        self.wakes: list[int] = []
+        self.sync_error: NexoError | None = None
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def wake_at(self, due_ms: int) -> None:
+        self.wakes.append(due_ms)
+
+    def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
+        self.soon(lambda: callback(self.sync_error))
+
+    def sync_soon(self) -> None: ...
+
+    def check_writable(self) -> None: ...
+
+    def turn(self) -> bool:
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+        return bool(callbacks)
+
+
+class RecordingPeer:
+    id = 1
+    name = "test"
+    coded = True
+    closed = False
+    congested = False
+
+    def __init__(self) -> None:
+        self.replies: dict[int, bytes | str | None] = {}
+
+    def ok(self, request_id: int) -> None:
+        self.replies[request_id] = "OK"
+
+    def null(self, request_id: int) -> None:
+        self.replies[request_id] = None
+
+    def data(self, request_id: int, *parts: Buffer) -> None:
+        self.replies[request_id] = b"".join(parts)
+
+    def fail(self, request_id: int, error: NexoError) -> None: ...
+
+    def push(self, frames: Buffer) -> None: ...
+
+    def kick(self, reason: str) -> None: ...
+
+
+class Session:
+    """A service with one peer on it."""
+
+    def __init__(self, runtime: ManualRuntime) -> None:
+        self.runtime = runtime
+        self.service = StoreService(runtime)
+        self.service.open()
+        self.peer = RecordingPeer()
+
+    def raw(self, op: Op, payload: bytes) -> bytes | str | None:
+        self.service.handlers[op](self.peer, 7, memoryview(payload))
+        return self.peer.replies.pop(7)
+
+    def ask(self, op: Op, command: wire.Command) -> Any:
+        reply = self.raw(op, wire.encode(command))
+        assert isinstance(reply, bytes)
+        return wire.decode_reply(op, reply)
+
+    def set(self, key: str, value: bytes = VALUE, options: str = "") -> bytes | str | None:
+        return self.raw(Op.MAP_SET, pack_str(key) + pack_str(options) + value)
+
+    def get(self, key: str) -> bytes | str | None:
+        return self.raw(Op.MAP_GET, pack_str(key))
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(ManualRuntime())
+
+
+class TestExistingClient:
+    def test_set_get_and_delete_answer_as_that_client_expects(self, session: Session) -> None:
+        assert session.get("user:1") is None
+        assert session.set("user:1") == "OK"
+        assert session.get("user:1") == VALUE
+        assert session.raw(Op.MAP_DEL, pack_str("user:1")) == "OK"
+        assert session.raw(Op.MAP_DEL, pack_str("user:1")) == "OK"
+        assert session.get("user:1") is None
+
+    def test_the_ttl_is_in_seconds(self, session: Session) -> None:
+        session.set("a", options='{"ttl":2}')
+        session.set("b", options='{"ttl":0.25}')
+        session.set("c", options="{}")
+        session.runtime.time.ms += 250
+        assert [session.get(key) for key in "abc"] == [VALUE, None, VALUE]
+        session.runtime.time.ms += 1_750
+        assert [session.get(key) for key in "abc"] == [None, None, VALUE]
+
+    @pytest.mark.parametrize("options", ["{", "[]", '{"ttl":"x"}', '{"tll":1}', "\x00"])
+    def test_bad_options_are_named(self, session: Session, options: str) -> None:
+        with pytest.raises(InvalidOption, match=r"^Invalid JSON options: "):
+            session.set("k", options=options)
+        assert session.get("k") is None
+
+    @pytest.mark.parametrize("ttl", ["0", "-1", "1e300"])
+    def test_an_impossible_ttl_is_refused(self, session: Session, ttl: str) -> None:
+        with pytest.raises(InvalidInput, match="TTL"):
+            session.set("k", options=f'{{"ttl":{ttl}}}')
+        assert session.get("k") is None
+
+    def test_a_request_cut_anywhere_changes_nothing(self, session: Session) -> None:
+        whole = pack_str("key") + pack_str('{"ttl":1}') + b"\x01"
+        for size in range(len(whole)):
+            with pytest.raises((ProtocolError, InvalidInput)):
+                session.raw(Op.MAP_SET, whole[:size])
+            with pytest.raises((ProtocolError, InvalidInput)):
+                session.raw(Op.MAP_GET, pack_str("key")[: min(size, 6)])
+        assert session.get("key") is None
+
+    def test_lengths_that_lie_are_refused(self, session: Session) -> None:
+        for payload in (b"\xff\xff\xff\xff", b"\xff\xff\xff\xffabc", b"\x00\x00\x00\x01\xff" * 2):
+            for op in (Op.MAP_SET, Op.MAP_GET, Op.MAP_DEL):
+                with pytest.raises((ProtocolError, InvalidInput)):
+                    session.raw(op, payload)
+
+    def test_an_empty_or_overlong_key_is_refused(self, session: Session) -> None:
+        for key in ("", "x" * 65_537):
+            with pytest.raises(InvalidInput, match="key"):
+                session.set(key)
+            with pytest.raises(InvalidInput, match="key"):
+                session.get(key)
+
+
+class TestOurRequests:
+    def test_every_request_belongs_to_the_store_and_has_its_structs(self, session: Session) -> None:
+        assert set(wire.REQUESTS) == set(wire.REPLIES)
+        assert set(session.service.handlers) == {*wire.REQUESTS, Op.MAP_SET, Op.MAP_GET, Op.MAP_DEL}
+        assert all(BROKER_OF[op] is Broker.STORE for op in session.service.handlers)
+
+    def test_each_request_answers_with_its_reply(self, session: Session) -> None:
+        ask, one = session.ask, wire.OneKey
+        assert ask(Op.KEY_SET, wire.SetKey("k", VALUE, 500)) == wire.SetReply(True, None)
+        assert ask(Op.KEY_INSPECT, one("k")).ttl_ms == 500
+        assert ask(Op.KEY_PERSIST, one("k")) is True
+        assert ask(Op.KEY_EXPIRE, wire.Expire("k", 100)) is True
+        assert ask(Op.KEY_MSET, wire.SetMany({"a": VALUE, "b": b"\x00"})) is None
+        assert ask(Op.KEY_MGET, wire.Keys(["b", "no"])) == [b"\x00", None]
+        assert ask(Op.KEY_EXISTS, wire.Keys(["a", "no"])) == 1
+        assert ask(Op.KEY_SCAN, wire.Scan(limit=2)) == wire.Page(["a", "b"], "b")
+        assert ask(Op.KEY_GETDEL, one("b")) == b"\x00"
+        assert ask(Op.KEY_INCR, wire.Increment("n", 2)) == 2
+        assert ask(Op.KEY_INCR, wire.Increment("n", 0.5)) == 2.5
+        assert ask(Op.KEY_DELETE, wire.Keys(["a", "n"])) == 2
+        assert ask(Op.FIELDS_SET, wire.SetFields("m", {"f": VALUE})) == 1
+        assert ask(Op.FIELDS_INCR, wire.IncrementField("m", "n", 4)) == 4
+        assert ask(Op.FIELDS_GET, wire.Fields("m", ["f", "x"])) == [VALUE, None]
+        assert ask(Op.FIELDS_ALL, one("m")) == {"f": VALUE, "n": b"\x024"}
+        assert ask(Op.FIELDS_DELETE, wire.Fields("m", ["f"])) == 1
+        assert ask(Op.FIELDS_COUNT, one("m")) == 1
+        assert ask(Op.LIST_PUSH, wire.Push("l", [b"\x01a", b"\x01b"])) == 2
+        assert ask(Op.LIST_REPLACE, wire.Replace("l", 0, b"\x01c")) is None
+        assert ask(Op.LIST_RANGE, wire.Range("l")) == [b"\x01c", b"\x01b"]
+        assert ask(Op.LIST_TRIM, wire.Range("l", 0, 1)) == 1
+        assert ask(Op.LIST_REMOVE, wire.RemoveValue("l", b"\x01x")) == 0
+        assert ask(Op.LIST_LENGTH, one("l")) == 1
+        assert ask(Op.LIST_POP, wire.Pop("l")) == [b"\x01c"]
+        assert ask(Op.SET_ADD, wire.Members("s", [b"\x01a"])) == 1
+        assert ask(Op.SET_CONTAINS, wire.Members("s", [b"\x01a", b"\x01b"])) == [True, False]
+        assert ask(Op.SET_MEMBERS, one("s")) == [b"\x01a"]
+        assert ask(Op.SET_SIZE, one("s")) == 1
+        assert ask(Op.SET_REMOVE, wire.Members("s", [b"\x01b"])) == 0
+        assert ask(Op.SET_POP, wire.Pop("s", 9)) == [b"\x01a"]
+        assert ask(Op.STORE_CLEAR, wire.Clear()) == 2
+
+    @pytest.mark.parametrize(
+        "payload", [b"", b"\xc1", b"\x93\xa1k", b"\x92\xa1\xff\xc4\x01a", b"\x80"]
+    )
+    def test_bytes_that_are_no_request_are_refused(self, session: Session, payload: bytes) -> None:
+        with pytest.raises((ProtocolError, InvalidInput)):
+            session.raw(Op.KEY_SET, payload)
+
+    def test_a_bad_field_is_named(self, session: Session) -> None:
+        with pytest.raises(InvalidInput, match="KEY_SCAN"):
+            session.ask(Op.KEY_SCAN, wire.Scan(limit=0))
+        with pytest.raises(InvalidInput, match="length >= 1"):
+            session.ask(Op.KEY_SET, wire.SetKey("", VALUE))
+        with pytest.raises(InvalidInput):
+            session.raw(Op.KEY_GETDEL, msgspec.msgpack.encode(["k", "one too many"]))
+
+    def test_errors_of_the_engine_pass_through(self, session: Session) -> None:
+        session.ask(Op.LIST_PUSH, wire.Push("l", [VALUE]))
+        with pytest.raises(WrongType):
+            session.get("l")
+
+
+class TestTime:
+    def test_expired_keys_are_reclaimed_by_ticks_of_bounded_work(self, session: Session) -> None:
+        for n in range(SWEEP_KEYS + 10):
+            session.set(f"k{n}", options='{"ttl":1}')
+        runtime = session.runtime
+        runtime.time.ms += 1_000 + SLOT_MS
+        assert min(runtime.wakes) <= runtime.time.ms
+        runtime.wakes.clear()
+        session.service.tick(runtime.time.ms)
+        assert session.service.status()["keys"] == 10
+        assert min(runtime.wakes) <= runtime.time.ms  # asks to go on at once
+        session.service.tick(runtime.time.ms)
+        assert session.service.status()["keys"] == 0
+        assert session.service.status()["expired"] == SWEEP_KEYS + 10
+
+    def test_the_status_counts(self, session: Session) -> None:
+        session.set("k", options='{"ttl":9}')
+        session.get("k")
+        session.get("no")
+        status = session.service.status()
+        assert (status["keys"], status["keys_with_ttl"]) == (1, 1)
+        assert (status["hits"], status["misses"], status["commands"]) == (1, 1, 3)
+
+    def test_the_budget_is_a_setting(self) -> None:
+        session = Session(ManualRuntime(store_max_bytes=2_000))
+        for n in range(100):
+            session.set(f"k{n}")
+        status = session.service.status()
+        assert status["used_bytes"] <= 2_000
+        assert status["evicted"] == 100 - status["keys"] > 0
+
+
+class TestSaving:
+    def test_nothing_is_written_unless_asked_for(self, session: Session) -> None:
+        session.set("k")
+        session.service.close()
+        assert session.runtime.files.list(session.runtime.folder) == []
+
+    def test_a_graceful_stop_saves(self) -> None:
+        first = Session(ManualRuntime(store_snapshot_ms=60_000))
+        first.set("k")
+        first.set("short", options='{"ttl":1}')
+        first.service.close()
+        second = Session(ManualRuntime(first.runtime.files, store_snapshot_ms=60_000))
+        assert (second.get("k"), second.get("short")) == (VALUE, VALUE)
+        second.runtime.time.ms += 1_000
+        assert second.get("short") is None
+
+    def test_a_save_runs_in_turns_when_due_and_only_after_changes(self) -> None:
+        session = Session(ManualRuntime(store_snapshot_ms=1_000))
+        runtime = session.runtime
+        for n in range(3_000):
+            session.set(f"k{n}")
+        session.service.tick(runtime.time.ms)
+        assert runtime.files.list(runtime.folder) == []
+        runtime.time.ms += 1_000
+        session.service.tick(runtime.time.ms)
+        turns = 0
+        while runtime.turn():
+            turns += 1
+            assert session.get("k1") == VALUE
+        assert turns >= 4
+        assert runtime.files.list(runtime.folder) == [NAME]
+        saved_ms = runtime.time.ms
+        runtime.time.ms += 1_000
+        session.service.tick(runtime.time.ms)
+        assert not runtime.turn()
+        assert session.service.status()["snapshot"]["saved_ms"] == saved_ms
+
+    def test_a_failed_sync_keeps_the_old_snapshot_and_shows(self) -> None:
+        session = Session(ManualRuntime(store_snapshot_ms=1_000))
+        runtime = session.runtime
+        session.set("k")
+        runtime.sync_error = ReadOnly("the disk is gone")
+        runtime.time.ms += 1_000
+        session.service.tick(runtime.time.ms)
+        while runtime.turn():
+            pass
+        assert runtime.files.list(runtime.folder) == []
+        assert session.service.status()["snapshot"]["error"] == "the disk is gone"
+        assert session.get("k") == VALUE
+
+    def test_stopping_during_a_save_saves_everything(self) -> None:
+        session = Session(ManualRuntime(store_snapshot_ms=1_000))
+        for n in range(3_000):
+            session.set(f"k{n}")
+        session.runtime.time.ms += 1_000
+        session.service.tick(session.runtime.time.ms)
+        session.runtime.turn()
+        session.set("a late one")
+        session.service.close()
+        session.runtime.turn()
+        again = Session(ManualRuntime(session.runtime.files, store_snapshot_ms=1_000))
+        assert again.service.status()["keys"] == 3_001
+
+    def test_a_damaged_snapshot_is_kept_aside_and_reported(self) -> None:
+        first = Session(ManualRuntime(store_snapshot_ms=1_000))
+        first.set("k")
+        first.service.close()
+        files, folder = first.runtime.files, first.runtime.folder
+        files.open(folder / NAME).write_at(70, [b"\xff\xff"])
+        again = Session(ManualRuntime(files, store_snapshot_ms=1_000))
+        assert again.get("k") is None
+        assert "kept as store.snapshot.damaged" in again.service.status()["snapshot"]["error"]
+        assert files.list(folder) == [f"{NAME}.damaged"]
