@@ -62,8 +62,8 @@ class Subscription(Generic[T]):
 
     async def unsubscribe(self) -> None:
         """End it; iterating ends once what already arrived is taken."""
-        self._queue.close()
         await self._inbox.remove(self)
+        self._queue.close()
         if self._task is not None and not self._task.is_current():
             await self._task.join()
 
@@ -128,12 +128,20 @@ class Inbox:
             raise
 
     async def remove(self, subscription: Subscription[Any]) -> None:
-        """Deliver no more; the server is told when no other has the same pattern."""
-        if subscription not in self._subscriptions:
+        """Deliver no more; the server is told when no other has the same pattern.
+
+        What was pushed before its reply is still delivered.
+        """
+        others = [s for s in self._subscriptions if s is not subscription]
+        if len(others) == len(self._subscriptions):
             return
-        self._change(tuple(s for s in self._subscriptions if s is not subscription))
-        if not any(s.pattern == subscription.pattern for s in self._subscriptions):
-            await self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
+        try:
+            if all(other.pattern != subscription.pattern for other in others):
+                await self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
+        except ConnectionLost:
+            pass  # the subscription went with the connection
+        finally:
+            self._change(tuple(s for s in self._subscriptions if s is not subscription))
 
     def _hook(self) -> None:
         if not self._hooked:

@@ -63,8 +63,8 @@ class Subscription(Generic[T]):
 
     def unsubscribe(self) -> None:
         """End it; iterating ends once what already arrived is taken."""
-        self._queue.close()
         self._inbox.remove(self)
+        self._queue.close()
         if self._task is not None and not self._task.is_current():
             self._task.join()
 
@@ -129,12 +129,20 @@ class Inbox:
             raise
 
     def remove(self, subscription: Subscription[Any]) -> None:
-        """Deliver no more; the server is told when no other has the same pattern."""
-        if subscription not in self._subscriptions:
+        """Deliver no more; the server is told when no other has the same pattern.
+
+        What was pushed before its reply is still delivered.
+        """
+        others = [s for s in self._subscriptions if s is not subscription]
+        if len(others) == len(self._subscriptions):
             return
-        self._change(tuple(s for s in self._subscriptions if s is not subscription))
-        if not any(s.pattern == subscription.pattern for s in self._subscriptions):
-            self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
+        try:
+            if all(other.pattern != subscription.pattern for other in others):
+                self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
+        except ConnectionLost:
+            pass  # the subscription went with the connection
+        finally:
+            self._change(tuple(s for s in self._subscriptions if s is not subscription))
 
     def _hook(self) -> None:
         if not self._hooked:

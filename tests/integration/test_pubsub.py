@@ -1,0 +1,299 @@
+"""Pub/Sub over TCP, with the real server and both clients (SPEC C, A4, A5)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from nexo.client._async.connection import Link
+from nexo.client._async.pubsub import PubSub
+from nexo.client._sync.connection import Link as SyncLink
+from nexo.client._sync.pubsub import PubSub as SyncPubSub
+from nexo.client.address import parse_url
+from nexo.errors import InvalidName, InvalidOption, Overloaded
+from nexo.model import Broker
+from nexo.protocol.frames import Kind, frame, pack_str
+from nexo.protocol.ops import Op
+from nexo.protocol.pubsub import Listing, pack_command
+from nexo.protocol.values import decode_value
+from nexo.testing import Server
+
+Connect = Callable[[], PubSub]
+WAIT_S = 5.0
+
+
+@pytest.fixture
+async def connect(nexo_server: Server) -> AsyncIterator[Connect]:
+    links: list[Link] = []
+
+    def make() -> PubSub:
+        links.append(Link(parse_url(nexo_server.url), Broker.PUBSUB))
+        return PubSub(links[-1])
+
+    yield make
+    for link in links:
+        await link.close()
+
+
+@pytest.fixture
+def blocking(nexo_server: Server) -> Iterator[SyncPubSub]:
+    link = SyncLink(parse_url(nexo_server.url), Broker.PUBSUB)
+    yield SyncPubSub(link)
+    link.close()
+
+
+async def status(pubsub: PubSub) -> dict[str, Any]:
+    reply = await pubsub._link.call(Op.STATUS, bytes((Broker.PUBSUB,)))
+    found: dict[str, Any] = decode_value(reply or b"")
+    return found
+
+
+async def test_messages_arrive_with_topic_value_and_timestamp(connect: Connect) -> None:
+    pubsub = connect()  # SPEC C2
+    subscription = await pubsub.subscribe("edge/+/hb")
+    assert await pubsub.publish("edge/42/hb", {"ts": 1}) == 1
+    assert await pubsub.publish("edge/42/other", {"ts": 2}) == 0
+    message = await subscription.get(WAIT_S)
+    assert (message.topic, message.value, message.payload) == ("edge/42/hb", {"ts": 1}, b'{"ts":1}')
+    assert abs(message.timestamp.timestamp() * 1000 - message.timestamp_ms) < 1
+    assert not message.retained
+
+
+@pytest.mark.parametrize("value", [b"raw\0", "text 🙂", {"a": [1, None]}, None, "", b"", 0])
+async def test_values_come_back_as_they_were(connect: Connect, value: object) -> None:  # SPEC A4
+    pubsub = connect()
+    subscription = await pubsub.subscribe("t")
+    pubsub.publish("t", value)
+    assert (await subscription.get(WAIT_S)).value == value
+
+
+async def test_a_typed_subscription_converts_values(connect: Connect) -> None:  # SPEC K1
+    @dataclass
+    class Beat:
+        ts: int
+
+    pubsub = connect()
+    subscription = await pubsub.subscribe("t", type_=Beat)
+    pubsub.publish("t", {"ts": 5})
+    assert (await subscription.get(WAIT_S)).value == Beat(5)
+
+
+async def test_messages_of_one_turn_keep_their_order_and_counts(connect: Connect) -> None:
+    pubsub = connect()
+    async with await pubsub.subscribe("n/#") as subscription:
+        receipts = [pubsub.publish(f"n/{n % 3}", n) for n in range(5_000)]
+        assert [await receipt for receipt in receipts] == [1] * 5_000
+        assert [(await subscription.get(WAIT_S)).value for _ in range(5_000)] == list(range(5_000))
+    assert await pubsub.publish("n/0", 1) == 0
+
+
+async def test_a_bad_publish_fails_alone(connect: Connect) -> None:  # SPEC C1
+    pubsub = connect()
+    good = pubsub.publish("a", 1)
+    with pytest.raises(InvalidName):
+        pubsub.publish("a/+", 1)
+    with pytest.raises(InvalidOption):
+        pubsub.publish("a", 1, ttl=5)
+    assert await good == 0
+
+
+async def test_one_who_gives_up_waiting_does_not_disturb_the_others(connect: Connect) -> None:
+    pubsub = connect()
+    await pubsub.subscribe("a")
+
+    async def publish() -> int:
+        return await pubsub.publish("a", 1)
+
+    tasks = [asyncio.create_task(publish()) for _ in range(3)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    assert [await tasks[0], await tasks[2]] == [1, 1]
+
+
+async def test_overlapping_subscriptions_of_one_client_each_get_the_message(
+    connect: Connect,
+) -> None:
+    pubsub = connect()  # SPEC C2
+    all_of_it, exact = await pubsub.subscribe("#"), await pubsub.subscribe("a/b")
+    assert await pubsub.publish("a/b", 1) == 1
+    for subscription in (all_of_it, exact):
+        assert (await subscription.get(WAIT_S)).value == 1
+        with pytest.raises(TimeoutError):
+            await subscription.get(0.01)
+
+
+async def test_the_documents_flavour_works(connect: Connect) -> None:
+    pubsub = connect()
+    got: asyncio.Queue[object] = asyncio.Queue()
+    subscription = await pubsub("edge/+/hb").subscribe(got.put_nowait)
+    pubsub("edge/42/hb").publish({"ts": 1})
+    assert await asyncio.wait_for(got.get(), WAIT_S) == {"ts": 1}
+    await subscription.unsubscribe()
+
+
+async def test_a_handler_that_fails_gets_the_next_message(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    pubsub = connect()
+    got: asyncio.Queue[int] = asyncio.Queue()
+
+    async def handler(value: int) -> None:
+        if value == 0:
+            raise ValueError("zero")
+        await got.put(value)
+
+    subscription = await pubsub("t", int).subscribe(handler)
+    await pubsub.publish("t", 0)
+    await pubsub.publish("t", 7)
+    assert await asyncio.wait_for(got.get(), WAIT_S) == 7
+    assert "handler of 't' failed" in caplog.text
+    await subscription.unsubscribe()
+
+
+async def test_retained_messages_survive_a_crash(connect: Connect, nexo_server: Server) -> None:
+    await connect().publish("config/a", "v1", retain=True)  # SPEC C3
+    await asyncio.to_thread(nexo_server.crash)
+    await asyncio.to_thread(nexo_server.start)
+    subscription = await connect().subscribe("config/#")
+    message = await subscription.get(WAIT_S)
+    assert (message.value, message.retained) == ("v1", True)
+    assert await connect().publish("config/a", "", retain=True) == 1
+    late = await connect().subscribe("config/#")
+    with pytest.raises(TimeoutError):
+        await late.get(0.05)
+
+
+async def test_a_new_subscription_gets_retained_messages_and_older_ones_do_not(
+    connect: Connect,
+) -> None:
+    pubsub = connect()
+    await pubsub.publish("t", "kept", retain=True, ttl=60)
+    first = await pubsub.subscribe("t")
+    assert (await first.get(WAIT_S)).retained
+    second = await pubsub.subscribe("#")
+    assert (await second.get(WAIT_S)).retained
+    with pytest.raises(TimeoutError):
+        await first.get(0.05)
+
+
+async def test_subscriptions_go_on_after_a_reconnect(connect: Connect, nexo_server: Server) -> None:
+    pubsub = connect()  # SPEC A5
+    subscription = await pubsub.subscribe("a/#")
+    await asyncio.to_thread(nexo_server.crash)
+    await asyncio.to_thread(nexo_server.start)
+    publisher = connect()
+    async with asyncio.timeout(10):
+        while await publisher.publish("a/b", "again") == 0:
+            await asyncio.sleep(0.01)
+        assert (await subscription.get()).value == "again"
+
+
+async def test_a_group_shares_messages_between_clients(connect: Connect) -> None:  # SPEC C5
+    got: list[tuple[int, int]] = []
+
+    def worker(member: int) -> Callable[[int], None]:
+        return lambda number: got.append((member, number))
+
+    for member in range(2):
+        await connect()("jobs/+", int).shared("workers").subscribe(worker(member))
+    publisher = connect()
+    for number in range(10):
+        assert await publisher.publish("jobs/x", number) == 1
+    async with asyncio.timeout(WAIT_S):
+        while len(got) < 10:
+            await asyncio.sleep(0.01)
+    assert sorted(number for _, number in got) == list(range(10))
+    assert {member for member, _ in got} == {0, 1}
+
+
+async def test_a_will_is_published_only_without_a_goodbye(connect: Connect) -> None:  # SPEC C5
+    watcher = await connect().subscribe("status/#")
+    polite, doomed = connect(), connect()
+    await polite.will("status/polite", "gone")
+    await doomed.will("status/doomed", "gone")
+    await polite.close()
+    await polite._link.close()
+    await doomed._link.close()
+    assert (await watcher.get(WAIT_S)).topic == "status/doomed"
+    with pytest.raises(TimeoutError):
+        await watcher.get(0.05)
+
+
+async def test_a_slow_consumer_here_loses_the_oldest_and_knows(connect: Connect) -> None:
+    pubsub = connect()  # SPEC C4
+    subscription = await pubsub.subscribe("t", buffer=3)
+    strict = await pubsub.subscribe("#", buffer=3, policy="disconnect")
+    for number in range(10):
+        await pubsub.publish("t", number)
+    assert [(await subscription.get(WAIT_S)).value for _ in range(3)] == [7, 8, 9]
+    assert subscription.dropped == 7
+    assert [(await anext(strict)).value for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(Overloaded):
+        await anext(strict)
+
+
+async def test_a_subscriber_that_never_reads_disturbs_nobody(
+    connect: Connect, nexo_server: Server
+) -> None:
+    """SPEC C4: its memory stays bounded while everyone else gets every message."""
+    stalled = socket.create_connection(("127.0.0.1", nexo_server.port))
+    stalled.sendall(frame(Kind.REQUEST, Op.SUB, 1, pack_str("load")))
+    stalled.recv(10)
+    reader, writer = connect(), connect()
+    subscription = await reader.subscribe("load", buffer=0)
+    value, total = b"x" * 4096, 20_000
+    for _ in range(total // 100):
+        receipts = [writer.publish("load", value) for _ in range(100)]
+        assert [await receipt for receipt in receipts] == [2] * 100
+    for _ in range(total):
+        await subscription.get(WAIT_S)
+    assert subscription.dropped == 0
+    rows = msgspec.msgpack.decode(
+        await writer._link.call(Op.PS_SUBSCRIPTIONS, pack_command(Listing())) or b""
+    )
+    waiting = {row["client"]: row for row in rows}
+    slow = next(row for row in waiting.values() if row["dropped"])
+    assert slow["waiting"] <= 1_000
+    assert slow["waiting_bytes"] <= 8 * 1024 * 1024
+    assert (await status(writer))["dropped"] == slow["dropped"] > 0
+    stalled.close()
+
+
+def test_the_sync_client_iterates_and_calls_back(blocking: SyncPubSub) -> None:  # SPEC K1
+    with blocking.subscribe("a/+") as subscription:
+        for number in range(3):
+            assert blocking.publish("a/b", number) == 1
+        assert [next(subscription).value for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(TimeoutError):
+            subscription.get(0.01)
+    assert blocking.publish("a/b", 1) == 0
+    got: list[int] = []
+    handled = blocking("a/b").subscribe(got.append)
+    blocking.publish("a/b", 5, retain=True)
+    handled.unsubscribe()
+    assert got == [5]
+
+
+def test_the_sync_client_leaves_a_will(nexo_server: Server, blocking: SyncPubSub) -> None:
+    doomed = SyncLink(parse_url(nexo_server.url), Broker.PUBSUB)  # SPEC C5
+    SyncPubSub(doomed).will("status", "gone")
+    with blocking.subscribe("status") as watcher:
+        doomed.close()
+        assert watcher.get(WAIT_S).value == "gone"
+
+
+def test_closing_the_sync_client_ends_its_iteration(nexo_server: Server) -> None:
+    link = SyncLink(parse_url(nexo_server.url), Broker.PUBSUB)
+    subscription = SyncPubSub(link).subscribe("a")
+    subscription.unsubscribe()
+    with suppress(StopIteration):
+        next(subscription)
+    assert list(subscription) == []
+    link.close()
