@@ -6,9 +6,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import nexo
 from nexo import testing
+
+# A shared machine may stall at any time, so an example has no deadline.
+settings.register_profile("calm", deadline=None)
+settings.register_profile("soak", deadline=None, max_examples=10_000)
+settings.load_profile("calm")
 
 
 @pytest.fixture
