@@ -49,6 +49,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """End every connection; what is in flight fails with `ConnectionLost`."""
+        if "pubsub" in self.__dict__:
+            await self.pubsub.close()
         for link in self._links.values():
             await link.close()
 

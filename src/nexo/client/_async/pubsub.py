@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, overload
 
 from nexo.brokers.pubsub.outbox import Policy
@@ -12,7 +13,7 @@ from nexo.client._async.connection import Link
 from nexo.client._async.pubsub_publisher import Publisher
 from nexo.client._async.pubsub_subscription import Inbox, Subscription
 from nexo.client.pubsub_message import Message
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidOption, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Publish, Subscribe, Will, message_frame, pack_command
 from nexo.protocol.values import encode_value
@@ -128,8 +129,10 @@ class PubSub:
             await self._send_will()
 
     async def close(self) -> None:
-        """Say goodbye, so that no last will is published."""
-        await self.clear_will()
+        """Let messages under way reach the server and say goodbye: no last will is published."""
+        await self._publisher.drain()
+        with suppress(NexoError):  # a server that is gone needs no goodbye
+            await self.clear_will()
 
     async def _send_will(self) -> None:
         await self._link.duplex().call(Op.WILL, pack_command(self._will))

@@ -27,6 +27,13 @@ class Publisher:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._run: _Run | None = None
+        self._last: asyncio.Future[Reply] | None = None
+
+    async def drain(self) -> None:
+        """Wait until everything sent so far was answered, well or not."""
+        self._flush()
+        if self._last is not None:
+            await asyncio.wait({self._last})
 
     def send(self, frame: bytes, options: Publish | None = None) -> Receipt:
         """Publish one message frame; await the result for the number of receivers."""
@@ -63,6 +70,7 @@ class Publisher:
             run.fail(error)
         else:
             reply.add_done_callback(run.answered)
+            self._last = reply
 
 
 class _Run:

@@ -50,6 +50,8 @@ class Client:
 
     def close(self) -> None:
         """End every connection; what is in flight fails with `ConnectionLost`."""
+        if "pubsub" in self.__dict__:
+            self.pubsub.close()
         for link in self._links.values():
             link.close()
 

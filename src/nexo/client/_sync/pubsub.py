@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, overload
 
 from nexo.brokers.pubsub.outbox import Policy
@@ -13,7 +14,7 @@ from nexo.client._sync.connection import Link
 from nexo.client._sync.pubsub_publisher import Publisher
 from nexo.client._sync.pubsub_subscription import Inbox, Subscription
 from nexo.client.pubsub_message import Message
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidOption, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Publish, Subscribe, Will, message_frame, pack_command
 from nexo.protocol.values import encode_value
@@ -129,8 +130,10 @@ class PubSub:
             self._send_will()
 
     def close(self) -> None:
-        """Say goodbye, so that no last will is published."""
-        self.clear_will()
+        """Let messages under way reach the server and say goodbye: no last will is published."""
+        self._publisher.drain()
+        with suppress(NexoError):  # a server that is gone needs no goodbye
+            self.clear_will()
 
     def _send_will(self) -> None:
         self._link.duplex().call(Op.WILL, pack_command(self._will))

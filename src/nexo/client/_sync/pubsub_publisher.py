@@ -13,6 +13,9 @@ class Publisher:
     def __init__(self, link: Link) -> None:
         self._link = link
 
+    def drain(self) -> None:
+        """Nothing is under way between calls."""
+
     def send(self, frame: bytes, options: Publish | None = None) -> int:
         """Publish one message frame; returns the number of receivers."""
         if options is None:
