@@ -1,8 +1,9 @@
 """A file system that fails on purpose: the n-th call, or the power.
 
 What a process wrote is kept apart from what would survive power loss. Until a file is synced,
-each of its writes may be lost, torn or kept, whatever became of the others; until a folder is
-synced (with a file in it, by ``rename``, by ``sync_all``), so may each change of its names.
+each of its sectors may be as old or as new as it ever was since, and its length too: writes are
+lost, torn and reordered. Until a folder is synced (with a file in it, by ``rename``, by
+``sync_all``), each change of its names may be lost, whatever became of the others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nexo.storage.memory import cut, put
 from nexo.storage.ports import Buffer, File
 
 _SECTOR = 512
+"""What a disk writes as a whole."""
 
 
 class PowerLoss(BaseException):
@@ -54,12 +56,27 @@ class _Inode:
         self.pending.clear()
 
     def after_power_loss(self, random: Random) -> bytearray:
-        survivor = bytearray(self.durable)
-        mood = random.choice(("lost", "kept", "mixed", "mixed"))
+        """The durable content, with each sector and the length as some later moment had them."""
+        moments = [bytearray(self.durable)]
         for change in self.pending:
-            for part in _survivors(change, mood, random):
-                _apply(survivor, part)
-        return survivor
+            moments.append(bytearray(moments[-1]))
+            _apply(moments[-1], change)
+        match random.choice(("lost", "kept", "mixed", "mixed")):
+            case "lost":
+                return moments[0]
+            case "kept":
+                return moments[-1]
+        return _mixed(moments, random)
+
+
+def _mixed(moments: list[bytearray], random: Random) -> bytearray:
+    sizes = [len(moment) for moment in moments]
+    size = random.choice([*sizes, random.randint(min(sizes), max(sizes))])
+    survivor = bytearray()
+    for start in range(0, size, _SECTOR):
+        sector = random.choice(moments)[start : start + _SECTOR]
+        survivor += sector.ljust(_SECTOR, b"\0")
+    return survivor[:size]
 
 
 def _apply(content: bytearray, change: _Write | _Cut) -> None:
@@ -68,31 +85,6 @@ def _apply(content: bytearray, change: _Write | _Cut) -> None:
             put(content, position, data)
         case _Cut(size):
             cut(content, size)
-
-
-def _survivors(change: _Write | _Cut, mood: str, random: Random) -> list[_Write | _Cut]:
-    """What is left of one unsynced change."""
-    fate = random.choice(("lost", "kept", "short", "sectors")) if mood == "mixed" else mood
-    match fate, change:
-        case "kept", _:
-            return [change]
-        case "short", _Write(position, data):
-            return [_Write(position, data[: random.randrange(len(data) + 1)])]
-        case "sectors", _Write():
-            return [part for part in _sectors(change) if random.random() < 0.5]
-    return []
-
-
-def _sectors(write: _Write) -> list[_Write]:
-    end = write.position + len(write.data)
-    starts = [write.position, *range(write.position + -write.position % _SECTOR, end, _SECTOR)]
-    stops = [*starts[1:], end]
-    base = write.position
-    return [
-        _Write(a, write.data[a - base : b - base])
-        for a, b in zip(starts, stops, strict=True)
-        if b > a
-    ]
 
 
 @dataclass(slots=True)

@@ -227,8 +227,7 @@ class OsFiles:
 
     def free_bytes(self, folder: Path) -> int:
         """Space left for writing by this user."""
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
-        stat = os.statvfs(existing)
+        stat = os.statvfs(_existing(folder))
         return stat.f_bavail * stat.f_frsize
 
     def sync_names(self, folder: Path) -> None:
@@ -263,6 +262,11 @@ class OsFiles:
         folders = {file.path.parent for file in self.open_files.dirty() if isinstance(file, OsFile)}
         for folder in {folder.stat().st_dev: folder for folder in folders}.values():
             self.sync_all(_mount_of(folder))
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the first of its parents that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _mount_of(folder: Path) -> Path:
@@ -306,7 +310,7 @@ def _syncfs(folder: Path) -> None:
     if not hasattr(_LIBC, "syncfs"):
         os.sync()
         return
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fd = os.open(_existing(folder), os.O_RDONLY | os.O_DIRECTORY)
     try:
         if _LIBC.syncfs(fd) != 0:
             code = ctypes.get_errno()

@@ -39,8 +39,9 @@ class SyncTimes:
 
 
 class Flusher:
-    """Makes everything written through one `Files` durable.
+    """Makes everything written through one `Files` durable; make it before anything is written.
 
+    The first sync also covers what an earlier process wrote to ``folder`` and did not sync.
     A failed sync is final: afterwards nobody knows what is on disk, so ``failed`` stays set
     and every later `sync` raises it.
     """
@@ -60,6 +61,7 @@ class Flusher:
         self._many_files = many_files
         self._timer = timer
         self._dirty: set[File] = set()
+        self._inherited = True
         self._marking = Lock()
         self._syncing = Lock()
         files.on_dirty = self.mark
@@ -67,7 +69,7 @@ class Flusher:
     @property
     def dirty(self) -> bool:
         """Whether a sync has anything to do."""
-        return bool(self._dirty)
+        return self._inherited or bool(self._dirty)
 
     def mark(self, file: File) -> None:
         """Note that ``file`` has unsynced writes; `Files` calls it by itself."""
@@ -79,7 +81,7 @@ class Flusher:
         with self._syncing:
             self.check()
             dirty = self._take()
-            if not dirty:
+            if not (dirty or self._inherited):
                 return
             began = self._timer()
             try:
@@ -99,8 +101,9 @@ class Flusher:
         return dirty
 
     def _sync_files(self, dirty: set[File]) -> None:
-        if len(dirty) > self._many_files:
+        if self._inherited or len(dirty) > self._many_files:
             self._files.sync_all(self._folder)
+            self._inherited = False
             dirty = {file for file in dirty if not file.path.is_relative_to(self._folder)}
         for file in dirty:
             file.sync()

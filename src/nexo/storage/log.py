@@ -240,8 +240,7 @@ class SegmentedLog:
 
     def _behind(self, segment: Segment, offset: int) -> Segment:
         """The next segment; `Corrupt` if ``offset`` should still have been in this one."""
-        if offset < segment.end and not segment.compacted:
-            raise segment.damage_at(segment.size, offset).error(segment.path)
+        segment.check_end(offset)
         return self._segments[self._segments.index(segment) + 1]
 
     def _segment_of(self, offset: int) -> int:
@@ -406,9 +405,9 @@ class SegmentedLog:
         return self._active.file.synced_bytes if self._active is not None else 0
 
     def sync(self) -> None:
-        """Make the last segment durable now; `nexo.storage.flusher` does it for many logs."""
-        if self._active is not None:
-            self._active.file.sync()
+        """Make this log durable now; `nexo.storage.flusher` does it for many at once."""
+        for segment in self._segments:
+            segment.sync()
 
     def damaged(self) -> list[Damage]:
         """The damage met so far, by opening or reading; `verify` looks everywhere."""

@@ -140,6 +140,11 @@ class Segment:
         """Free the index; the next use loads it again."""
         self._index = None
 
+    def sync(self) -> None:
+        """Make what was written through this object durable."""
+        if self._file is not None:
+            self._file.sync()
+
     def close(self) -> None:
         """Give the descriptor back."""
         if self._file is not None:
@@ -227,11 +232,18 @@ class Segment:
         """
         base, position = self.index.floor(offset) or (self.base, HEADER)
         for at, head in self.heads(position, base, skip_damage=True):
-            if head.next > offset:
+            base = head.next
+            if base > offset:
                 self._raise_if_damaged(offset)
                 return at, head.base
         self._raise_if_damaged(offset)
+        self.check_end(base)
         return self.size, self.end
+
+    def check_end(self, offset: int) -> None:
+        """Raise `Corrupt` if the file ends with ``offset`` before the segment does."""
+        if offset < self.end and not self.compacted:
+            raise self.damage_at(self.size, offset).error(self.path)
 
     def _raise_if_damaged(self, offset: int) -> None:
         for damage in (self.damages or {}).values():
@@ -355,5 +367,7 @@ class Segment:
         logger.warning(
             "%s: cut at offset %d, %d bytes dropped", self.path, offset, self.size - position
         )
+        if position <= HEADER:  # the header may be lost too; the first entry brings a new one
+            position, self.damages = 0, None
         self.file.truncate(position)
         self.size, self.end = position, offset

@@ -1,0 +1,314 @@
+"""Power loss at every call and with many outcomes each: what was synced survives (SPEC E3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nexo.errors import Corrupt, NexoError
+from nexo.storage.faulty import FaultyFiles, PowerLoss
+from nexo.storage.flusher import Flusher
+from nexo.storage.journal import Journal
+from nexo.storage.log import SegmentedLog
+from nexo.storage.ports import File
+from nexo.storage.snapshot import Snapshot, Snapshots
+from tests.unit.storage.entries import FOLDER, body_of, entry, fill, readable, whole
+
+SEEDS = range(12)
+SEGMENT_BYTES = 1_500
+
+
+def crashes(run: Callable[[FaultyFiles], None], new: Callable[[], FaultyFiles]) -> int:
+    """How many calls ``run`` makes, so how many places there are to lose power at."""
+    files = new()
+    run(files)
+    return files.calls
+
+
+class Acked:
+    """What the outside world was told is safe."""
+
+    def __init__(self) -> None:
+        self.offsets = 0
+        self.sent = 0
+        self.state = 0
+
+
+def write_and_sync(files: FaultyFiles, acked: Acked, flusher_type: type[Flusher]) -> None:
+    """Bursts of appends, each burst acknowledged by one sync."""
+    flusher = flusher_type(files, FOLDER)
+    log = SegmentedLog(files, FOLDER, segment_bytes=SEGMENT_BYTES)
+    for burst in range(6):
+        for number in range(4 * burst, 4 * burst + 4):
+            acked.sent = number + 1
+            log.append(*entry(number, size=300 if number % 3 else 1_200))
+        flusher.sync()
+        acked.offsets = log.next_offset
+
+
+def check_acked(log: SegmentedLog, acked: Acked) -> dict[int, bytes]:
+    """Nothing acknowledged is lost or changed, nothing is there that was never written."""
+    found = dict(readable(log))
+    for number in range(acked.offsets):
+        assert found.get(number) == body_of(number, 300 if number % 3 else 1_200)
+    assert set(found) <= set(range(acked.sent))
+    return found
+
+
+def check_log(after: FaultyFiles, acked: Acked) -> None:
+    """Recover, write, recover again."""
+    flusher = Flusher(after, FOLDER)
+    log = SegmentedLog(after, FOLDER, segment_bytes=SEGMENT_BYTES)
+    found = check_acked(log, acked)
+    first = log.next_offset
+    fill(log, range(first, first + 3))
+    flusher.sync()
+    again = dict(readable(SegmentedLog(after.crash(1), FOLDER, segment_bytes=SEGMENT_BYTES)))
+    assert again == found | {number: body_of(number) for number in range(first, first + 3)}
+
+
+def lose_power_everywhere(
+    flusher_type: type[Flusher] = Flusher, new: Callable[[], FaultyFiles] = FaultyFiles
+) -> None:
+    calls = crashes(lambda files: write_and_sync(files, Acked(), flusher_type), new)
+    for call in range(1, calls + 2):
+        files, acked = new(), Acked()
+        files.lose_power_at = call
+        try:
+            write_and_sync(files, acked, flusher_type)
+        except PowerLoss:
+            pass
+        for seed in SEEDS:
+            check_log(files.crash(seed), acked)
+
+
+def test_appends_acknowledged_after_a_sync_survive_power_loss_anywhere() -> None:
+    lose_power_everywhere()
+
+
+class ForgetsToSync(Flusher):
+    def _sync_files(self, dirty: set[File]) -> None:
+        pass
+
+
+class SyncsOnlyOne(Flusher):
+    def _sync_files(self, dirty: set[File]) -> None:
+        next(iter(dirty)).sync()
+
+
+class NamesStayVolatile(FaultyFiles):
+    """A file system whose user forgets to sync folders."""
+
+    def settle_names(self, folder: Path) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("flusher_type", "new"),
+    [(ForgetsToSync, FaultyFiles), (SyncsOnlyOne, FaultyFiles), (Flusher, NamesStayVolatile)],
+)
+def test_a_broken_durability_is_noticed(
+    flusher_type: type[Flusher], new: Callable[[], FaultyFiles]
+) -> None:
+    with pytest.raises(AssertionError):
+        lose_power_everywhere(flusher_type, new)
+
+
+# -- dropping, truncating, compacting ------------------------------------------
+
+
+def forget_things(files: FaultyFiles, acked: Acked) -> None:
+    log = SegmentedLog(files, FOLDER, segment_bytes=600)
+    fill(log, range(20))
+    Flusher(files, FOLDER)
+    files.sync_all(FOLDER)
+    acked.state = 1
+    end = log.segments()[1].next_offset
+    log.rewrite(0, end, [whole(n, n) for n in range(end) if n % 2])
+    acked.state = 2
+    log.truncate_after(17)
+    acked.state = 3
+    log.drop_before(12)
+    acked.state = 4
+    log.drop_before(17)
+
+
+def test_power_loss_while_forgetting_leaves_before_or_after_and_no_hole() -> None:
+    calls = crashes(lambda files: forget_things(files, Acked()), FaultyFiles)
+    for call in range(1, calls + 2):
+        files, acked = FaultyFiles(), Acked()
+        files.lose_power_at = call
+        try:
+            forget_things(files, acked)
+        except PowerLoss:
+            pass
+        for seed in SEEDS:
+            if acked.state:
+                check_forgetting(files.crash(seed), acked)
+
+
+def check_forgetting(after: FaultyFiles, acked: Acked) -> None:
+    log = SegmentedLog(after, FOLDER, segment_bytes=600)
+    assert log.verify() == []
+    found = dict(readable(log))
+    assert all(body == body_of(number) for number, body in found.items())
+    assert log.start_offset >= (0, 0, 0, 0, 12)[acked.state]
+    if acked.state == 2:
+        assert 17 <= log.next_offset <= 20
+    else:
+        assert log.next_offset == (20 if acked.state < 2 else 17)
+    first = log.next_offset
+    fill(log, range(first, first + 3))
+    log.sync()
+    again = SegmentedLog(after.crash(2), FOLDER, segment_bytes=600)
+    assert again.verify() == []
+    assert again.next_offset == first + 3
+
+
+# -- snapshots and journals ------------------------------------------------------
+
+
+def save_snapshots(files: FaultyFiles, acked: Acked) -> None:
+    snapshots = Snapshots(files, FOLDER)
+    for number in range(1, 5):
+        acked.sent = number
+        snapshots.save(Snapshot(number, body_of(number, 2_000)))
+        acked.state = number
+
+
+def lose_power_saving(new: Callable[[], FaultyFiles]) -> None:
+    for call in range(1, crashes(lambda files: save_snapshots(files, Acked()), new) + 2):
+        files, acked = new(), Acked()
+        files.lose_power_at = call
+        try:
+            save_snapshots(files, acked)
+        except PowerLoss:
+            pass
+        for seed in SEEDS:
+            found = Snapshots(files.crash(seed), FOLDER).load()
+            assert (found.offset if found else 0) in (acked.state, acked.sent)
+            assert found is None or found.payload == body_of(found.offset, 2_000)
+
+
+def test_a_saved_snapshot_survives_power_loss_and_a_half_saved_one_does_not_count() -> None:
+    lose_power_saving(FaultyFiles)
+
+
+class RenameWithoutFolderSync(FaultyFiles):
+    def sync_renamed(self, folder: Path) -> None:
+        pass
+
+
+def test_a_rename_without_a_folder_sync_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        lose_power_saving(RenameWithoutFolderSync)
+
+
+def keep_a_journal(files: FaultyFiles, acked: Acked) -> None:
+    """A state that is the list of all records; some turns write twice before the sync."""
+    flusher = Flusher(files, FOLDER)
+    journal = Journal(files, FOLDER, segment_bytes=3_000)
+    state: list[bytes] = []
+    for turn in range(12):
+        for part in range(1 + turn % 3):
+            records = [b"%d.%d.%d" % (turn, part, n) for n in range(1 + turn % 4)]
+            journal.append([record.ljust(200, b".") for record in records], turn)
+            state += records
+            acked.sent = len(state)
+        flusher.sync()
+        acked.state = len(state)
+        if turn % 4 == 3:
+            journal.checkpoint(b"\n".join(state))
+
+
+def all_records() -> list[bytes]:
+    return [
+        b"%d.%d.%d" % (turn, part, n)
+        for turn in range(12)
+        for part in range(1 + turn % 3)
+        for n in range(1 + turn % 4)
+    ]
+
+
+def recovered(journal: Journal) -> list[bytes]:
+    payload, records = journal.recover()
+    state = payload.split(b"\n") if payload else []
+    return state + [record.rstrip(b".") for record in records]
+
+
+def test_a_journal_recovers_a_prefix_with_all_that_was_acknowledged() -> None:
+    expected = all_records()
+    calls = crashes(lambda files: keep_a_journal(files, Acked()), FaultyFiles)
+    for call in range(1, calls + 2):
+        files, acked = FaultyFiles(), Acked()
+        files.lose_power_at = call
+        try:
+            keep_a_journal(files, acked)
+        except PowerLoss:
+            pass
+        for seed in SEEDS:
+            check_journal(files.crash(seed), acked, expected)
+
+
+def check_journal(after: FaultyFiles, acked: Acked, expected: list[bytes]) -> None:
+    flusher = Flusher(after, FOLDER)
+    journal = Journal(after, FOLDER, segment_bytes=3_000)
+    found = recovered(journal)
+    assert acked.state <= len(found) <= acked.sent
+    assert found == expected[: len(found)]
+    journal.append([b"more"], 99)
+    flusher.sync()
+    again = Journal(after.crash(3), FOLDER, segment_bytes=3_000)
+    assert recovered(again) == [*found, b"more"]
+
+
+@pytest.mark.parametrize("hit", range(5))
+def test_damage_to_acknowledged_journal_records_is_an_error(hit: int) -> None:
+    files = FaultyFiles()
+    flusher = Flusher(files, FOLDER)
+    journal = Journal(files, FOLDER)
+    for number in range(5):
+        journal.append([body_of(number)], 0)
+        flusher.sync()
+    (info,) = journal.log.segments()
+    size = (info.size_bytes - 64) // 5
+    files.open(info.path).write_at(64 + hit * size + 90, [b"?"])
+    with pytest.raises(Corrupt, match=f"offsets {hit} to {hit} are lost"):
+        list(Journal(files, FOLDER).recover()[1])
+    assert files.size(info.path) == info.size_bytes
+
+
+# -- the n-th call fails ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [5, 28], ids=["EIO", "ENOSPC"])
+def test_any_failing_call_loses_nothing_acknowledged(code: int) -> None:
+    calls = crashes(lambda files: write_and_sync(files, Acked(), Flusher), FaultyFiles)
+    for call in range(1, calls + 1):
+        files, acked = FaultyFiles(), Acked()
+        files.fail_call, files.fail_errno = call, code
+        try:
+            write_and_sync(files, acked, Flusher)
+        except (OSError, NexoError):
+            pass
+        else:
+            pytest.fail(f"call {call} failed unnoticed")
+        for seed in SEEDS:
+            check_log(files.crash(seed), acked)
+        check_acked(SegmentedLog(files.restart(), FOLDER), acked)
+
+
+@pytest.mark.parametrize("code", [5, 28], ids=["EIO", "ENOSPC"])
+def test_a_log_goes_on_after_a_failed_write(code: int) -> None:  # SPEC I7
+    files = FaultyFiles()
+    log = SegmentedLog(files, FOLDER, segment_bytes=SEGMENT_BYTES)
+    fill(log, range(3))
+    files.fail_call, files.fail_errno = files.calls + 1, code
+    with pytest.raises((OSError, NexoError)):
+        log.append(*entry(3, size=400))
+    fill(log, range(3, 6))
+    for found in (log, SegmentedLog(files, FOLDER, segment_bytes=SEGMENT_BYTES)):
+        assert dict(readable(found)) == {n: body_of(n) for n in range(6)}
+        assert found.verify() == []
