@@ -111,11 +111,15 @@ class Server:
 
 def _present() -> list[Broker]:
     """The brokers that exist so far."""
-    from importlib.util import find_spec
-
     from nexo.model import Broker
+    from nexo.server.services import factory
 
-    return [b for b in Broker if find_spec(f"nexo.server.dialects.nexo.{b.label}")]
+    found: list[Broker] = []
+    for broker in Broker:
+        with contextlib.suppress(ImportError):
+            factory(broker)
+            found.append(broker)
+    return found
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
+import uvloop
+
 from nexo.client._async.connection import Link as AsyncLink
 from nexo.client._async.connection import Poll as AsyncPoll
 from nexo.client._sync.connection import Link as SyncLink
@@ -43,8 +45,10 @@ class DuplexDriver(Driver, Protocol):
 class AsyncDriver:
     """The async link, on a loop in a thread."""
 
+    new_loop = staticmethod(asyncio.new_event_loop)
+
     def __init__(self, url: str, broker: Broker = Broker.STORE) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = self.new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.link = AsyncLink(parse_url(url), broker)
@@ -80,6 +84,12 @@ class AsyncDriver:
         self._loop.close()
 
 
+class UvloopDriver(AsyncDriver):
+    """The same on the loop that production uses."""
+
+    new_loop = staticmethod(uvloop.new_event_loop)
+
+
 class _AsyncPollDriver:
     def __init__(self, driver: AsyncDriver, poll: AsyncPoll) -> None:
         self._driver = driver
@@ -112,10 +122,12 @@ class SyncDuplexDriver(Duplex):
 
 ALL: dict[str, Callable[..., Driver]] = {
     "async": AsyncDriver,
+    "uvloop": UvloopDriver,
     "pool": open_pool,
     "duplex": SyncDuplexDriver,
 }
 DUPLEX: dict[str, Callable[..., DuplexDriver]] = {
     "async": AsyncDriver,
+    "uvloop": UvloopDriver,
     "duplex": SyncDuplexDriver,
 }

@@ -53,6 +53,7 @@ class Link:
         self._max_bytes = MAX_ID
         self._deadlines = Deadlines(address.timeout_s)
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_s = 0.0
         self._held: list[_Held] = []
         self._hooks: list[ReconnectHook] = []
         self._push: PushHandler = _ignore
@@ -194,13 +195,14 @@ class Link:
     def _set_deadline(self, wire: Wire, request_id: int, timeout_s: float) -> None:
         due_s = wire.loop.time() + timeout_s
         self._deadlines.set(request_id, due_s)
-        if self._sweep_timer is not None and self._sweep_timer.when() > due_s:
+        if due_s < self._sweep_s:
             self._sweep_at(wire, due_s)
 
     def _sweep_at(self, wire: Wire, due_s: float) -> None:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._sweep_timer = wire.loop.call_at(due_s, self._sweep, wire)
+        self._sweep_s = due_s
 
     def _sweep(self, wire: Wire) -> None:
         """Fail what is overdue and see to a silent connection."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
 from nexo.errors import ConnectionLost, NexoError, ProtocolError
@@ -82,8 +82,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to write."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every request in flight (SPEC A5)."""
