@@ -1,0 +1,1 @@
+"""The Spark data source and pipeline: the only place that imports pyspark."""
