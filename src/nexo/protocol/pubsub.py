@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -248,6 +248,7 @@ _subscribe = msgspec.msgpack.Decoder(Subscribe)
 _publish = msgspec.msgpack.Decoder(Publish)
 _will: msgspec.msgpack.Decoder[Will | None] = msgspec.msgpack.Decoder(Will | None)
 _listing = msgspec.msgpack.Decoder(Listing)
+_rows = msgspec.msgpack.Decoder(list[dict[str, Any]])
 _legacy_publish = msgspec.json.Decoder(LegacyPublish)
 
 
@@ -271,6 +272,16 @@ def parse_will(payload: Buffer) -> Will | None:
 def parse_listing(payload: Buffer) -> Listing:
     """The command of a listing."""
     return _parsed(_listing.decode, payload)
+
+
+def pack_rows(rows: Iterable[dict[str, Any]]) -> bytes:
+    """The reply to a listing."""
+    return _command_bytes(list(rows))
+
+
+def parse_rows(reply: Buffer) -> list[dict[str, Any]]:
+    """The rows of a listing."""
+    return _parsed(_rows.decode, reply)
 
 
 def parse_legacy_publish(options: str) -> LegacyPublish:

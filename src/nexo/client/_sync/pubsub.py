@@ -16,7 +16,15 @@ from nexo.client._sync.pubsub_subscription import Inbox, Subscription
 from nexo.client.pubsub_message import Message
 from nexo.errors import InvalidOption, NexoError
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Publish, Subscribe, Will, message_frame, pack_command
+from nexo.protocol.pubsub import (
+    Listing,
+    Publish,
+    Subscribe,
+    Will,
+    message_frame,
+    pack_command,
+    parse_rows,
+)
 from nexo.protocol.values import encode_value
 
 T = TypeVar("T")
@@ -128,6 +136,17 @@ class PubSub:
         if self._will is not None:
             self._will = None
             self._send_will()
+
+    def retained(self, pattern: str = "#", *, limit: int = 100) -> list[dict[str, Any]]:
+        """Topics that retain a message: name, bytes, and when it expires."""
+        return self._list(Op.PS_RETAINED, Listing(pattern, limit))
+
+    def subscriptions(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Everybody's subscriptions, with what waits for them and what they lost (SPEC C4)."""
+        return self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
+
+    def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
+        return parse_rows(self._link.call(op, pack_command(asked)) or b"")
 
     def close(self) -> None:
         """Let messages under way reach the server and say goodbye: no last will is published."""

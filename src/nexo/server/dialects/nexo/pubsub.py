@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-
-import msgspec
 
 from nexo.brokers.pubsub import status
 from nexo.brokers.pubsub.engine import LastWill, PubSub
@@ -257,13 +255,15 @@ class PubSubService:
     def _on_subscriptions(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = wire.parse_listing(payload)
         listed = status.subscriptions(self._engine, _listed(asked))
-        peer.data(request_id, _packed(listed))
+        peer.data(request_id, wire.pack_rows(listed))
 
     def _on_retained(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = wire.parse_listing(payload)
         now_ms = self._runtime.clock.now_ms()
         limit = _listed(asked)
-        peer.data(request_id, _packed(status.retained(self._engine, asked.pattern, limit, now_ms)))
+        peer.data(
+            request_id, wire.pack_rows(status.retained(self._engine, asked.pattern, limit, now_ms))
+        )
 
 
 def _encoded(client: Subscriber, pattern: str, messages: list[bytes]) -> Iterator[bytes]:
@@ -276,10 +276,6 @@ def _encoded(client: Subscriber, pattern: str, messages: list[bytes]) -> Iterato
 
 def _listed(asked: wire.Listing) -> int:
     return max(0, min(asked.limit, MAX_LISTED))
-
-
-def _packed(rows: Iterable[dict[str, Any]]) -> bytes:
-    return msgspec.msgpack.encode(list(rows))
 
 
 def _check_ttl(ttl_ms: int | None, retain: bool) -> None:
