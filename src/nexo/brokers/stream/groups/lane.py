@@ -153,7 +153,7 @@ class Lane:
         assert self.order is not None
         for offset in range(first, end):
             freed = self.order.settle(offset)
-            if freed is not None:
+            if freed is not None and freed in self.waiting:
                 self.waiting.remove(freed, freed + 1)
                 self.ready.add(freed, freed + 1)
 

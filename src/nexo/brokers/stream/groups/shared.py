@@ -4,33 +4,24 @@ The group decides on ranges of offsets and never sees messages. Whoever runs it
 
 - passes the time, and ``ends``: per partition the next offset that may be delivered up to;
 - calls `expire` at `next_deadline`, and wakes waiting consumers when it says so;
-- drains `journal` after every call and makes the records durable before it replies;
+- calls `drain` after every call and makes the records durable before it replies;
 - calls `skip` for offsets without a message (compaction, aborts, retention).
 
-A delivery *counts* once a handler had it (SPEC F3): when the message is nacked, or when its
-lease ends and the consumer had started on it. Consumers that report starts (`start`) are
-believed. Of the others, all of an expired lease counts, and on a disconnect the
-lowest message of each partition: they work in order, so that is the one they had begun.
+Which deliveries count towards ``max_deliveries`` is told in `nexo.brokers.stream.groups.flight`.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-import msgspec
-
-from nexo.brokers.stream.groups.lane import NO_END, KeysOf, Lane
-from nexo.brokers.stream.groups.leases import Lease, LeaseBook, Member
-from nexo.brokers.stream.groups.ranges import RangeSet
+from nexo.brokers.stream.groups.flight import Delivery, Flight, Refusal
+from nexo.brokers.stream.groups.lane import NO_END, KeysOf
+from nexo.brokers.stream.groups.leases import Member
 from nexo.brokers.stream.groups.records import (
     Acked,
-    Counted,
     CountedSpan,
     Discarded,
-    Parked,
-    Parking,
     Replayed,
     SharedOptions,
     SharedRecord,
@@ -42,41 +33,13 @@ from nexo.brokers.stream.groups.records import (
 )
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import Holding, LaneStatus, ParkedRange, lane_status
-from nexo.errors import (
-    Fenced,
-    InvalidInput,
-    InvalidOption,
-    NexoError,
-    NotMember,
-    NotOwner,
-    NotPending,
-)
-
-
-class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A range of messages handed to a consumer; ``attempt`` is 1 the first time."""
-
-    partition: int
-    first: int
-    end: int
-    attempt: int
-    generation: int
-    expires_ms: int
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """A range that was not the caller's to settle, and why; the rest of the call took effect."""
-
-    partition: int
-    first: int
-    end: int
-    error: NexoError
+from nexo.errors import Fenced, InvalidInput, InvalidOption, NotMember
 
 
 class SharedGroup:
     """The state of one group over all partitions of its stream."""
 
-    __slots__ = ("_delays", "_lanes", "_leases", "_members", "_state", "_turn", "journal")
+    __slots__ = ("_flight", "_lanes", "_members", "_state", "_turn")
 
     def __init__(self, starts: Sequence[int], options: SharedOptions | None = None) -> None:
         """Start at an offset per partition (SPEC F1: the beginning, the end, or any)."""
@@ -85,12 +48,9 @@ class SharedGroup:
     def _take_over(self, state: SharedState) -> None:
         self._state = state
         self._lanes = state.lanes
-        self._leases = LeaseBook()
+        self._flight = Flight(state)
         self._members: dict[str, Member] = {}
-        self._delays: list[tuple[int, int, int, int]] = []
         self._turn = 0
-        self.journal: list[SharedRecord] = []
-        """Records not yet drained; the owner empties it."""
 
     @property
     def generation(self) -> int:
@@ -123,17 +83,11 @@ class SharedGroup:
         """Release all a consumer holds, at once; returns how many messages.
 
         ``unstarted`` is what a parting consumer says it never began; without it (a cut
-        connection) the group goes by the rule of this module. Leaving twice is fine.
+        connection) the group goes by what it knows. Leaving twice is fine.
         """
+        spans = None if unstarted is None else self._checked(unstarted)
         member = self._members.pop(consumer, None)
-        if member is None:
-            return 0
-        if unstarted is not None:
-            self._mark_all_but(member, unstarted)
-        elif not member.reports_starts:
-            self._mark_lowest(member)
-        member.reports_starts = True
-        return self._end_leases(list(member.leases), now_ms, "disconnect")
+        return 0 if member is None else self._flight.part(member, now_ms, spans)
 
     def check(self, consumer: str, generation: int) -> None:
         """Raise `Fenced` after a seek the consumer has not seen, `NotMember` for a stranger."""
@@ -177,7 +131,7 @@ class SharedGroup:
                     break
                 room -= lane.pending - before
                 limit -= taken[1] - taken[0]
-                deliveries.append(self._lease(member, lane, partition, taken, expires_ms))
+                deliveries.append(self._flight.lease(member, partition, taken, expires_ms))
             if limit <= 0:
                 break
         if deliveries:
@@ -201,25 +155,13 @@ class SharedGroup:
             self.skip([(partition, first, stop) for first, stop in gaps])
         return lane.pending - before
 
-    def _lease(
-        self, member: Member, lane: Lane, partition: int, taken: tuple[int, int, int], expires: int
-    ) -> Delivery:
-        first, end, attempt = taken
-        lease = Lease(member, partition, first, end, attempt=attempt, expires_ms=expires)
-        self._leases.grant(lease)
-        lane.inflight.set(first, end, lease)
-        return Delivery(partition, first, end, attempt, self.generation, expires)
-
     # -- settling --------------------------------------------------------------
 
     def start(self, consumer: str, generation: int, spans: Iterable[Span]) -> None:
         """A handler has begun on these messages; what the consumer does not hold is ignored."""
         member = self._member(consumer, generation)
-        for partition, first, end in self._checked(spans):
-            lane = self._lanes[partition]
-            for start, stop, lease in lane.inflight.overlapping(first, end):
-                if lease.member is member:
-                    lane.started.add(start, stop)
+        for span in self._checked(spans):
+            self._flight.start(member, span)
 
     def ack(self, consumer: str, generation: int, spans: Iterable[Span]) -> list[Refusal]:
         """Finish messages, in any order; returns what was not the consumer's to finish."""
@@ -228,11 +170,11 @@ class SharedGroup:
         acked: list[Span] = []
         for span in self._checked(spans):
             lane = self._lanes[span[0]]
-            for first, end, _ in self._take_back(member, span, refusals):
+            for first, end, _ in self._flight.take_back(member, span, refusals):
                 lane.finish(first, end)
                 acked.append((span[0], first, end))
         if acked:
-            self.journal.append(Acked(acked))
+            self._state.journal.append(Acked(acked))
         return refusals
 
     def nack(
@@ -250,9 +192,9 @@ class SharedGroup:
         refusals: list[Refusal] = []
         failed: list[CountedSpan] = []
         for span in self._checked(spans):
-            for first, end, lease in self._take_back(member, span, refusals):
+            for first, end, lease in self._flight.take_back(member, span, refusals):
                 failed.append((span[0], first, end, lease.attempt))
-        self._count(failed, now_ms, delay_ms, reason)
+        self._flight.fail(failed, now_ms, delay_ms, reason)
         return refusals
 
     def release(self, consumer: str, generation: int, spans: Iterable[Span]) -> list[Refusal]:
@@ -260,7 +202,7 @@ class SharedGroup:
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
         for span in self._checked(spans):
-            for first, end, _ in self._take_back(member, span, refusals):
+            for first, end, _ in self._flight.take_back(member, span, refusals):
                 self._lanes[span[0]].give_back(first, end)
         return refusals
 
@@ -272,13 +214,13 @@ class SharedGroup:
         refusals: list[Refusal] = []
         leases = dict(member.leases) if spans is None else {}
         for span in self._checked(spans or ()):
-            held = self._held(member, span, refusals)
+            held = self._flight.held(member, span, refusals)
             leases |= {lease: None for _, _, lease in held}
         for lease in leases:
-            self._leases.renew(lease, now_ms + self.options.ack_wait_ms)
+            self._flight.leases.renew(lease, now_ms + self.options.ack_wait_ms)
         return refusals
 
-    def _checked(self, spans: Iterable[Span]) -> Iterable[Span]:
+    def _checked(self, spans: Iterable[Span]) -> list[Span]:
         spans = spans if isinstance(spans, list) else list(spans)
         for partition, first, end in spans:
             if not 0 <= partition < len(self._lanes):
@@ -289,106 +231,15 @@ class SharedGroup:
                 raise InvalidInput(f"range {first}..{end} is empty: end must be above first")
         return spans
 
-    def _take_back(
-        self, member: Member, span: Span, refusals: list[Refusal]
-    ) -> list[tuple[int, int, Lease]]:
-        held = self._held(member, span, refusals)
-        lane = self._lanes[span[0]]
-        for first, end, lease in held:
-            lane.inflight.cut(first, end)
-            self._leases.let_go(lease, end - first)
-            if lane.started:
-                lane.started.remove(first, end)
-        return held
-
-    def _held(
-        self, member: Member, span: Span, refusals: list[Refusal]
-    ) -> list[tuple[int, int, Lease]]:
-        partition, at, end = span
-        held = []
-        for first, stop, lease in self._lanes[partition].inflight.overlapping(at, end):
-            if at < first:
-                refusals.append(_not_pending(partition, at, first))
-            if lease.member is member:
-                held.append((first, stop, lease))
-            else:
-                refusals.append(Refusal(partition, first, stop, NotOwner("NOT_OWNER")))
-            at = stop
-        if at < end:
-            refusals.append(_not_pending(partition, at, end))
-        return held
-
     # -- time ------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
         """When `expire` has something to do; None while nothing is leased or delayed."""
-        lease_ms = self._leases.next_deadline()
-        if not self._delays:
-            return lease_ms
-        return self._delays[0][0] if lease_ms is None else min(lease_ms, self._delays[0][0])
+        return self._flight.next_deadline()
 
     def expire(self, now_ms: int) -> int:
         """End leases that ran out and delays that are over; returns how many messages moved."""
-        moved = 0
-        while self._delays and self._delays[0][0] <= now_ms:
-            _, partition, first, end = heapq.heappop(self._delays)
-            moved += self._lanes[partition].promote(first, end, now_ms)
-        expired = self._leases.expired(now_ms)
-        return moved + self._end_leases(expired, now_ms, "timeout") if expired else moved
-
-    def _end_leases(self, leases: list[Lease], now_ms: int, reason: str) -> int:
-        failed: list[CountedSpan] = []
-        ended = 0
-        for lease in leases:
-            lane, believed = self._lanes[lease.partition], lease.member.reports_starts
-            for first, end, owner in lane.inflight.overlapping(lease.first, lease.end):
-                if owner is not lease:
-                    continue
-                ended += end - first
-                lane.inflight.cut(first, end)
-                self._leases.let_go(lease, end - first)
-                for start, stop, began in list(lane.started.split(first, end)):
-                    if began or not believed:
-                        failed.append((lease.partition, start, stop, lease.attempt))
-                    else:
-                        lane.give_back(start, stop)
-                lane.started.remove(first, end)
-        self._count(failed, now_ms, 0, reason)
-        return ended
-
-    def _count(self, failed: list[CountedSpan], now_ms: int, delay_ms: int, reason: str) -> None:
-        limit = self.options.max_deliveries or NO_END
-        spent = [span for span in failed if span[3] >= limit]
-        again = [span for span in failed if span[3] < limit]
-        for partition, first, end, deliveries in again:
-            lane = self._lanes[partition]
-            lane.deliveries.set(first, end, deliveries)
-            lane.give_back(first, end, now_ms + delay_ms if delay_ms > 0 else 0)
-            if delay_ms > 0:
-                heapq.heappush(self._delays, (now_ms + delay_ms, partition, first, end))
-        for partition, first, end, deliveries in spent:
-            self._lanes[partition].finish(first, end)
-            self._lanes[partition].parked.set(first, end, Parking(deliveries, now_ms, reason))
-        if again:
-            self.journal.append(Counted(again))
-        if spent:
-            self.journal.append(Parked(spent, now_ms, reason))
-
-    def _mark_lowest(self, member: Member) -> None:
-        for lane in self._lanes:
-            lowest = next(lane.in_flight(member), None)
-            if lowest is not None:
-                lane.started.add(lowest[0], lowest[0] + 1)
-
-    def _mark_all_but(self, member: Member, unstarted: Iterable[Span]) -> None:
-        idle = [RangeSet() for _ in self._lanes]
-        for partition, first, end in self._checked(unstarted):
-            idle[partition].add(first, end)
-        for lane, ranges in zip(self._lanes, idle, strict=True):
-            for first, end in lane.in_flight(member):
-                for start, stop, inside in ranges.split(first, end):
-                    if not inside:
-                        lane.started.add(start, stop)
+        return self._flight.expire(now_ms)
 
     # -- administration --------------------------------------------------------
 
@@ -397,37 +248,25 @@ class SharedGroup:
 
         All leases end: the messages of other partitions are delivered again, uncounted.
         """
-        for partition, offset in positions.items():
-            self._checked([(partition, offset, offset + 1)])
-        for partition, lane in enumerate(self._lanes):
-            for first, end, _ in lane.inflight.cut(0, NO_END):
-                lane.give_back(first, end)
-            lane.started = RangeSet()
-            if partition in positions:
-                self._delays = [delay for delay in self._delays if delay[1] != partition]
-        self._leases.clear()
-        heapq.heapify(self._delays)
-        self._log(Sought(self.generation + 1, list(positions.items())))
+        self._checked([(partition, at, at + 1) for partition, at in positions.items()])
+        self._flight.clear()
+        self._state.log(Sought(self.generation + 1, list(positions.items())))
         return self.generation
 
     def skip(self, spans: Iterable[Span]) -> None:
         """These offsets hold no message (any more): the floor passes over them."""
-        spans = list(self._checked(spans))
-        for partition, first, end in spans:
-            lane = self._lanes[partition]
-            for start, stop, lease in lane.inflight.cut(first, end):
-                self._leases.let_go(lease, stop - start)
-                lane.started.remove(start, stop)
-                lane.give_back(start, stop)
+        spans = self._checked(spans)
+        for span in spans:
+            self._flight.drop(span)
         if spans:
-            self._log(Skipped(spans))
+            self._state.log(Skipped(spans))
 
     def tune(self, options: SharedOptions, now_ms: int) -> None:
         """Change the options; running leases are shortened if need be."""
         if options.ordered_by != self.options.ordered_by:
             raise InvalidOption("ordered_by cannot change: make another group")
-        self._leases.limit(now_ms + options.ack_wait_ms)
-        self._log(Tuned(options))
+        self._flight.leases.limit(now_ms + options.ack_wait_ms)
+        self._state.log(Tuned(options))
 
     def parked(self, limit: int = 100, skip: int = 0) -> list[ParkedRange]:
         """The messages set aside, by partition and offset, as ranges."""
@@ -440,17 +279,22 @@ class SharedGroup:
 
     def replay(self, spans: Iterable[Span] | None = None) -> int:
         """Deliver parked messages (these, or all) again as if new; returns how many."""
+        before = self._parked_count()
         chosen = self._parked_in(spans)
         if chosen:
-            self._log(Replayed(chosen))
-        return sum(end - first for _, first, end in chosen)
+            self._state.log(Replayed(chosen))
+        return before - self._parked_count()
 
     def discard(self, spans: Iterable[Span] | None = None) -> int:
         """Forget parked messages (these, or all); returns how many."""
+        before = self._parked_count()
         chosen = self._parked_in(spans)
         if chosen:
-            self._log(Discarded(chosen))
-        return sum(end - first for _, first, end in chosen)
+            self._state.log(Discarded(chosen))
+        return before - self._parked_count()
+
+    def _parked_count(self) -> int:
+        return sum(lane.parked.count() for lane in self._lanes)
 
     def _parked_in(self, spans: Iterable[Span] | None) -> list[Span]:
         if spans is None:
@@ -475,13 +319,9 @@ class SharedGroup:
             for first, end, lease in lane.inflight
         ]
 
-    def _log(self, record: SharedRecord) -> None:
-        self._state.apply(record)
-        self.journal.append(record)
-
     def drain(self) -> list[SharedRecord]:
         """The records since the last call; to be made durable in this order."""
-        records, self.journal = self.journal, []
+        records, self._state.journal = self._state.journal, []
         return records
 
     def apply(self, record: SharedRecord) -> None:
@@ -498,8 +338,3 @@ class SharedGroup:
         group = cls.__new__(cls)
         group._take_over(SharedState.restore(snapshot))
         return group
-
-
-def _not_pending(partition: int, first: int, end: int) -> Refusal:
-    # The text names a sequence, as clients without HELLO know them: offset + 1.
-    return Refusal(partition, first, end, NotPending(f"seq {first + 1} not pending"))

@@ -25,12 +25,18 @@ from nexo.brokers.stream.groups.records import (
 class SharedState:
     """Options, generation and one `Lane` per partition."""
 
-    __slots__ = ("generation", "lanes", "options")
+    __slots__ = ("generation", "journal", "lanes", "options")
 
     def __init__(self, starts: Sequence[int], options: SharedOptions) -> None:
         self.options = options
         self.generation = 1
+        self.journal: list[SharedRecord] = []
         self.lanes = [Lane(start, keyed=options.ordered_by == "key") for start in starts]
+
+    def log(self, record: SharedRecord) -> None:
+        """Make a change and enter it in the journal."""
+        self.apply(record)
+        self.journal.append(record)
 
     def apply(self, record: SharedRecord) -> None:
         """Make a logged change; the messages it names are not in flight."""

@@ -1,0 +1,204 @@
+"""What of a shared group is in flight: leased to a member, or back and waiting for its delay.
+
+A delivery *counts* once a handler had it (SPEC F3): when the message is nacked, or when its
+lease ends and the consumer had started on it. Consumers that report starts are believed.
+Of the others, all of an expired lease counts, and on a disconnect the lowest message
+of each partition: they work in order, so that is the one they had begun.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import msgspec
+
+from nexo.brokers.stream.groups.lane import NO_END
+from nexo.brokers.stream.groups.leases import Lease, LeaseBook, Member
+from nexo.brokers.stream.groups.ranges import RangeSet
+from nexo.brokers.stream.groups.records import Counted, CountedSpan, Parked, Parking, Span
+from nexo.brokers.stream.groups.state import SharedState
+from nexo.errors import NexoError, NotOwner, NotPending
+
+
+class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A range of messages handed to a consumer; ``attempt`` is 1 the first time."""
+
+    partition: int
+    first: int
+    end: int
+    attempt: int
+    generation: int
+    expires_ms: int
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A range that was not the caller's to settle, and why; the rest of the call took effect."""
+
+    partition: int
+    first: int
+    end: int
+    error: NexoError
+
+
+class Flight:
+    """Leases and delays over the lanes of a `SharedState`; never durable."""
+
+    __slots__ = ("_delays", "_lanes", "_state", "leases")
+
+    def __init__(self, state: SharedState) -> None:
+        self._state = state
+        self._lanes = state.lanes
+        self._delays: list[tuple[int, int, int, int]] = []
+        self.leases = LeaseBook()
+
+    def lease(
+        self, member: Member, partition: int, taken: tuple[int, int, int], expires_ms: int
+    ) -> Delivery:
+        """Hand a range ``(first, end, attempt)`` that a lane gave to a member."""
+        first, end, attempt = taken
+        lease = Lease(member, partition, first, end, attempt=attempt, expires_ms=expires_ms)
+        self.leases.grant(lease)
+        self._lanes[partition].inflight.set(first, end, lease)
+        return Delivery(partition, first, end, attempt, self._state.generation, expires_ms)
+
+    def start(self, member: Member, span: Span) -> None:
+        """A handler has begun on what the member holds of the span."""
+        lane = self._lanes[span[0]]
+        for first, end, lease in lane.inflight.overlapping(span[1], span[2]):
+            if lease.member is member:
+                lane.started.add(first, end)
+
+    def take_back(
+        self, member: Member, span: Span, refusals: list[Refusal]
+    ) -> list[tuple[int, int, Lease]]:
+        """End the flight of what the member holds of the span; the rest is refused."""
+        held = self.held(member, span, refusals)
+        lane = self._lanes[span[0]]
+        for first, end, lease in held:
+            lane.inflight.cut(first, end)
+            self.leases.let_go(lease, end - first)
+            if lane.started:
+                lane.started.remove(first, end)
+        return held
+
+    def held(
+        self, member: Member, span: Span, refusals: list[Refusal]
+    ) -> list[tuple[int, int, Lease]]:
+        """What the member holds of the span; the rest is refused."""
+        partition, at, end = span
+        held = []
+        for first, stop, lease in self._lanes[partition].inflight.overlapping(at, end):
+            if at < first:
+                refusals.append(_not_pending(partition, at, first))
+            if lease.member is member:
+                held.append((first, stop, lease))
+            else:
+                refusals.append(Refusal(partition, first, stop, NotOwner("NOT_OWNER")))
+            at = stop
+        if at < end:
+            refusals.append(_not_pending(partition, at, end))
+        return held
+
+    def drop(self, span: Span) -> None:
+        """Take the span from whoever holds it."""
+        lane = self._lanes[span[0]]
+        for first, end, lease in lane.inflight.cut(span[1], span[2]):
+            self.leases.let_go(lease, end - first)
+            lane.started.remove(first, end)
+            lane.give_back(first, end)
+
+    def clear(self) -> None:
+        """Take everything from everybody, uncounted."""
+        for lane in self._lanes:
+            for first, end, _ in lane.inflight.cut(0, NO_END):
+                lane.give_back(first, end)
+            lane.started = RangeSet()
+        self.leases.clear()
+
+    # -- time ------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """When `expire` has something to do."""
+        lease_ms = self.leases.next_deadline()
+        if not self._delays:
+            return lease_ms
+        return self._delays[0][0] if lease_ms is None else min(lease_ms, self._delays[0][0])
+
+    def expire(self, now_ms: int) -> int:
+        """End leases that ran out and delays that are over; returns how many messages moved."""
+        moved = 0
+        while self._delays and self._delays[0][0] <= now_ms:
+            _, partition, first, end = heapq.heappop(self._delays)
+            moved += self._lanes[partition].promote(first, end, now_ms)
+        expired = self.leases.expired(now_ms)
+        return moved + self._end_leases(expired, now_ms, "timeout") if expired else moved
+
+    def part(self, member: Member, now_ms: int, unstarted: list[Span] | None) -> int:
+        """End all leases of a member that is gone; returns how many messages it held."""
+        if unstarted is not None:
+            self._mark_all_but(member, unstarted)
+        elif not member.reports_starts:
+            self._mark_lowest(member)
+        member.reports_starts = True
+        return self._end_leases(list(member.leases), now_ms, "disconnect")
+
+    def _end_leases(self, leases: list[Lease], now_ms: int, reason: str) -> int:
+        failed: list[CountedSpan] = []
+        ended = 0
+        for lease in leases:
+            lane, believed = self._lanes[lease.partition], lease.member.reports_starts
+            for first, end, owner in lane.inflight.overlapping(lease.first, lease.end):
+                if owner is not lease:
+                    continue
+                ended += end - first
+                lane.inflight.cut(first, end)
+                self.leases.let_go(lease, end - first)
+                for start, stop, began in list(lane.started.split(first, end)):
+                    if began or not believed:
+                        failed.append((lease.partition, start, stop, lease.attempt))
+                    else:
+                        lane.give_back(start, stop)
+                lane.started.remove(first, end)
+        self.fail(failed, now_ms, 0, reason)
+        return ended
+
+    def fail(self, failed: list[CountedSpan], now_ms: int, delay_ms: int, reason: str) -> None:
+        """Count deliveries that did not finish; the messages come back, or are parked."""
+        limit = self._state.options.max_deliveries or NO_END
+        spent = [span for span in failed if span[3] >= limit]
+        again = [span for span in failed if span[3] < limit]
+        for partition, first, end, deliveries in again:
+            lane = self._lanes[partition]
+            lane.deliveries.set(first, end, deliveries)
+            lane.give_back(first, end, now_ms + delay_ms if delay_ms > 0 else 0)
+            if delay_ms > 0:
+                heapq.heappush(self._delays, (now_ms + delay_ms, partition, first, end))
+        for partition, first, end, deliveries in spent:
+            self._lanes[partition].finish(first, end)
+            self._lanes[partition].parked.set(first, end, Parking(deliveries, now_ms, reason))
+        if again:
+            self._state.journal.append(Counted(again))
+        if spent:
+            self._state.journal.append(Parked(spent, now_ms, reason))
+
+    def _mark_lowest(self, member: Member) -> None:
+        for lane in self._lanes:
+            lowest = next(lane.in_flight(member), None)
+            if lowest is not None:
+                lane.started.add(lowest[0], lowest[0] + 1)
+
+    def _mark_all_but(self, member: Member, unstarted: Iterable[Span]) -> None:
+        idle = [RangeSet() for _ in self._lanes]
+        for partition, first, end in unstarted:
+            idle[partition].add(first, end)
+        for lane, ranges in zip(self._lanes, idle, strict=True):
+            for first, end in lane.in_flight(member):
+                for start, stop, inside in ranges.split(first, end):
+                    if not inside:
+                        lane.started.add(start, stop)
+
+
+def _not_pending(partition: int, first: int, end: int) -> Refusal:
+    # The text names a sequence, as clients without HELLO know them: offset + 1.
+    return Refusal(partition, first, end, NotPending(f"seq {first + 1} not pending"))
