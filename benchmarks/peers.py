@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/lib/rabbitmq/bin"])
 
 
@@ -54,9 +53,20 @@ class Server:
         stats = [stat for pid in self.pids() if (stat := _stat(pid))]
         return sum(int(stat[11]) + int(stat[12]) for stat in stats) / _TICKS_PER_S
 
-    def rss_bytes(self) -> int:
-        """Memory held by all its processes."""
-        return sum(int(stat[21]) for pid in self.pids() if (stat := _stat(pid))) * _PAGE_BYTES
+    def memory_bytes(self) -> int:
+        """Memory held by all its processes; pages they share count once."""
+        return sum(_shared_out_bytes(pid) for pid in self.pids())
+
+
+def _shared_out_bytes(pid: int) -> int:
+    """A process's proportional set size."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    return (
+        next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) * 1024
+    )
 
 
 def _stat(pid: int) -> list[str] | None:
