@@ -188,9 +188,11 @@ class Sets(_Collections[SetValue]):
         """Add members; returns how many are new."""
         if not members:
             raise InvalidInput("adding to a set needs at least one member")
-        held = self._ready(key, self._find(key, now_ms), items_bytes(members))
+        found = self._find(key, now_ms)
+        new = set(members).difference(found.items if found else ())
+        held = self._ready(key, found, items_bytes(new))
         before = held.size_bytes
-        count = held.add(members)
+        count = held.add(new)
         self._changed(key, held, before)
         return count
 
