@@ -97,6 +97,15 @@ class Settings:
     retention_check_ms: int = _setting(
         600_000, "STREAM_RETENTION_CHECK_MS", "How often retention is checked.", 10
     )
+    stream_unsynced_bytes: int = _setting(
+        256 * MIB,
+        "STREAM_MAX_UNSYNCED_BYTES",
+        "Published bytes that may wait for their sync before producers are refused.",
+        KIB,
+    )
+    stream_cdc: bool = _setting(
+        False, "STREAM_CDC", "Record every produce and commit on the system stream `$cdc`."
+    )
     store_max_bytes: int = _setting(
         0, "STORE_MAX_BYTES", "Memory budget of the store; 0 for none. Over it, LRU eviction.", 0
     )

@@ -85,6 +85,46 @@ class Op(enum.IntEnum):
     """``name str``. Reply: DATA ``count u32``."""
     Q_NACK = 0x1A
     """``id 16 bytes, name str, reason str``. Reply: OK, or ERR ``NACK failed``."""
+    Q_DECLARE = 0x60
+    """msgpack `queue.Declare`: create a queue. Reply: its info."""
+    Q_UPDATE = 0x61
+    """msgpack `queue.Update`: change options. Reply: its info."""
+    Q_INFO = 0x62
+    """msgpack `queue.Named`. Reply: the queue's options and counts."""
+    Q_LIST = 0x63
+    """Nothing. Reply: a list of infos."""
+    Q_PURGE = 0x64
+    """msgpack `queue.Named`. Reply: how many jobs were removed."""
+    Q_PAUSE = 0x65
+    """msgpack `queue.Pause`. Reply: OK."""
+    Q_PUSH_MANY = 0x66
+    """`queue.PushHead`, then a block of values. Reply: `queue.PushReply`."""
+    Q_POP = 0x67
+    """msgpack `queue.Pop`, a long poll. Reply: `queue.Delivery`, then pieces of blocks; or NULL."""
+    Q_SETTLE = 0x68
+    """msgpack `queue.Settle`: ack, nack, reject or release. Reply: OK, or what was refused."""
+    Q_RENEW = 0x69
+    """msgpack `queue.Renew`. Reply: the tokens of lost leases."""
+    Q_PROGRESS = 0x6A
+    """msgpack `queue.Progress`. Reply: OK."""
+    Q_JOB = 0x6B
+    """msgpack `queue.JobRequest`, a long poll. Reply: the job's state, progress and result."""
+    Q_PEEK = 0x6C
+    """msgpack `queue.Page`. Reply: waiting or scheduled jobs with their values."""
+    Q_CANCEL_JOB = 0x6D
+    """msgpack `queue.Jobs`: remove jobs that have not started. Reply: how many."""
+    Q_DLQ_LIST = 0x6E
+    """msgpack `queue.Page`. Reply: dead letters with values and history, newest first."""
+    Q_DLQ_REPLAY = 0x6F
+    """msgpack `queue.Jobs`. Reply: how many wait again."""
+    Q_DLQ_DELETE = 0x70
+    """msgpack `queue.Jobs`. Reply: how many were removed."""
+    Q_CRON_SET = 0x71
+    """msgpack `queue.CronRequest`. Reply: when it first fires, in ms."""
+    Q_CRON_DELETE = 0x72
+    """msgpack `queue.CronRequest`. Reply: OK."""
+    Q_CRON_LIST = 0x73
+    """msgpack `queue.Named`. Reply: the queue's schedules."""
 
     # Pub/Sub: 0x20-0x2F, 0x80-0x8F
     PUB = 0x21
@@ -128,6 +168,42 @@ class Op(enum.IntEnum):
     """``name str, group str, target u8`` (0 beginning, 1 end). Reply: OK."""
     S_LEAVE = 0x39
     """``name str, group str, consumer str, generation u64``. Reply: OK or ERR."""
+
+    # ours: payloads and replies are in `nexo.protocol.stream`
+    S_PUBLISH = 0x90
+    S_TAKE = 0x91
+    S_SETTLE = 0x92
+    S_GROUP_JOIN = 0x93
+    S_GROUP_LEAVE = 0x94
+    S_GROUP_SEEK = 0x95
+    S_GROUPS = 0x96
+    S_GROUP_DELETE = 0x97
+    S_PARKED = 0x98
+    S_PARKED_SETTLE = 0x99
+    S_MAKE = 0x9A
+    S_DESCRIBE = 0x9B
+    S_UPDATE = 0x9C
+    S_LIST = 0x9D
+    S_READ = 0x9E
+    S_PRODUCER = 0x9F
+    S_TX_BEGIN = 0xA0
+    S_TX_PUBLISH = 0xA1
+    S_TX_INPUTS = 0xA2
+    S_TX_COMMIT = 0xA3
+    S_TX_ABORT = 0xA4
+    S_COMPACT = 0xA5
+    S_GET = 0xA6
+    S_STATE = 0xA7
+    S_TIERED = 0xA8
+    S_RETAIN = 0xA9
+    S_ORDERED_JOIN = 0xB0
+    S_ORDERED_LEAVE = 0xB1
+    S_HEARTBEAT = 0xB2
+    S_COMMIT = 0xB3
+    S_COMMITTED = 0xB4
+    S_ORDERED_SEEK = 0xB5
+    S_ORDERED_GROUPS = 0xB6
+    S_ORDERED_DELETE = 0xB7
 
     # Any broker: 0xF0-0xFF. The payload's first byte names the broker.
     STATUS = 0xF0

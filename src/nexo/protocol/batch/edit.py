@@ -14,7 +14,8 @@ from nexo.protocol.batch.columns import (
     padded,
     read_int32s,
     read_int64s,
-)  # fmt: skip
+)
+from nexo.protocol.batch.compression import Compression, compress
 from nexo.protocol.batch.encode import Entry, encode
 from nexo.protocol.batch.view import Batch
 from nexo.storage.header import Flags, parse, seal
@@ -113,9 +114,11 @@ def retime(batch: Batch, floor_ms: int, ceiling_ms: int) -> Entry:
         body = [bytes(batch.body[8 * len(stamps) :])]
     if stamps[0] != stamps[-1]:
         body, columns = [int64s(stamps), *body], columns | Column.TIMESTAMPS
+    if kind := Compression(header.flags & Flags.COMPRESSION):
+        body = compress(kind, b"".join(body))
     head = seal(
         body, count=header.count, span=header.span, first_ms=stamps[0], last_ms=stamps[-1],
-        columns=columns, value_type=header.value_type, flags=header.flags & ~Flags.COMPRESSION,
+        columns=columns, value_type=header.value_type, flags=header.flags,
         producer_id=header.producer_id, epoch=header.epoch, sequence=header.sequence,
     )  # fmt: skip
     return head, body

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
+from operator import sub
 from typing import NamedTuple
 
 from nexo.errors import Corrupt
@@ -121,6 +122,18 @@ class Batch:
         if self.layout.keys is None or not self._valid(self.layout.key_valid, index):
             return None
         return self._string(self.layout.keys, index)
+
+    def largest_value(self) -> int:
+        """The size of the largest value."""
+        offsets = self._offsets(self.layout.values)
+        return max(map(sub, offsets[1:], offsets), default=0)
+
+    def in_time_order(self) -> bool:
+        """Whether no record is older than the one before it."""
+        if self.layout.timestamps < 0:
+            return True
+        stamps = list(self.timestamps())
+        return sorted(stamps) == stamps
 
     def check(self) -> None:
         """Look at every offset, so that no reader can be led outside a column.

@@ -1,0 +1,123 @@
+"""From the ranges a group hands out to the batches that hold their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.ranges import RangeSet
+from nexo.brokers.stream.groups.records import Span
+from nexo.brokers.stream.partition import Partition
+from nexo.brokers.stream.registry import Stream
+from nexo.protocol.batch import cut, decode
+from nexo.protocol.frames import Buffer
+from nexo.storage.header import Flags, Header
+
+READ_BYTES = 256 * 1024
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What goes to a consumer, and what the group must be told."""
+
+    parts: list[Buffer] = field(default_factory=list)
+    """Whole entries, one after another, some in several parts."""
+    partitions: list[int] = field(default_factory=list)
+    """The partition of each entry."""
+    gaps: list[Span] = field(default_factory=list)
+    """Delivered offsets that hold no record (any more)."""
+    unsent: list[Span] = field(default_factory=list)
+    """Delivered offsets that did not fit."""
+    size_bytes: int = 0
+
+
+def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Gathered:
+    """The entries that hold the delivered ranges, cut to them unless compressed.
+
+    At least one entry, then no more than ``max_bytes``.
+    """
+    found = Gathered()
+    for delivery in deliveries:
+        _gather_range(stream, delivery, max_bytes, found)
+    return found
+
+
+def _gather_range(stream: Stream, delivery: Delivery, max_bytes: int, found: Gathered) -> None:
+    index, at, end = delivery.partition, delivery.first, delivery.end
+    partition = stream.partition(index)
+    while at < end:
+        if found.parts and found.size_bytes >= max_bytes:
+            found.unsent.append((index, at, end))
+            return
+        before = at
+        for header, entry in partition.read(at, READ_BYTES):
+            if header.base_offset >= end:
+                break
+            if found.parts and found.size_bytes + header.length > max_bytes:
+                found.unsent.append((index, at, end))
+                return
+            if header.base_offset > at:
+                found.gaps.append((index, at, header.base_offset))
+            at = _add(index, header, entry, max(at, header.base_offset), end, found)
+        if at == before:
+            found.gaps.append((index, at, end))
+            return
+
+
+def _add(
+    index: int, header: Header, entry: memoryview, first: int, end: int, found: Gathered
+) -> int:
+    """Add the part of an entry from ``first`` up to ``end``; returns where that part ends."""
+    stop = min(end, header.next_offset)
+    whole = first == header.base_offset and stop == header.next_offset
+    if header.span != header.count:
+        found.gaps += _holes(index, entry, first, stop)
+    if whole or header.flags & Flags.COMPRESSION:
+        found.parts.append(entry)
+        found.partitions.append(index)
+        found.size_bytes += len(entry)
+        return stop
+    part = cut(decode(entry), first, stop)
+    if part is not None:
+        found.parts += [part[0], *part[1]]
+        found.partitions.append(index)
+        found.size_bytes += len(part[0]) + sum(map(len, part[1]))
+    return stop
+
+
+def _holes(index: int, entry: memoryview, first: int, stop: int) -> list[Span]:
+    """What compaction removed between ``first`` and ``stop``."""
+    there = RangeSet()
+    for offset in decode(entry).offsets:
+        there.add(offset, offset + 1)
+    return [(index, a, b) for a, b, inside in there.split(first, stop) if not inside]
+
+
+def keys_between(partition: Partition, first: int, end: int) -> Mapping[int, bytes | None]:
+    """The key of every record there is from ``first`` up to ``end``."""
+    keys: dict[int, bytes | None] = {}
+    at = first
+    while at < end:
+        before = at
+        for header, entry in partition.read(at, READ_BYTES):
+            at = max(at, header.next_offset)
+            if header.base_offset >= end:
+                break
+            batch = decode(entry)
+            keys.update(zip(batch.offsets, batch.keys(), strict=True))
+        if at == before:
+            break
+    return {offset: key for offset, key in keys.items() if first <= offset < end}
+
+
+def offset_at(partition: Partition, timestamp_ms: int) -> int:
+    """The first readable offset whose record is not older than ``timestamp_ms``."""
+    at = max(partition.log.offset_at(timestamp_ms), partition.start_offset)
+    for header, entry in partition.read(at, 1):
+        batch = decode(entry)
+        for offset, stamp in zip(batch.offsets, batch.timestamps(), strict=True):
+            if stamp >= timestamp_ms and offset >= at:
+                return offset
+        return header.next_offset
+    return at

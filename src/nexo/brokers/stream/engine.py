@@ -1,0 +1,295 @@
+"""The rules of the stream broker: streams, producers, groups and transactions.
+
+The owner drains `StreamEngine.drain` after every turn and makes the records durable before it
+replies; records of the streams themselves are in their logs when `publish` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nexo.brokers.stream import publishing
+from nexo.brokers.stream.groups.records import SharedOptions
+from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.options import StreamOptions, options_from, updated
+from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.records import (
+    Aborted,
+    Checked,
+    Committed,
+    Created,
+    Deleted,
+    GroupChanged,
+    GroupDropped,
+    GroupMade,
+    JournalRecord,
+    ProducerStarted,
+    Range,
+    Snapshot,
+    Tiered,
+    Updated,
+)
+from nexo.brokers.stream.registry import OpenLog, Registry, Stream
+from nexo.brokers.stream.transactions import Transaction, Transactions
+from nexo.errors import NotFound
+from nexo.model import check_name
+
+CHECKPOINT_BYTES = 64 * 1024**2
+"""A partition's checkpoint is journalled after this much, so that recovery reads no more."""
+
+
+class StreamEngine:
+    """All streams of the broker. Not durable by itself: see the module."""
+
+    def __init__(self, open_log: OpenLog, defaults: StreamOptions) -> None:
+        self.streams = Registry(open_log)
+        self.transactions = Transactions()
+        self.defaults = defaults
+        self.published = 0
+        """Records taken in since the start."""
+        self._journal: list[JournalRecord] = []
+        self._changed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
+        self._producers: dict[str, tuple[int, int]] = {}
+        self._next_producer = 1
+        self._unchecked: dict[tuple[int, int], int] = {}
+        self._deleted: list[str] = []
+
+    # -- streams -----------------------------------------------------------------
+
+    def create(self, name: str, given: Mapping[str, Any], now_ms: int) -> Stream:
+        """Create a stream, or find it with the same options; others are a conflict (SPEC E1)."""
+        check_name(name, "stream")
+        options = options_from(given, self.defaults)
+        return self.streams.check_free(name, options) or self.add(name, options, now_ms)
+
+    def add(self, name: str, options: StreamOptions, now_ms: int) -> Stream:
+        """A new stream under a name that is known to be free."""
+        created = Created(self.streams.next_id, name, options, now_ms)
+        self._journal.append(created)
+        return self.streams.add(created)
+
+    def update(self, name: str, given: Mapping[str, Any]) -> Stream:
+        """Change options of a stream while it runs."""
+        stream = self.streams.get(name)
+        stream.options = updated(stream.options, given)
+        self._journal.append(Updated(stream.id, stream.options))
+        return stream
+
+    def delete(self, name: str) -> Stream:
+        """Forget a stream and its groups; the owner removes its folder once that is durable."""
+        stream = self.streams.get(name)
+        for transaction in self.transactions.touching(stream.id):
+            self.abort(transaction)
+        self.streams.remove(stream.id)
+        stream.close()
+        self._journal.append(Deleted(stream.id))
+        return stream
+
+    def tiered(self, name: str, partition: int, offset: int) -> None:
+        """The lake holds everything below ``offset``: retention may free it (SPEC E4)."""
+        stream = self.streams.get(name)
+        stream.partition(partition).check_offset(offset)
+        if offset > stream.tiered[partition]:
+            stream.tiered[partition] = offset
+            self._journal.append(Tiered(stream.id, partition, offset))
+
+    # -- producing -----------------------------------------------------------------
+
+    def start_producer(self, name: str = "") -> tuple[int, int]:
+        """A producer id and epoch; a name gets its id again, with the next epoch (SPEC G3)."""
+        producer, epoch = self._producers.get(name, (self._next_producer, -1))
+        record = ProducerStarted(producer, epoch + 1, name)
+        self.apply(record)
+        self._journal.append(record)
+        return record.producer, record.epoch
+
+    def publish(
+        self,
+        stream: Stream,
+        partition: int,
+        entry: bytes,
+        now_ms: int,
+        transaction: Transaction | None = None,
+    ) -> list[Placed]:
+        """Store a batch; see `nexo.brokers.stream.publishing.publish`."""
+        placed = publishing.publish(stream, partition, entry, now_ms, transaction)
+        for place in placed:
+            self.published += place.count if place.new else 0
+            self._grown(stream, place.partition, len(entry))
+        return placed
+
+    def _grown(self, stream: Stream, partition: int, size_bytes: int) -> None:
+        """Journal a checkpoint now and then, so that recovery reads only the log's tail."""
+        key = stream.id, partition
+        grown = self._unchecked.get(key, 0) + size_bytes
+        self._unchecked[key] = grown
+        if grown >= CHECKPOINT_BYTES:
+            self.checkpoint(stream, partition)
+
+    def checkpoint(self, stream: Stream, partition: int) -> None:
+        """Journal where recovery of a partition may start."""
+        self._unchecked.pop((stream.id, partition), None)
+        checkpoint = stream.partition(partition).checkpoint()
+        stream.checkpoints[partition] = checkpoint
+        self._journal.append(Checked(stream.id, partition, checkpoint))
+
+    # -- groups --------------------------------------------------------------------
+
+    def make_group(
+        self, stream: Stream, name: str, starts: Mapping[int, int], options: SharedOptions
+    ) -> SharedGroup:
+        """A new shared group that starts at an offset per partition."""
+        check_name(name, "group")
+        group = SharedGroup([starts[i] for i in range(stream.options.partitions)], options)
+        for index, partition in enumerate(stream.partitions()):
+            group.skip([(index, first, end) for first, end in partition.aborted])
+        group.drain()
+        stream.groups[name] = group
+        self._journal.append(GroupMade(stream.id, name, group.snapshot()))
+        return group
+
+    def drop_group(self, stream: Stream, name: str) -> None:
+        """Forget a shared group."""
+        stream.group(name)
+        del stream.groups[name]
+        self._changed.pop((stream.id, name), None)
+        self._journal.append(GroupDropped(stream.id, name))
+
+    def changed(self, stream: Stream, name: str, group: SharedGroup) -> None:
+        """Have what a group did journalled with this turn."""
+        self._changed[stream.id, name] = stream, group
+
+    # -- transactions --------------------------------------------------------------
+
+    def commit(self, transaction: Transaction, changes: list[GroupChanged]) -> None:
+        """Journal the decision; what it wrote is shown by `settle`, once that is durable."""
+        ranges = [
+            (stream.id, index, first, end)
+            for (_, index), stream in transaction.touched.items()
+            for first, end in stream.partition(index).commit(transaction.id)
+        ]
+        self._journal.append(Committed(transaction.id, ranges, changes))
+
+    def abort(self, transaction: Transaction) -> None:
+        """Hide all it wrote, for good."""
+        ranges: list[Range] = []
+        for (_, index), stream in transaction.touched.items():
+            hidden = stream.partition(index).abort(transaction.id)
+            ranges += [(stream.id, index, first, end) for first, end in hidden]
+            self.skip(stream, index, hidden)
+        if ranges:
+            self._journal.append(Aborted(transaction.id, ranges))
+        self.settle(transaction)
+
+    def settle(self, transaction: Transaction) -> None:
+        """Let readers pass what the transaction wrote."""
+        for (_, index), stream in transaction.touched.items():
+            stream.partition(index).settle(transaction.id)
+        self.transactions.end(transaction)
+
+    def skip(self, stream: Stream, partition: int, ranges: list[tuple[int, int]]) -> None:
+        """Tell every group of the stream that these offsets hold no records."""
+        spans = [(partition, first, end) for first, end in ranges]
+        if not spans:
+            return
+        for name, group in stream.groups.items():
+            group.skip(spans)
+            self.changed(stream, name, group)
+
+    # -- durable state ---------------------------------------------------------------
+
+    def drain(self) -> list[JournalRecord]:
+        """The records of this turn; they take effect for good once they are durable."""
+        for (_, name), (stream, group) in self._changed.items():
+            changes = group.drain()
+            if changes:
+                self._journal.append(GroupChanged(stream.id, name, changes))
+        self._changed.clear()
+        records, self._journal = self._journal, []
+        return records
+
+    def undone(self, records: list[JournalRecord]) -> None:
+        """Records that could not be written: they come first the next time."""
+        self._journal[:0] = records
+
+    def take_deleted(self) -> list[str]:
+        """Folders of streams that recovery found to be deleted; they may still be there."""
+        folders, self._deleted = self._deleted, []
+        return folders
+
+    def apply(self, record: JournalRecord) -> None:
+        """Make a journalled change again, during recovery."""
+        match record:
+            case Created():
+                self.streams.add(record)
+            case Deleted(number):
+                if (stream := self.streams.remove(number)) is not None:
+                    self._deleted.append(stream.folder)
+            case ProducerStarted():
+                self._next_producer = max(self._next_producer, record.producer + 1)
+                if record.name:
+                    self._producers[record.name] = record.producer, record.epoch
+            case Committed():
+                self._recommit(record)
+            case _:
+                self._apply_to_stream(record)
+
+    def _recommit(self, record: Committed) -> None:
+        self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
+        for number, index, first, end in record.ranges:
+            stream = self.streams.numbered(number)
+            if stream is not None:
+                stream.recommit(index, first, end)
+        for change in record.changes:
+            self.apply(change)
+
+    def _apply_to_stream(
+        self, record: Updated | Tiered | Checked | GroupMade | GroupChanged | GroupDropped | Aborted
+    ) -> None:
+        if isinstance(record, Aborted):
+            self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
+            return
+        stream = self.streams.numbered(record.stream)
+        if stream is None:
+            return
+        match record:
+            case Updated():
+                stream.options = record.options
+            case Tiered():
+                stream.tiered[record.partition] = record.offset
+            case Checked():
+                stream.checkpoints[record.partition] = record.checkpoint
+            case GroupMade():
+                stream.groups[record.group] = SharedGroup.restore(record.state)
+            case GroupDropped():
+                stream.groups.pop(record.group, None)
+            case GroupChanged():
+                for change in record.records:
+                    stream.groups[record.group].apply(change)
+
+    def snapshot(self) -> Snapshot:
+        """Everything that `restore` needs to go on from here."""
+        return Snapshot(
+            self.streams.next_id,
+            self.transactions.next_id,
+            self._next_producer,
+            dict(self._producers),
+            [stream.state() for stream in self.streams],
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Take over a snapshot; for a fresh engine only."""
+        self.transactions.next_id = snapshot.next_transaction
+        self._next_producer = snapshot.next_producer
+        self._producers = dict(snapshot.producers)
+        for state in snapshot.streams:
+            self.streams.restore(state)
+        self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)
+
+    def find(self, stream: str, group: str) -> tuple[Stream, SharedGroup]:
+        """A group by name."""
+        found = self.streams.get(stream)
+        if group not in found.groups:
+            raise NotFound(f"group {group!r} of stream {stream!r} not found: join it first")
+        return found, found.groups[group]

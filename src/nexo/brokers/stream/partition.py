@@ -1,0 +1,248 @@
+"""One partition: an append-only log, what of it readers may see, and who wrote it.
+
+Readers see offsets below `stable_offset`: everything behind the first record of an open
+transaction waits until that is decided, so that nobody skips a record that commits later
+(SPEC H1). What lies in `aborted` is never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from nexo.brokers.stream.groups.ranges import RangeSet
+from nexo.brokers.stream.producers import Producers, ProducerState
+from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
+from nexo.protocol.batch import Batch, entries, retime
+from nexo.storage.header import SIZE, Flags, Header, parse
+from nexo.storage.ports import Buffer, Log
+
+FUTURE_MS = 60_000
+"""How far ahead of the broker's clock a producer's timestamp may be."""
+_HOT_BYTES = 1024**2
+
+
+class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
+    """What a partition's log says up to ``offset``: where recovery starts to read it."""
+
+    offset: int = 0
+    last_ms: int = 0
+    producers: list[ProducerState] = []
+    aborted: list[tuple[int, int]] = []
+    committed: list[tuple[int, int]] = []
+    """Ranges of committed transactions behind ``offset``."""
+    clean_offset: int = 0
+    """How far compaction has come."""
+
+
+class Partition:
+    """The records of one partition of a stream."""
+
+    __slots__ = (
+        "_hot", "aborted", "clean_offset", "committed", "last_ms", "log", "open_ranges",
+        "producers", "unsynced",
+    )  # fmt: skip
+
+    def __init__(self, log: Log, found: Checkpoint) -> None:
+        """Recover: read the log from the checkpoint on; undecided transactions are aborted."""
+        self.log = log
+        self.last_ms = found.last_ms
+        self.producers = Producers(found.producers)
+        self.aborted = RangeSet(found.aborted)
+        self.committed = RangeSet(found.committed)
+        self.clean_offset = found.clean_offset
+        self.open_ranges: dict[int, list[tuple[int, int]]] = {}
+        """By transaction: what it wrote here and is not decided."""
+        self.unsynced = log.next_offset
+        """Readers see nothing from here on, because it may not survive a power loss."""
+        self._hot: tuple[int, int, bytes] = (0, 0, b"")
+        self._recover(max(found.offset, log.start_offset))
+
+    def _recover(self, offset: int) -> None:
+        for entry in self._sound_entries(offset):
+            header = parse(entry)
+            self.last_ms = max(self.last_ms, header.last_ms)
+            if header.producer_id >= 0:
+                self.producers.note(header, header.base_offset)
+            if header.flags & Flags.TRANSACTIONAL and header.base_offset not in self.committed:
+                self.aborted.add(header.base_offset, header.next_offset)
+
+    def _sound_entries(self, offset: int) -> Iterator[bytes]:
+        """Every entry but damaged ones, which readers will be told of when they get there."""
+        at = offset
+        while True:
+            try:
+                for entry in self.log.entries(at):
+                    yield entry
+                    at = parse(entry).next_offset
+            except Corrupt as error:
+                if error.next_offset is None or error.next_offset <= at:
+                    return
+                at = error.next_offset
+            else:
+                return
+
+    # -- bounds ----------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is kept."""
+        return self.log.start_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset the next record gets."""
+        return self.log.next_offset
+
+    @property
+    def stable_offset(self) -> int:
+        """Where readers stop."""
+        if not self.open_ranges:
+            return self.unsynced
+        undecided = min(ranges[0][0] for ranges in self.open_ranges.values())
+        return min(self.unsynced, undecided)
+
+    # -- writing ---------------------------------------------------------------
+
+    def append(self, entry: bytes, batch: Batch, now_ms: int) -> tuple[int, bool]:
+        """Store a verified batch; returns its offset and whether it is new.
+
+        A batch its idempotent producer sent before is not stored again (SPEC G3).
+        """
+        header = batch.header
+        if header.producer_id >= 0:
+            known = self.producers.check(header)
+            if known is not None:
+                return known, False
+        head: bytearray = bytearray(entry[:SIZE])
+        body: Sequence[Buffer] = [memoryview(entry)[SIZE:]]
+        last_ms = header.last_ms
+        if not self._timely(batch, now_ms):
+            head, body = retime(batch, self.last_ms, max(self.last_ms, now_ms))
+            last_ms = parse(head).last_ms
+        offset = self.log.append(head, body)
+        self.last_ms = last_ms
+        if header.producer_id >= 0:
+            self.producers.note(header, offset)
+        return offset, True
+
+    def _timely(self, batch: Batch, now_ms: int) -> bool:
+        """Timestamps never go back within a partition, nor lie far in the future."""
+        first_ms, last_ms = batch.header.first_ms, batch.header.last_ms
+        in_bounds = self.last_ms <= first_ms <= last_ms <= now_ms + FUTURE_MS
+        return in_bounds and batch.in_time_order()
+
+    def synced(self, end: int) -> None:
+        """What lies below ``end`` is as safe as its stream promises: readers may see it."""
+        self.unsynced = max(self.unsynced, end)
+
+    # -- transactions ----------------------------------------------------------
+
+    def hold(self, transaction: int, first: int, end: int) -> None:
+        """A range just appended waits for its transaction's end."""
+        self.open_ranges.setdefault(transaction, []).append((first, end))
+
+    def commit(self, transaction: int) -> list[tuple[int, int]]:
+        """What the transaction wrote here is committed, but not yet shown; returns the ranges."""
+        ranges = self.open_ranges.get(transaction, [])
+        for first, end in ranges:
+            self.committed.add(first, end)
+        return ranges
+
+    def abort(self, transaction: int) -> list[tuple[int, int]]:
+        """What the transaction wrote here is never to be shown; returns the ranges."""
+        ranges = self.open_ranges.get(transaction, [])
+        for first, end in ranges:
+            self.aborted.add(first, end)
+        return ranges
+
+    def settle(self, transaction: int) -> None:
+        """Let readers pass: the transaction's end is as durable as was promised."""
+        for _, end in self.open_ranges.pop(transaction, ()):
+            self.synced(end)
+
+    # -- reading ---------------------------------------------------------------
+
+    def check_offset(self, offset: int) -> None:
+        """Raise `OffsetOutOfRange` unless reading may start there."""
+        if not self.start_offset <= offset <= self.next_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is outside {self.start_offset}..{self.next_offset}"
+            )
+
+    def read(self, offset: int, max_bytes: int) -> Iterator[tuple[Header, memoryview]]:
+        """Entries readers may see, from the one that holds ``offset`` on.
+
+        Entries of aborted transactions are left out.
+        """
+        stable = self.stable_offset
+        if offset >= stable:
+            return
+        for entry in self._entries(offset, max_bytes):
+            header = parse(entry)
+            if header.base_offset >= stable:
+                return
+            if header.base_offset in self.aborted or header.flags & Flags.CONTROL:
+                continue
+            yield header, entry
+
+    def _entries(self, offset: int, max_bytes: int) -> Iterator[memoryview]:
+        base, end, entry = self._hot
+        if base <= offset < end:
+            # Groups take a large batch in small cuts: the one read last is read again.
+            yield memoryview(entry)
+            offset, max_bytes = end, max_bytes - len(entry)
+            if max_bytes <= 0 or offset >= self.log.next_offset:
+                return
+        data = self.log.read(offset, max_bytes)
+        last: memoryview | None = None
+        for last in entries(data):
+            yield last
+        if last is not None and len(last) <= _HOT_BYTES:
+            header = parse(last)
+            self._hot = (header.base_offset, header.next_offset, bytes(last))
+
+    # -- forgetting ------------------------------------------------------------
+
+    def drop_before(self, offset: int) -> int:
+        """Forget what lies below ``offset``; returns the bytes freed."""
+        freed = self.log.drop_before(min(offset, self.next_offset))
+        self._forget_below(self.start_offset)
+        return freed
+
+    def _forget_below(self, offset: int) -> None:
+        self._hot = (0, 0, b"")
+        if offset > 0:
+            self.aborted.remove(0, offset)
+            self.committed.remove(0, offset)
+
+    def cooled(self) -> None:
+        """The log was rewritten: forget what was read from it."""
+        self._hot = (0, 0, b"")
+
+    def checkpoint(self) -> Checkpoint:
+        """What recovery needs instead of the log up to here."""
+        offset = min((r[0][0] for r in self.open_ranges.values()), default=self.next_offset)
+        if offset:
+            self.committed.remove(0, offset)
+        return Checkpoint(
+            offset, self.last_ms, self.producers.state(), list(self.aborted),
+            list(self.committed), self.clean_offset,
+        )  # fmt: skip
+
+
+def check_sizes(batch: Batch, max_message_bytes: int) -> None:
+    """Refuse a batch with a value over the limit, or without any record."""
+    if not len(batch):
+        raise InvalidInput("a batch needs at least one record")
+    if batch.header.span != batch.header.count:
+        raise InvalidInput("a published batch must not have gaps between its records")
+    values = batch.layout.values
+    if not max_message_bytes or values.size <= max_message_bytes:
+        return
+    largest = batch.largest_value()
+    if largest > max_message_bytes:
+        raise PayloadTooLarge(
+            f"a value of {largest} bytes exceeds the stream's limit of {max_message_bytes}"
+        )

@@ -1,0 +1,37 @@
+"""Backpressure on producers: refuse past a high mark, resume at the low one (SPEC I7)."""
+
+from __future__ import annotations
+
+from nexo.errors import Overloaded
+
+
+class Pressure:
+    """Bytes that were taken in and are not safe yet."""
+
+    __slots__ = ("_high", "_low", "refusing", "waiting_bytes")
+
+    def __init__(self, high_bytes: int) -> None:
+        self._high = high_bytes
+        self._low = high_bytes // 2
+        self.waiting_bytes = 0
+        self.refusing = False
+
+    def check(self) -> None:
+        """Raise `Overloaded` while producers must hold back."""
+        if self.refusing:
+            raise Overloaded(
+                f"{self.waiting_bytes} bytes wait to be synced to disk; publishing resumes below "
+                f"{self._low}: slow down and retry"
+            )
+
+    def add(self, size_bytes: int) -> None:
+        """Bytes came in."""
+        self.waiting_bytes += size_bytes
+        if self.waiting_bytes > self._high:
+            self.refusing = True
+
+    def remove(self, size_bytes: int) -> None:
+        """Bytes are safe."""
+        self.waiting_bytes -= size_bytes
+        if self.waiting_bytes <= self._low:
+            self.refusing = False

@@ -1,0 +1,100 @@
+"""Batches into partitions: check, route, append."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nexo.brokers.stream.partition import check_sizes
+from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.transactions import Transaction
+from nexo.errors import InvalidInput
+from nexo.protocol.batch import Batch, encode, verify
+from nexo.protocol.murmur import partition_of
+from nexo.storage.header import Flags
+
+ROUTE = -1
+"""In place of a partition: the broker picks by key, or in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a batch went."""
+
+    partition: int
+    offset: int
+    count: int
+    new: bool
+    """False if its idempotent producer had sent it before."""
+
+
+def publish(
+    stream: Stream, index: int, entry: bytes, now_ms: int, transaction: Transaction | None = None
+) -> list[Placed]:
+    """Store a batch from outside; more than one place only if it was to be routed.
+
+    Everything about it is checked before anything is stored.
+    """
+    batch = verify(entry)
+    check_sizes(batch, stream.options.max_message_bytes)
+    _check_flags(batch, transaction)
+    if index != ROUTE:
+        return [_append(stream, index, entry, batch, now_ms, transaction)]
+    if batch.header.producer_id >= 0:
+        raise InvalidInput("an idempotent producer must name the partition of each batch")
+    return [
+        _append(stream, target, part, verify(part), now_ms, transaction)
+        for target, part in _routed(stream, entry, batch)
+    ]
+
+
+def _check_flags(batch: Batch, transaction: Transaction | None) -> None:
+    flags = batch.header.flags
+    if flags & Flags.CONTROL:
+        raise InvalidInput("a batch from a client cannot be a control batch")
+    if bool(flags & Flags.TRANSACTIONAL) != (transaction is not None):
+        raise InvalidInput(
+            "a batch must be flagged transactional within a transaction, and only then"
+        )
+
+
+def _append(
+    stream: Stream,
+    index: int,
+    entry: bytes,
+    batch: Batch,
+    now_ms: int,
+    transaction: Transaction | None,
+) -> Placed:
+    partition = stream.partition(index)
+    offset, new = partition.append(entry, batch, now_ms)
+    if new and transaction is not None:
+        partition.hold(transaction.id, offset, offset + len(batch))
+        transaction.touched[stream.id, index] = stream
+    return Placed(index, offset, len(batch), new)
+
+
+def _routed(stream: Stream, entry: bytes, batch: Batch) -> Iterable[tuple[int, bytes]]:
+    """The batch cut by partition; whole if it holds no keys."""
+    count = stream.options.partitions
+    if count == 1 or batch.layout.keys is None:
+        return [(stream.next_partition() if count > 1 else 0, entry)]
+    lanes: dict[int, list[int]] = {}
+    for i, key in enumerate(batch.keys()):
+        target = stream.next_partition() if key is None else partition_of(key, count)
+        lanes.setdefault(target, []).append(i)
+    return [(target, _picked(batch, rows)) for target, rows in lanes.items()]
+
+
+def _picked(batch: Batch, rows: list[int]) -> bytes:
+    values, types, stamps = batch.values(), batch.types(), batch.timestamps()
+    keys, headers = batch.keys(), batch.headers()
+    head, body = encode(
+        [values[i] for i in rows],
+        [types[i] for i in rows],
+        [stamps[i] for i in rows],
+        keys=[keys[i] for i in rows],
+        headers=[headers[i] for i in rows],
+        flags=batch.header.flags & ~Flags.COMPRESSION,
+    )
+    return bytes(head) + b"".join(body)

@@ -1,0 +1,127 @@
+"""What the stream broker journals, and its snapshot: everything but the records themselves.
+
+Streams are named by number here, so that a deleted stream's records never touch a new one
+of the same name.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
+from nexo.brokers.stream.options import StreamOptions
+from nexo.brokers.stream.partition import Checkpoint
+
+Range: TypeAlias = tuple[int, int, int, int]
+"""``stream, partition, first, end`` (half-open)."""
+
+
+class Created(msgspec.Struct, frozen=True, array_like=True, tag="create"):
+    """A stream exists from now on."""
+
+    stream: int
+    name: str
+    options: StreamOptions
+    created_ms: int
+
+
+class Updated(msgspec.Struct, frozen=True, array_like=True, tag="update"):
+    """A stream's options changed."""
+
+    stream: int
+    options: StreamOptions
+
+
+class Deleted(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
+    """A stream, its records and its groups are gone."""
+
+    stream: int
+
+
+class Tiered(msgspec.Struct, frozen=True, array_like=True, tag="tier"):
+    """The lake holds every record below ``offset``."""
+
+    stream: int
+    partition: int
+    offset: int
+
+
+class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
+    """Recovery may start from here for one partition."""
+
+    stream: int
+    partition: int
+    checkpoint: Checkpoint
+
+
+class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
+    """A producer id was given out; a named one again, with the next epoch."""
+
+    producer: int
+    epoch: int
+    name: str
+
+
+class GroupMade(msgspec.Struct, frozen=True, array_like=True, tag="group"):
+    """A shared group exists from now on, or was replaced as a whole."""
+
+    stream: int
+    group: str
+    state: SharedSnapshot
+
+
+class GroupChanged(msgspec.Struct, frozen=True, array_like=True, tag="change"):
+    """What happened in a shared group."""
+
+    stream: int
+    group: str
+    records: list[SharedRecord]
+
+
+class GroupDropped(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
+    """A shared group is gone."""
+
+    stream: int
+    group: str
+
+
+class Committed(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
+    """A transaction's writes and inputs, in one record: all of them hold, or none (SPEC H1)."""
+
+    transaction: int
+    ranges: list[Range]
+    changes: list[GroupChanged]
+
+
+class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
+    """A transaction's writes that are never to be shown."""
+
+    transaction: int
+    ranges: list[Range]
+
+
+JournalRecord: TypeAlias = (
+    Created | Updated | Deleted | Tiered | Checked | ProducerStarted
+    | GroupMade | GroupChanged | GroupDropped | Committed | Aborted
+)  # fmt: skip
+
+
+class StreamState(msgspec.Struct, frozen=True, array_like=True):
+    """One stream in a snapshot."""
+
+    created: Created
+    checkpoints: dict[int, Checkpoint]
+    tiered: list[int]
+    groups: dict[str, SharedSnapshot]
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """The whole broker, but for its records."""
+
+    next_stream: int
+    next_transaction: int
+    next_producer: int
+    producers: dict[str, tuple[int, int]]
+    streams: list[StreamState]

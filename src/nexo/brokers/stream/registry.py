@@ -1,0 +1,184 @@
+"""Which streams there are. A stream costs a few hundred bytes until it is used (SPEC E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from msgspec import structs
+
+from nexo.brokers.stream.groups.ranges import RangeSet
+from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.options import StreamOptions
+from nexo.brokers.stream.partition import Checkpoint, Partition
+from nexo.brokers.stream.records import Created, StreamState
+from nexo.errors import AlreadyExists, InvalidInput, NotFound
+from nexo.model import path_segment
+from nexo.storage.ports import Log
+
+_READABLE = 180
+"""How much of a long name its folder shows; the number keeps folders apart."""
+
+OpenLog: TypeAlias = Callable[[str, int], Log]
+"""``open_log(folder, partition)``."""
+
+
+class Stream:
+    """One stream: its options, groups and partitions, which open on first use."""
+
+    __slots__ = (
+        "_open_log", "_partitions", "_recommitted", "_turn", "checkpoints", "created_ms",
+        "groups", "id", "name", "options", "tiered",
+    )  # fmt: skip
+
+    def __init__(self, created: Created, open_log: OpenLog) -> None:
+        self.id = created.stream
+        self.name = created.name
+        self.options = created.options
+        self.created_ms = created.created_ms
+        count = created.options.partitions
+        self.checkpoints: dict[int, Checkpoint] = {}
+        self.tiered = [0] * count
+        """Per partition: the lake holds everything below."""
+        self.groups: dict[str, SharedGroup] = {}
+        self._partitions: list[Partition | None] = [None] * count
+        self._recommitted: dict[int, RangeSet] = {}
+        self._open_log = open_log
+        self._turn = 0
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that holds its logs; never used by another stream."""
+        return f"{path_segment(self.name)[:_READABLE]}~{self.id:x}"
+
+    def partition(self, index: int) -> Partition:
+        """One partition, opened if need be."""
+        if not 0 <= index < len(self._partitions):
+            raise InvalidInput(
+                f"partition {index} does not exist: stream {self.name!r} has "
+                f"{len(self._partitions)}, from 0"
+            )
+        found = self._partitions[index]
+        if found is None:
+            log = self._open_log(self.folder, index)
+            found = self._partitions[index] = Partition(log, self._checkpoint(index))
+        return found
+
+    def recommit(self, index: int, first: int, end: int) -> None:
+        """The journal says that a transaction committed this range; before the first use only."""
+        self._recommitted.setdefault(index, RangeSet()).add(first, end)
+
+    def _checkpoint(self, index: int) -> Checkpoint:
+        found = self.checkpoints.get(index, Checkpoint())
+        later = self._recommitted.pop(index, None)
+        if later is not None:
+            found = structs.replace(found, committed=[*found.committed, *later])
+            self.checkpoints[index] = found
+        return found
+
+    def partitions(self) -> list[Partition]:
+        """All partitions, opened."""
+        return [self.partition(index) for index in range(len(self._partitions))]
+
+    def opened(self) -> Iterator[tuple[int, Partition]]:
+        """The partitions in use since the start."""
+        return ((i, part) for i, part in enumerate(self._partitions) if part is not None)
+
+    def ends(self) -> list[int]:
+        """Per partition: where readers stop."""
+        return [part.stable_offset for part in self.partitions()]
+
+    def next_partition(self) -> int:
+        """Round robin, for records without a key."""
+        self._turn = (self._turn + 1) % len(self._partitions)
+        return self._turn
+
+    def group(self, name: str) -> SharedGroup:
+        """A shared group; `NotFound` if there is none."""
+        found = self.groups.get(name)
+        if found is None:
+            raise NotFound(f"group {name!r} of stream {self.name!r} not found: join it first")
+        return found
+
+    def close(self) -> None:
+        """Give back what the logs hold."""
+        for _, part in self.opened():
+            part.log.close()
+
+    def state(self) -> StreamState:
+        """Everything about the stream that is not in its logs."""
+        for index, part in self.opened():
+            self.checkpoints[index] = part.checkpoint()
+        for index in list(self._recommitted):
+            self._checkpoint(index)
+        return StreamState(
+            Created(self.id, self.name, self.options, self.created_ms),
+            self.checkpoints,
+            self.tiered,
+            {name: group.snapshot() for name, group in self.groups.items()},
+        )
+
+
+class Registry:
+    """The streams by name and by number."""
+
+    def __init__(self, open_log: OpenLog) -> None:
+        self._open_log = open_log
+        self._by_name: dict[str, Stream] = {}
+        self._by_id: dict[int, Stream] = {}
+        self.next_id = 1
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str) -> Stream:
+        """The stream of that name; `NotFound` if there is none."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise NotFound(f"stream {name!r} not found: create it first")
+        return found
+
+    def numbered(self, stream: int) -> Stream | None:
+        """The stream of that number, unless it was deleted."""
+        return self._by_id.get(stream)
+
+    def check_free(self, name: str, options: StreamOptions) -> Stream | None:
+        """The stream of that name if it has exactly these options; None if the name is free."""
+        found = self._by_name.get(name)
+        if found is not None and found.options != options:
+            differing = ", ".join(
+                f"{field} = {getattr(found.options, field)!r}"
+                for field in options.__struct_fields__
+                if getattr(options, field) != getattr(found.options, field)
+            )
+            raise AlreadyExists(
+                f"stream {name!r} exists with {differing}: use the same options, or update it"
+            )
+        return found
+
+    def add(self, created: Created) -> Stream:
+        """A new stream."""
+        stream = Stream(created, self._open_log)
+        self._by_name[stream.name] = self._by_id[stream.id] = stream
+        self.next_id = max(self.next_id, stream.id + 1)
+        return stream
+
+    def remove(self, stream: int) -> Stream | None:
+        """Forget a stream; returns it if it was known."""
+        found = self._by_id.pop(stream, None)
+        if found is not None:
+            del self._by_name[found.name]
+        return found
+
+    def restore(self, state: StreamState) -> None:
+        """A stream out of a snapshot."""
+        stream = self.add(state.created)
+        stream.checkpoints = dict(state.checkpoints)
+        stream.tiered = list(state.tiered)
+        stream.groups = {name: SharedGroup.restore(group) for name, group in state.groups.items()}

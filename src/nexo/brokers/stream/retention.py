@@ -1,0 +1,50 @@
+"""Retention: what is too old, or too much, is forgotten from the front (SPEC E4).
+
+Exact to the batch: limits apply within a single segment too. What the lake has not taken is
+kept while tiering is on, and an open transaction keeps what it wrote.
+"""
+
+from __future__ import annotations
+
+from nexo.brokers.stream.partition import Partition
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import Corrupt
+from nexo.storage.header import parse
+
+
+def retain(stream: Stream, now_ms: int) -> int:
+    """Apply a stream's limits to all its partitions; returns the bytes freed."""
+    if not stream.options.expires:
+        return 0
+    return sum(_retain(stream, i, part, now_ms) for i, part in enumerate(stream.partitions()))
+
+
+def _retain(stream: Stream, index: int, partition: Partition, now_ms: int) -> int:
+    target = max(_by_age(stream, partition, now_ms), _by_size(stream, partition))
+    target = min(target, partition.stable_offset)
+    if stream.options.tiering:
+        target = min(target, stream.tiered[index])
+    return partition.drop_before(target) if target > partition.start_offset else 0
+
+
+def _by_age(stream: Stream, partition: Partition, now_ms: int) -> int:
+    age_ms = stream.options.retention_ms
+    return partition.log.offset_at(now_ms - age_ms) if age_ms else 0
+
+
+def _by_size(stream: Stream, partition: Partition) -> int:
+    """The first offset of those batches at the end that fit the limit."""
+    limit = stream.options.retention_bytes // stream.options.partitions
+    excess = partition.log.size_bytes - limit
+    if not stream.options.retention_bytes or excess <= 0:
+        return 0
+    at = partition.start_offset
+    try:
+        for entry in partition.log.entries(at):
+            if excess <= 0:
+                break
+            excess -= len(entry)
+            at = parse(entry).next_offset
+    except Corrupt as error:
+        at = max(at, error.next_offset or at)
+    return at

@@ -1,0 +1,100 @@
+"""Transactions: writes to several partitions and their inputs take effect together (SPEC H1).
+
+Open transactions live in memory only. Their batches lie in the logs, flagged, behind the
+stable offset; what the journal does not say is committed counts as aborted after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nexo.brokers.stream.groups.records import Span
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import Conflict, TransactionAborted
+
+DEFAULT_TIMEOUT_MS = 60_000
+
+
+class Acks:
+    """Messages of a shared group that are finished if the transaction commits."""
+
+    __slots__ = ("consumer", "generation", "group", "spans", "stream")
+
+    def __init__(
+        self, stream: Stream, group: str, consumer: str, generation: int, spans: list[Span]
+    ) -> None:
+        self.stream = stream
+        self.group = group
+        self.consumer = consumer
+        self.generation = generation
+        self.spans = spans
+
+
+class Transaction:
+    """One open transaction."""
+
+    __slots__ = ("acks", "commits", "deadline_ms", "ending", "id", "owner", "touched")
+
+    def __init__(self, number: int, owner: int, deadline_ms: int) -> None:
+        self.id = number
+        self.owner = owner
+        """The connection it belongs to; it is aborted when that ends."""
+        self.deadline_ms = deadline_ms
+        self.touched: dict[tuple[int, int], Stream] = {}
+        """By stream number and partition: where it wrote."""
+        self.acks: list[Acks] = []
+        self.commits: list[tuple[str, str, int, list[tuple[str, int, int, str]]]] = []
+        """Offsets of ordered groups: ``group, member, generation, [(stream, partition, offset,
+        metadata)]``."""
+        self.ending = False
+
+
+class Transactions:
+    """The open transactions of the broker."""
+
+    __slots__ = ("_open", "next_id")
+
+    def __init__(self) -> None:
+        self._open: dict[int, Transaction] = {}
+        self.next_id = 1
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, owner: int, deadline_ms: int) -> Transaction:
+        """A new transaction."""
+        found = Transaction(self.next_id, owner, deadline_ms)
+        self._open[found.id] = found
+        self.next_id += 1
+        return found
+
+    def get(self, number: int, owner: int) -> Transaction:
+        """An open transaction of this owner; `TransactionAborted` if it is no longer open."""
+        found = self._open.get(number)
+        if found is None or found.owner != owner:
+            raise TransactionAborted(
+                f"transaction {number} is not open: it timed out, ended, or the connection was cut"
+            )
+        if found.ending:
+            raise Conflict(f"transaction {number} is being committed")
+        return found
+
+    def end(self, transaction: Transaction) -> None:
+        """It is decided."""
+        self._open.pop(transaction.id, None)
+
+    def of(self, owner: int) -> list[Transaction]:
+        """What a connection left open; those being committed go on without it."""
+        return [tx for tx in self._open.values() if tx.owner == owner and not tx.ending]
+
+    def touching(self, stream: int) -> list[Transaction]:
+        """Those that wrote to a stream."""
+        return [tx for tx in self._open.values() if any(n == stream for n, _ in tx.touched)]
+
+    def overdue(self, now_ms: int) -> list[Transaction]:
+        """What nobody ended in time."""
+        return [tx for tx in self._open.values() if tx.deadline_ms <= now_ms and not tx.ending]
+
+    def deadlines(self) -> Iterator[int]:
+        """When `overdue` has something to say."""
+        return (tx.deadline_ms for tx in self._open.values() if not tx.ending)

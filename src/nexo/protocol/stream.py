@@ -1,0 +1,418 @@
+"""What stream clients and the stream broker say to each other, beyond the existing client's table.
+
+Requests are msgpack: maps where options may be added later, arrays where every byte counts.
+Unknown fields are refused. Batches (`nexo.protocol.batch`) follow raw.
+
+================  ========================================  =================================
+opcode            request                                   reply
+================  ========================================  =================================
+S_PUBLISH         name str, partition i32 (-1: route), one  `PLACE` per partition written
+                  batch
+S_TAKE            `Take`                                    `Taken`, batches; long poll
+S_SETTLE          `Settle`                                  list of `Refused`
+S_GROUP_JOIN      `GroupJoin`                               `GroupJoined`
+S_GROUP_LEAVE     `GroupLeave`                              OK
+S_GROUP_SEEK      `GroupSeek`                               generation
+S_GROUPS          `GroupsAsk`                               list of `GroupInfo`
+S_GROUP_DELETE    `GroupName`                               OK
+S_PARKED          `ParkedAsk`                               list of `ParkedInfo`, batches
+S_PARKED_SETTLE   `ParkedSettle`                            count
+S_MAKE            `Make`                                    `StreamInfo`
+S_DESCRIBE        `Name`                                    `StreamInfo`
+S_UPDATE          `Make`                                    `StreamInfo`
+S_LIST            `ListAsk`                                 list of names
+S_READ            `Read`                                    `ReadReply`, batches; long poll
+S_PRODUCER        name str                                  `ProducerStart`
+S_TX_BEGIN        `TxBegin`                                 transaction id
+S_TX_PUBLISH      transaction u64, then as S_PUBLISH        as S_PUBLISH
+S_TX_INPUTS       `TxInputs`                                OK
+S_TX_COMMIT       transaction id                            OK
+S_TX_ABORT        transaction id                            OK
+S_COMPACT         `Name`                                    bytes freed
+S_GET             `Get`                                     a batch of one record, or NULL
+S_STATE           `Name`                                    batches: the newest record per key
+S_TIERED          `TieredTo`                                OK
+S_RETAIN          `Name`                                    bytes freed
+================  ========================================  =================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from nexo.errors import InvalidOption, ProtocolError
+from nexo.protocol.frames import Buffer, pack_str, pack_u32
+
+T = TypeVar("T")
+
+PLACE = Struct(">IQI")
+"""``partition u32, offset u64, count u32``: where records went."""
+_PARTITION = Struct(">i")
+_HEAD = Struct(">I")
+
+Span: TypeAlias = tuple[int, int, int]
+"""``partition, first, end`` (half-open)."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+class _Hot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Encoded without field names."""
+
+
+class _Open(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Encoded with field names, so that fields can be added."""
+
+
+# -- shared groups ------------------------------------------------------------------
+
+
+DEFAULT_BYTES = 4 * 1024**2
+"""How much a consumer gets at once, unless it says otherwise."""
+
+
+class Take(_Hot, frozen=True):
+    """Lease up to ``limit`` records to a consumer, waiting up to ``wait_ms`` for the first."""
+
+    stream: str
+    group: str
+    consumer: str
+    limit: int
+    wait_ms: int
+    max_bytes: int = DEFAULT_BYTES
+
+
+class Taken(_Hot, frozen=True):
+    """``deliveries``: ``partition, first, end, attempt, expires_ms``; batches may hold more."""
+
+    generation: int
+    deliveries: list[tuple[int, int, int, int, int]]
+    partitions: list[int]
+    """The partition of each batch that follows."""
+
+
+Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
+
+
+class Settle(_Hot, frozen=True):
+    """What became of leased records."""
+
+    stream: str
+    group: str
+    consumer: str
+    generation: int
+    verb: Verb
+    spans: list[Span]
+    delay_ms: int = 0
+    reason: str = ""
+
+
+class Refused(_Hot, frozen=True):
+    """Records that were not the consumer's to settle."""
+
+    partition: int
+    first: int
+    end: int
+    code: str
+    message: str
+
+
+Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
+"""Where to start: a word, one offset for every partition, or an offset per partition."""
+
+
+class GroupJoin(_Open, frozen=True):
+    """Become a consumer of a shared group, which is made if need be."""
+
+    stream: str
+    group: str
+    options: dict[str, Any] = {}
+    start: Position = "beginning"
+    start_ms: int | None = None
+    """Start at this time instead."""
+    reports_starts: bool = False
+    """The consumer says when a handler begins, so that only those count as delivered."""
+
+
+class GroupJoined(_Open, frozen=True):
+    """Who the consumer is from now on."""
+
+    consumer: str
+    generation: int
+    ack_wait_ms: int
+
+
+class GroupLeave(_Open, frozen=True):
+    """Stop consuming; ``unstarted`` goes back without counting as delivered."""
+
+    stream: str
+    group: str
+    consumer: str
+    unstarted: list[Span] | None = None
+
+
+class GroupSeek(_Open, frozen=True):
+    """Reset a group."""
+
+    stream: str
+    group: str
+    to: Position = "beginning"
+    to_ms: int | None = None
+
+
+class GroupName(_Open, frozen=True):
+    """A group."""
+
+    stream: str
+    group: str
+
+
+class GroupsAsk(_Open, frozen=True):
+    """The groups of a stream, or one of them."""
+
+    stream: str
+    group: str | None = None
+
+
+class LaneInfo(_Open, frozen=True):
+    """A shared group in one partition."""
+
+    floor: int
+    next_offset: int
+    lag: int
+    in_flight: int
+    to_redeliver: int
+    parked: int
+
+
+class GroupInfo(_Open, frozen=True):
+    """A shared group."""
+
+    name: str
+    generation: int
+    options: dict[str, Any]
+    consumers: list[str]
+    lag: int
+    partitions: list[LaneInfo]
+
+
+class ParkedAsk(_Open, frozen=True):
+    """Records set aside after too many deliveries."""
+
+    stream: str
+    group: str
+    limit: int = 100
+    skip: int = 0
+
+
+class ParkedInfo(_Hot, frozen=True):
+    """Records parked alike."""
+
+    partition: int
+    first: int
+    end: int
+    deliveries: int
+    parked_ms: int
+    reason: str
+
+
+class ParkedList(_Hot, frozen=True):
+    """Parked records; the batches that hold them follow."""
+
+    rows: list[ParkedInfo]
+    partitions: list[int]
+    """The partition of each batch that follows."""
+
+
+class ParkedSettle(_Open, frozen=True):
+    """Deliver parked records again, or forget them; all of them without ``spans``."""
+
+    stream: str
+    group: str
+    verb: Literal["replay", "discard"]
+    spans: list[Span] | None = None
+
+
+# -- streams ------------------------------------------------------------------------
+
+
+class Name(_Open, frozen=True):
+    """A stream."""
+
+    stream: str
+
+
+class Make(_Open, frozen=True):
+    """Create or update a stream."""
+
+    stream: str
+    options: dict[str, Any] = {}
+
+
+class ListAsk(_Open, frozen=True):
+    """Names in order, from behind ``after``."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = 1_000
+
+
+class PartitionInfo(_Open, frozen=True):
+    """One partition."""
+
+    start_offset: int
+    next_offset: int
+    stable_offset: int
+    size_bytes: int
+    tiered_offset: int = 0
+    last_ms: int = 0
+
+
+class StreamInfo(_Open, frozen=True):
+    """One stream."""
+
+    name: str
+    created_ms: int
+    options: dict[str, Any]
+    partitions: list[PartitionInfo]
+    groups: list[str]
+
+
+class Read(_Hot, frozen=True):
+    """Batches from an offset on, waiting up to ``wait_ms`` for the first."""
+
+    stream: str
+    partition: int
+    offset: int
+    max_bytes: int
+    wait_ms: int = 0
+
+
+class ReadReply(_Hot, frozen=True):
+    """The partition's bounds; behind it, whole batches. The first may begin earlier."""
+
+    start_offset: int
+    stable_offset: int
+    next_offset: int
+    """Where to read on: what lies before and did not come holds no records."""
+
+
+class Get(_Open, frozen=True):
+    """The newest record of a key."""
+
+    stream: str
+    key: bytes
+
+
+class TieredTo(_Open, frozen=True):
+    """The lake holds everything below ``offset``."""
+
+    stream: str
+    partition: int
+    offset: int
+
+
+# -- producers and transactions ---------------------------------------------------------
+
+
+class ProducerStart(_Hot, frozen=True):
+    """Who an idempotent producer is."""
+
+    producer: int
+    epoch: int
+
+
+class TxBegin(_Open, frozen=True):
+    """Open a transaction, aborted by itself after ``timeout_ms``."""
+
+    timeout_ms: int = 60_000
+
+
+class TxAcks(_Hot, frozen=True):
+    """Records of a shared group that are finished with the transaction."""
+
+    stream: str
+    group: str
+    consumer: str
+    generation: int
+    spans: list[Span]
+
+
+class TxOffsets(_Hot, frozen=True):
+    """Offsets of an ordered group that are committed with the transaction."""
+
+    group: str
+    member: str
+    generation: int
+    offsets: list[tuple[str, int, int]]
+    """``stream, partition, offset``: the last one processed."""
+
+
+class TxInputs(_Open, frozen=True):
+    """What the transaction has read."""
+
+    transaction: int
+    acks: list[TxAcks] = []
+    offsets: list[TxOffsets] = []
+
+
+# -- codecs -------------------------------------------------------------------------------
+
+
+def pack(message: Any) -> bytes:
+    """A message's bytes."""
+    return _encoder.encode(message)
+
+
+def unpack(type_: type[T], payload: Buffer) -> T:
+    """The message in ``payload``; `InvalidOption` says what does not fit."""
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.msgpack.Decoder(type_)
+    try:
+        return decoder.decode(payload)  # type: ignore[no-any-return]
+    except msgspec.ValidationError as error:
+        raise InvalidOption(f"request {getattr(type_, '__name__', type_)}: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"request is not msgpack: {error}") from None
+
+
+def pack_headed(message: Any) -> bytes:
+    """A message that raw batches follow."""
+    raw = _encoder.encode(message)
+    return pack_u32(len(raw)) + raw
+
+
+def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:
+    """The message, and what follows it."""
+    view = memoryview(payload)
+    if len(view) < _HEAD.size:
+        raise ProtocolError("reply is cut short")
+    end = _HEAD.size + _HEAD.unpack_from(view)[0]
+    if end > len(view):
+        raise ProtocolError("reply is cut short")
+    return unpack(type_, view[_HEAD.size : end]), view[end:]
+
+
+def publish_head(stream: str, partition: int) -> bytes:
+    """What stands before the batch in S_PUBLISH."""
+    return pack_str(stream) + _PARTITION.pack(partition)
+
+
+def read_partition(field: Buffer) -> int:
+    """The partition field of S_PUBLISH."""
+    return int(_PARTITION.unpack(field)[0])
+
+
+def places(payload: Buffer) -> Iterator[tuple[int, int, int]]:
+    """The reply to S_PUBLISH: ``partition, offset, count`` each."""
+    if len(payload) % PLACE.size:
+        raise ProtocolError("reply is cut short")
+    return PLACE.iter_unpack(payload)

@@ -1,0 +1,161 @@
+"""Streams and groups as things: make, describe, change, list, delete."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.retention import retain
+from nexo.errors import NexoError, NotFound
+from nexo.model import Persistence
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream.core import Core, answer
+from nexo.server.service import Handler, Peer
+
+MAX_NAMES = 10_000
+
+
+class Admin:
+    """Requests about streams and groups as a whole."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.handlers: dict[int, Handler] = {
+            Op.S_MAKE: self.make,
+            Op.S_DESCRIBE: self.describe,
+            Op.S_UPDATE: self.update,
+            Op.S_LIST: self.names,
+            Op.S_GROUPS: self.groups,
+            Op.S_GROUP_DELETE: self.delete_group,
+            Op.S_TIERED: self.tiered,
+            Op.S_RETAIN: self.retain,
+        }
+
+    def make(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Create a stream."""
+        ask = wire.unpack(wire.Make, payload)
+        self._core.runtime.check_writable()
+        stream = self._core.engine.create(ask.stream, ask.options, self._core.now_ms)
+        self._describe_when_safe(peer, request_id, stream)
+
+    def update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Change options."""
+        ask = wire.unpack(wire.Make, payload)
+        stream = self._core.engine.update(ask.stream, ask.options)
+        self._describe_when_safe(peer, request_id, stream)
+
+    def _describe_when_safe(self, peer: Peer, request_id: int, stream: Stream) -> None:
+        mode = stream.options.persistence
+        self._core.data_when_safe(mode, peer, request_id, wire.pack(_info(stream)))
+
+    def describe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show a stream."""
+        ask = wire.unpack(wire.Name, payload)
+        peer.data(request_id, wire.pack(_info(self._core.engine.streams.get(ask.stream))))
+
+    def delete(self, peer: Peer, request_id: int, name: str) -> None:
+        """Delete a stream; its files go once the deletion is durable."""
+        core = self._core
+        stream = core.engine.delete(name)
+        core.waits.fail_stream(stream.id, NotFound(f"stream {name!r} was deleted"))
+
+        def safe(error: NexoError | None) -> None:
+            if error is None:
+                core.runtime.files.remove(core.folder_of(stream))
+            answer(peer, request_id, error)
+
+        core.when_safe(Persistence.FILE_SYNC, safe)
+
+    def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """List names in order."""
+        ask = wire.unpack(wire.ListAsk, payload)
+        found = sorted(
+            stream.name
+            for stream in self._core.engine.streams
+            if stream.name.startswith(ask.prefix) and stream.name > ask.after
+        )
+        peer.data(request_id, wire.pack(list(islice(found, min(ask.limit, MAX_NAMES)))))
+
+    def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show the groups of a stream, with their lag."""
+        ask = wire.unpack(wire.GroupsAsk, payload)
+        stream = self._core.engine.streams.get(ask.stream)
+        names = list(stream.groups) if ask.group is None else [ask.group]
+        peer.data(request_id, wire.pack([_group_info(stream, name) for name in names]))
+
+    def delete_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Forget a group."""
+        ask = wire.unpack(wire.GroupName, payload)
+        stream = self._core.engine.streams.get(ask.stream)
+        self._core.engine.drop_group(stream, ask.group)
+        self._core.touched(stream)
+        self._core.ok_when_safe(stream.options.persistence, peer, request_id)
+
+    def tiered(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Note what the lake holds."""
+        ask = wire.unpack(wire.TieredTo, payload)
+        self._core.engine.tiered(ask.stream, ask.partition, ask.offset)
+        self._core.ok_when_safe(Persistence.FILE_SYNC, peer, request_id)
+
+    def retain(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Apply the limits now."""
+        ask = wire.unpack(wire.Name, payload)
+        stream = self._core.engine.streams.get(ask.stream)
+        peer.data(request_id, wire.pack(self.apply_limits(stream)))
+
+    def apply_limits(self, stream: Stream) -> int:
+        """Free what a stream need not keep, and tell its groups."""
+        core = self._core
+        starts = [part.start_offset for part in stream.partitions()]
+        freed = retain(stream, core.now_ms)
+        for index, part in enumerate(stream.partitions()):
+            if part.start_offset > starts[index]:
+                core.engine.skip(stream, index, [(starts[index], part.start_offset)])
+                core.end_turn_soon()
+        return freed
+
+
+def _info(stream: Stream) -> wire.StreamInfo:
+    return wire.StreamInfo(
+        name=stream.name,
+        created_ms=stream.created_ms,
+        options=msgspec.to_builtins(stream.options),
+        partitions=[
+            wire.PartitionInfo(
+                start_offset=part.start_offset,
+                next_offset=part.next_offset,
+                stable_offset=part.stable_offset,
+                size_bytes=part.log.size_bytes,
+                tiered_offset=stream.tiered[index],
+                last_ms=part.last_ms,
+            )
+            for index, part in enumerate(stream.partitions())
+        ],
+        groups=list(stream.groups),
+    )
+
+
+def _group_info(stream: Stream, name: str) -> wire.GroupInfo:
+    group, parts = stream.group(name), stream.partitions()
+    lanes = [
+        wire.LaneInfo(
+            floor=lane.floor,
+            next_offset=part.next_offset,
+            lag=lane.lag,
+            in_flight=lane.in_flight,
+            to_redeliver=lane.to_redeliver,
+            parked=lane.parked,
+        )
+        for lane, part in zip(group.status(stream.ends()), parts, strict=True)
+    ]
+    return wire.GroupInfo(
+        name=name,
+        generation=group.generation,
+        options=msgspec.to_builtins(group.options),
+        consumers=list(group.members),
+        lag=sum(lane.lag for lane in lanes),
+        partitions=lanes,
+    )

@@ -1,0 +1,199 @@
+"""What all parts of the stream service share: the engine, its journal, and when replies go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from nexo.brokers.stream.engine import StreamEngine
+from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.options import StreamOptions
+from nexo.brokers.stream.pressure import Pressure
+from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.records import JournalRecord, Snapshot
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError
+from nexo.model import Persistence
+from nexo.server.dialects.nexo.stream.waits import Waits
+from nexo.server.service import Peer, Runtime
+from nexo.storage.journal import Journal
+from nexo.storage.log import SegmentedLog
+from nexo.storage.ports import Log
+
+SNAPSHOT_BYTES = 16 * 1024**2
+"""The journal's growth after which the whole state is written down anew."""
+
+Done: TypeAlias = Callable[[NexoError | None], None]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_record = msgspec.msgpack.Decoder(JournalRecord).decode
+_decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+
+
+class Core:
+    """One broker's engine on disk."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        settings = runtime.settings
+        self.runtime = runtime
+        self.waits = Waits()
+        self.engine = StreamEngine(
+            self._open_log,
+            StreamOptions(
+                retention_ms=settings.retention_ms, retention_bytes=settings.retention_bytes
+            ),
+        )
+        self.pressure = Pressure(settings.stream_unsynced_bytes)
+        self.started_ms = runtime.clock.now_ms()
+        self._journal: Journal | None = None
+        self._journal_mark = 0
+        self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
+        self._ending = False
+        self._touched: dict[int, Stream] = {}
+        self._unsynced_records = 0
+
+    @property
+    def journal(self) -> Journal:
+        """The journal; there is none before `open`."""
+        assert self._journal is not None
+        return self._journal
+
+    @property
+    def now_ms(self) -> int:
+        """The time."""
+        return self.runtime.clock.now_ms()
+
+    def folder_of(self, stream: Stream) -> Path:
+        """Where a stream's logs are."""
+        return self.runtime.folder / "streams" / stream.folder
+
+    def _open_log(self, folder: str, partition: int) -> Log:
+        path = self.runtime.folder / "streams" / folder / str(partition)
+        return SegmentedLog(
+            self.runtime.files, path, segment_bytes=self.runtime.settings.segment_bytes
+        )
+
+    # -- life ----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Recover the state; streams recover when they are first used."""
+        self._journal = Journal(self.runtime.files, self.runtime.folder / "journal")
+        payload, records = self.journal.recover()
+        if payload is not None:
+            self.engine.restore(_decode_snapshot(payload))
+        for record in records:
+            self.engine.apply(_decode_record(record))
+        self._journal_mark = self.journal.size_bytes
+        for folder in self.engine.take_deleted():
+            self.runtime.files.remove(self.runtime.folder / "streams" / folder)
+
+    def close(self) -> None:
+        """Write the state down, so that the next start is quick."""
+        self._write_journal()
+        self.save()
+        for stream in self.engine.streams:
+            stream.close()
+        self.journal.close()
+
+    def save(self) -> None:
+        """Snapshot the state and begin a new journal."""
+        self.journal.checkpoint(_encode(self.engine.snapshot()))
+        self._journal_mark = self.journal.size_bytes
+
+    # -- turns -----------------------------------------------------------------------
+
+    def when_safe(self, mode: Persistence, done: Done) -> None:
+        """Call ``done`` once all that this turn changed has the safety of ``mode``."""
+        self._done[mode].append(done)
+        self.end_turn_soon()
+
+    def ok_when_safe(self, mode: Persistence, peer: Peer, request_id: int) -> None:
+        """Reply OK then."""
+        self.when_safe(mode, lambda error: answer(peer, request_id, error))
+
+    def data_when_safe(
+        self, mode: Persistence, peer: Peer, request_id: int, payload: bytes
+    ) -> None:
+        """Reply DATA then."""
+        self.when_safe(mode, lambda error: answer(peer, request_id, error, payload))
+
+    def end_turn_soon(self) -> None:
+        """Write the journal and wake waiting consumers when the turn's requests are through."""
+        if not self._ending:
+            self._ending = True
+            self.runtime.soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._ending = False
+        error = self._write_journal()
+        for mode, waiting in self._done.items():
+            if waiting:
+                self._done[mode] = []
+                self._settle(mode, waiting, error)
+        self._wake_touched()
+
+    def _settle(self, mode: Persistence, waiting: list[Done], error: NexoError | None) -> None:
+        def done(failed: NexoError | None) -> None:
+            for callback in waiting:
+                callback(error or failed)
+
+        self.runtime.committed(mode, done)
+
+    def _write_journal(self) -> NexoError | None:
+        records = self.engine.drain()
+        if not records:
+            return None
+        try:
+            self.journal.append([_encode(record) for record in records], self.now_ms)
+        except NexoError as error:
+            self.engine.undone(records)
+            return error
+        if self.journal.size_bytes - self._journal_mark > SNAPSHOT_BYTES:
+            self.save()
+        return None
+
+    # -- waking ------------------------------------------------------------------------
+
+    def show(self, stream: Stream, placed: list[Placed]) -> None:
+        """Records are safe: readers may see them."""
+        for place in placed:
+            stream.partition(place.partition).synced(place.offset + place.count)
+        self.touched(stream)
+
+    def touched(self, stream: Stream) -> None:
+        """There may be something new for those who wait on the stream."""
+        if self.waits.waiting_on(stream.id):
+            self._touched[stream.id] = stream
+            self.end_turn_soon()
+
+    def _wake_touched(self) -> None:
+        touched, self._touched = self._touched, {}
+        for number in touched:
+            self.waits.wake(number)
+
+    def changed(self, stream: Stream, name: str, group: SharedGroup) -> None:
+        """A group did something: journal it, mind its next deadline."""
+        self.engine.changed(stream, name, group)
+        self.end_turn_soon()
+
+    def appended(self, records: int) -> None:
+        """Count towards the early sync of ``file_async`` (SPEC E3)."""
+        self._unsynced_records += records
+        if self._unsynced_records >= self.runtime.settings.flush_messages:
+            self._unsynced_records = 0
+            self.runtime.sync_soon()
+
+
+def answer(
+    peer: Peer, request_id: int, error: NexoError | None, payload: bytes | None = None
+) -> None:
+    """Reply OK, DATA or the error."""
+    if error is not None:
+        peer.fail(request_id, error)
+    elif payload is None:
+        peer.ok(request_id)
+    else:
+        peer.data(request_id, payload)

@@ -1,0 +1,74 @@
+"""Publishing: batches to partitions, replies when they are as safe as their stream promises."""
+
+from __future__ import annotations
+
+from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError
+from nexo.model import Persistence
+from nexo.protocol.frames import Reader
+from nexo.protocol.ops import Op
+from nexo.protocol.stream import PLACE, ProducerStart, pack, read_partition
+from nexo.server.dialects.nexo.stream.core import Core, answer
+from nexo.server.service import Handler, Peer
+
+
+class Publishing:
+    """S_PUBLISH and S_PRODUCER."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.handlers: dict[int, Handler] = {
+            Op.S_PUBLISH: self.publish,
+            Op.S_PRODUCER: self.start_producer,
+        }
+
+    def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store one batch."""
+        reader = Reader(payload)
+        stream = self._core.engine.streams.get(reader.text())
+        partition = read_partition(reader.take(4))
+        entry = bytes(reader.rest())
+        placed = self.store(stream, partition, entry)
+        reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
+        self.reply(stream, placed, len(entry), peer, request_id, reply)
+
+    def store(self, stream: Stream, partition: int, entry: bytes) -> list[Placed]:
+        """Append, unless producers must hold back."""
+        core = self._core
+        core.runtime.check_writable()
+        core.pressure.check()
+        return core.engine.publish(stream, partition, entry, core.now_ms)
+
+    def reply(
+        self,
+        stream: Stream,
+        placed: list[Placed],
+        size_bytes: int,
+        peer: Peer,
+        request_id: int,
+        reply: bytes,
+    ) -> None:
+        """Answer, and show the records to readers, once they are safe."""
+        core, mode = self._core, stream.options.persistence
+        core.appended(sum(place.count for place in placed))
+        core.pressure.add(size_bytes)
+
+        def safe(error: NexoError | None) -> None:
+            core.pressure.remove(size_bytes)
+            if error is None:
+                core.show(stream, placed)
+            answer(peer, request_id, error, reply)
+
+        if mode is Persistence.FILE_ASYNC:
+            # The log has handed the bytes to the system: no need to wait for the turn's end.
+            core.runtime.committed(mode, safe)
+        else:
+            core.when_safe(mode, safe)
+
+    def start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Give out a producer id, durably, so that it is never given out again."""
+        name = Reader(payload).text()
+        producer, epoch = self._core.engine.start_producer(name)
+        reply = pack(ProducerStart(producer, epoch))
+        self._core.data_when_safe(Persistence.FILE_SYNC, peer, request_id, reply)

@@ -1,0 +1,98 @@
+"""The stream broker as the host runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.status import broker_status
+from nexo.model import Broker
+from nexo.server.dialects.nexo.stream.admin import Admin
+from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.groups import Groups
+from nexo.server.dialects.nexo.stream.legacy import Legacy
+from nexo.server.dialects.nexo.stream.publish import Publishing
+from nexo.server.dialects.nexo.stream.reading import Reading
+from nexo.server.service import Handler, Peer, Runtime
+
+SWEEP = 50
+"""Streams per tick whose limits are checked, so that no tick takes long."""
+_SWEEP_PAUSE_MS = 20
+
+
+class StreamService:
+    """Streams over the wire."""
+
+    broker = Broker.STREAM
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.core = Core(runtime)
+        self._groups = Groups(self.core)
+        self._admin = Admin(self.core)
+        publishing = Publishing(self.core)
+        self.handlers: dict[int, Handler] = {
+            **publishing.handlers,
+            **self._groups.handlers,
+            **self._admin.handlers,
+            **Reading(self.core).handlers,
+            **Legacy(self.core, publishing, self._groups, self._admin).handlers,
+        }
+        self._sweep: list[Stream] = []
+        self._sweep_due_ms = 0
+
+    def open(self) -> None:
+        """Recover from disk."""
+        self.core.open()
+        self._plan_sweep(self.core.now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Leases, long polls and retention."""
+        self._groups.tick(now_ms)
+        self.core.waits.expire(now_ms)
+        if now_ms >= self._sweep_due_ms:
+            self._sweep_some(now_ms)
+        due_ms = self.core.waits.next_due()
+        self.core.runtime.wake_at(min(due_ms or self._sweep_due_ms, self._sweep_due_ms))
+
+    def _plan_sweep(self, now_ms: int) -> None:
+        self._sweep_due_ms = now_ms + self.core.runtime.settings.retention_check_ms
+        self.core.runtime.wake_at(self._sweep_due_ms)
+
+    def _sweep_some(self, now_ms: int) -> None:
+        """Check the limits of a few streams; go round all of them in each interval."""
+        if not self._sweep:
+            self._sweep = list(self.core.engine.streams)
+        for _ in range(min(SWEEP, len(self._sweep))):
+            stream = self._sweep.pop()
+            if self.core.engine.streams.numbered(stream.id) is stream:
+                self._admin.apply_limits(stream)
+        if self._sweep:
+            self._sweep_due_ms = now_ms + _SWEEP_PAUSE_MS
+        else:
+            self._plan_sweep(now_ms)
+
+    def cancel(self, peer: Peer, request_id: int) -> None:
+        """Answer a long poll now."""
+        self.core.waits.cancel(peer, request_id)
+
+    def peer_congested(self, peer: Peer) -> None:
+        """Nothing is pushed to peers, so nothing is to be held back."""
+
+    def peer_drained(self, peer: Peer) -> None:
+        """See `peer_congested`."""
+
+    def peer_closed(self, peer: Peer) -> None:
+        """Release what the peer's consumers held."""
+        self.core.waits.drop_peer(peer)
+        self._groups.peer_closed(peer)
+
+    def status(self) -> dict[str, Any]:
+        """Counts for the dashboard."""
+        return broker_status(self.core.engine) | {
+            "waiting": len(self.core.waits),
+            "unsynced_bytes": self.core.pressure.waiting_bytes,
+        }
+
+    def close(self) -> None:
+        """Write the state down."""
+        self.core.close()

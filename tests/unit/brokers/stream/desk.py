@@ -1,0 +1,265 @@
+"""The stream service on a clock and files of the test's own, with connections that remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from nexo.config import Settings
+from nexo.errors import NexoError
+from nexo.model import Clock, Persistence
+from nexo.protocol import stream as wire
+from nexo.protocol.batch import Entry, Producer, decode, encode, entries
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream import StreamService
+from nexo.storage.memory import MemoryFiles
+from nexo.storage.ports import Files
+
+T = TypeVar("T")
+
+
+class ManualClock:
+    now = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class ManualRuntime:
+    """A `Runtime` whose turns, time and syncs pass when the test says so."""
+
+    def __init__(self, files: MemoryFiles, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.time = ManualClock()
+        self.clock: Clock = self.time
+        self.files: Files = files
+        self.folder = Path("/stream")
+        self.refuses: NexoError | None = None
+        self.slow_disk = False
+        self.unsynced: list[Callable[[NexoError | None], None]] = []
+        self._soon: list[Callable[[], None]] = []
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def end_turn(self) -> None:
+        while self._soon:
+            callbacks, self._soon = self._soon, []
+            for callback in callbacks:
+                callback()
+
+    def wake_at(self, due_ms: int) -> None: ...
+
+    def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
+        if mode is Persistence.FILE_SYNC and self.slow_disk:
+            self.unsynced.append(callback)
+        else:
+            callback(None)
+
+    def sync(self, error: NexoError | None = None) -> None:
+        waiting, self.unsynced = self.unsynced, []
+        for callback in waiting:
+            callback(error)
+        self.end_turn()
+
+    def sync_soon(self) -> None: ...
+
+    def check_writable(self) -> None:
+        if self.refuses:
+            raise self.refuses
+
+
+class Got(NamedTuple):
+    """A record a consumer holds."""
+
+    partition: int
+    offset: int
+    value: bytes | None
+    attempt: int
+
+
+class Peer:
+    """A connection that remembers its replies."""
+
+    ids = count(1)
+
+    def __init__(self, desk: Desk, *, coded: bool = True) -> None:
+        self.id = next(Peer.ids)
+        self.name = f"client-{self.id}"
+        self.coded = coded
+        self.closed = False
+        self.congested = False
+        self.replies: dict[int, Any] = {}
+        self._desk = desk
+        self._requests = count(1)
+
+    def ok(self, request_id: int) -> None:
+        self.replies[request_id] = "ok"
+
+    def null(self, request_id: int) -> None:
+        self.replies[request_id] = None
+
+    def data(self, request_id: int, *parts: Buffer) -> None:
+        self.replies[request_id] = b"".join(parts)
+
+    def fail(self, request_id: int, error: NexoError) -> None:
+        self.replies[request_id] = error
+
+    def push(self, frames: Buffer) -> None: ...
+
+    def kick(self, reason: str) -> None:
+        self.close()
+
+    # -- what the client does
+
+    def send(self, op: int, payload: bytes) -> int:
+        """Start a request; its id."""
+        request_id = next(self._requests)
+        try:
+            self._desk.service.handlers[op](self, request_id, memoryview(payload))
+        except NexoError as error:
+            self.replies[request_id] = error
+        self._desk.runtime.end_turn()
+        return request_id
+
+    def ask(self, op: int, payload: bytes = b"") -> Any:
+        """Send a request and give its reply; an error is raised."""
+        reply = self.replies[self.send(op, payload)]
+        if isinstance(reply, NexoError):
+            raise reply
+        return reply
+
+    def call(self, op: int, message: Any, reply: type[T]) -> T:
+        return wire.unpack(reply, self.ask(op, wire.pack(message)))
+
+    def make(self, stream: str, **options: Any) -> wire.StreamInfo:
+        return self.call(Op.S_MAKE, wire.Make(stream=stream, options=options), wire.StreamInfo)
+
+    def describe(self, stream: str) -> wire.StreamInfo:
+        return self.call(Op.S_DESCRIBE, wire.Name(stream=stream), wire.StreamInfo)
+
+    def publish(
+        self, stream: str, *values: bytes | None, partition: int = 0, **options: Any
+    ) -> list[tuple[int, int, int]]:
+        """Where the batch went: partition, offset, count each."""
+        payload = self.batch(*values, **options)
+        reply = self.ask(Op.S_PUBLISH, wire.publish_head(stream, partition) + payload)
+        return list(wire.places(reply))
+
+    def batch(
+        self,
+        *values: bytes | None,
+        keys: list[bytes | None] | None = None,
+        producer: Producer | None = None,
+        now_ms: int | None = None,
+        **options: Any,
+    ) -> bytes:
+        now_ms = self._desk.runtime.time.now if now_ms is None else now_ms
+        who = producer or Producer()
+        return joined(encode(values, 0, now_ms, keys=keys, producer=who, **options))
+
+    def join(self, stream: str, group: str, **options: Any) -> Consumer:
+        ask = wire.GroupJoin(stream=stream, group=group, **options)
+        return Consumer(self, ask, self.call(Op.S_GROUP_JOIN, ask, wire.GroupJoined))
+
+    def group(self, stream: str, group: str) -> wire.GroupInfo:
+        ask = wire.GroupsAsk(stream=stream, group=group)
+        return self.call(Op.S_GROUPS, ask, list[wire.GroupInfo])[0]
+
+    def read(self, stream: str, offset: int = 0, partition: int = 0) -> list[bytes | None]:
+        """Values from ``offset`` on, as one reply gives them."""
+        ask = wire.Read(stream, partition, offset, 1 << 20)
+        _, rest = wire.unpack_headed(wire.ReadReply, self.ask(Op.S_READ, wire.pack(ask)))
+        rows = [row for entry in entries(rest) for row in decode(entry).records()]
+        return [row.value for row in rows if row.offset >= offset]
+
+    def close(self) -> None:
+        self.closed = True
+        self._desk.service.peer_closed(self)
+        self._desk.runtime.end_turn()
+
+
+class Consumer:
+    """A consumer of a shared group."""
+
+    def __init__(self, peer: Peer, ask: wire.GroupJoin, joined: wire.GroupJoined) -> None:
+        self.peer = peer
+        self.name = joined.consumer
+        self.generation = joined.generation
+        self._stream, self._group = ask.stream, ask.group
+
+    def poll(self, limit: int = 100, wait_ms: int = 1_000, max_bytes: int = 1 << 20) -> int:
+        take = wire.Take(self._stream, self._group, self.name, limit, wait_ms, max_bytes)
+        return self.peer.send(Op.S_TAKE, wire.pack(take))
+
+    def take(self, limit: int = 100, max_bytes: int = 1 << 20) -> list[Got]:
+        reply = self.peer.replies[self.poll(limit, 0, max_bytes)]
+        if isinstance(reply, NexoError):
+            raise reply
+        return self.opened(reply)
+
+    def opened(self, reply: bytes) -> list[Got]:
+        """The leased records of a reply, in order."""
+        head, rest = wire.unpack_headed(wire.Taken, reply)
+        self.generation = head.generation
+        attempts = {
+            (p, offset): attempt
+            for p, first, end, attempt, _ in head.deliveries
+            for offset in range(first, end)
+        }
+        found = [
+            Got(p, row.offset, row.value, attempts[p, row.offset])
+            for p, entry in zip(head.partitions, entries(rest), strict=True)
+            for row in decode(entry).records()
+            if (p, row.offset) in attempts
+        ]
+        assert len(found) == len(attempts), "a leased record did not come"
+        return found
+
+    def settle(
+        self, verb: wire.Verb, *offsets: int, partition: int = 0, delay_ms: int = 0
+    ) -> list[wire.Refused]:
+        spans = [(partition, offset, offset + 1) for offset in offsets]
+        ask = wire.Settle(
+            self._stream, self._group, self.name, self.generation, verb, spans, delay_ms
+        )
+        return self.peer.call(Op.S_SETTLE, ask, list[wire.Refused])
+
+
+class Desk:
+    """A running service."""
+
+    def __init__(
+        self, files: MemoryFiles | None = None, now: int = 1_000_000, **given: Any
+    ) -> None:
+        self.files = files or MemoryFiles()
+        self.settings = given
+        self.runtime = ManualRuntime(self.files, **given)
+        self.runtime.time.now = now
+        self.service = StreamService(self.runtime)
+        self.service.open()
+
+    def client(self, *, coded: bool = True) -> Peer:
+        return Peer(self, coded=coded)
+
+    def after(self, ms: int) -> None:
+        """Let time pass."""
+        self.runtime.time.now += ms
+        self.service.tick(self.runtime.time.now)
+        self.runtime.end_turn()
+
+    def crash(self) -> Desk:
+        """The service again, after its process was killed."""
+        return Desk(self.files, self.runtime.time.now, **self.settings)
+
+    def restart(self) -> Desk:
+        """The service again, after a graceful stop."""
+        self.service.close()
+        return self.crash()
+
+
+def joined(entry: Entry) -> bytes:
+    return bytes(entry[0]) + b"".join(entry[1])
