@@ -40,6 +40,7 @@ class DuplexDriver(Driver, Protocol):
 
     def on_push(self, handler: Callable[[memoryview], None]) -> None: ...
     def on_reconnect(self, hook: Callable[[], object]) -> object: ...
+    def on_close(self, hook: Callable[[], object]) -> object: ...
 
 
 class AsyncDriver:
@@ -77,7 +78,15 @@ class AsyncDriver:
 
         self.link.on_reconnect(call_hook)
 
+    def on_close(self, hook: Callable[[], object]) -> None:
+        async def call_hook() -> None:
+            await asyncio.to_thread(hook)
+
+        self.link.on_close(call_hook)
+
     def close(self) -> None:
+        if self._loop.is_closed():
+            return
         self.run(self.link.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -107,27 +116,19 @@ def open_pool(url: str, broker: Broker = Broker.STORE) -> Driver:
     return SyncLink(parse_url(url), broker)
 
 
-class SyncDuplexDriver(Duplex):
+def open_duplex(url: str, broker: Broker = Broker.STORE) -> DuplexDriver:
     """The sync link with a reader thread."""
-
-    def __init__(self, url: str, broker: Broker = Broker.STORE) -> None:
-        super().__init__(parse_url(url), broker)
-
-    def on_reconnect(self, hook: Callable[[], object]) -> Callable[[], None]:
-        def call_hook() -> None:
-            hook()
-
-        return super().on_reconnect(call_hook)
+    return Duplex(parse_url(url), broker)
 
 
 ALL: dict[str, Callable[..., Driver]] = {
     "async": AsyncDriver,
     "uvloop": UvloopDriver,
     "pool": open_pool,
-    "duplex": SyncDuplexDriver,
+    "duplex": open_duplex,
 }
 DUPLEX: dict[str, Callable[..., DuplexDriver]] = {
     "async": AsyncDriver,
     "uvloop": UvloopDriver,
-    "duplex": SyncDuplexDriver,
+    "duplex": open_duplex,
 }

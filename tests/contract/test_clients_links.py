@@ -334,3 +334,14 @@ def test_an_unknown_frame_type_ends_the_connection(server: ScriptedServer, open_
     with pytest.raises(ProtocolError, match="unknown frame type 127"):
         poll.reply()
     assert link.call(Op.ECHO, b"fresh") == b"fresh"
+
+
+def test_hooks_at_close_can_still_talk_to_the_server(
+    server: ScriptedServer, open_duplex: OpenDuplex
+) -> None:
+    link = open_duplex(server.url)
+    said: list[object] = []
+    link.on_close(lambda: said.append(link.call(Op.ECHO, b"goodbye")))
+    link.call(Op.ECHO, b"")
+    link.close()
+    assert said == [b"goodbye"]

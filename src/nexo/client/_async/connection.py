@@ -29,7 +29,7 @@ from nexo.protocol.hello import Welcome, decode_welcome
 
 log = logging.getLogger("nexo.client")
 
-ReconnectHook = Callable[[], Awaitable[None]]
+Hook = Callable[[], Awaitable[None]]
 
 _REQUEST = int(Kind.REQUEST)
 _pack = HEADER.pack
@@ -55,7 +55,8 @@ class Link:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_s = 0.0
         self._held: list[_Held] = []
-        self._hooks: list[ReconnectHook] = []
+        self._hooks: list[Hook] = []
+        self._close_hooks: list[Hook] = []
         self._push: PushHandler = _ignore
         self._runner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
@@ -95,13 +96,19 @@ class Link:
         """Give every run of push frames, headers included, to ``handler``."""
         self._push = handler
 
-    def on_reconnect(self, hook: ReconnectHook) -> Callable[[], None]:
+    def on_reconnect(self, hook: Hook) -> Callable[[], None]:
         """Have ``hook`` awaited after each reconnect, before requests that waited for it.
 
         Returns a function that takes the hook out again.
         """
-        self._hooks.append(hook)
-        return lambda: self._hooks.remove(hook) if hook in self._hooks else None
+        return _added(self._hooks, hook)
+
+    def on_close(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` awaited when the client is closed, while requests still work.
+
+        Returns a function that takes the hook out again.
+        """
+        return _added(self._close_hooks, hook)
 
     def duplex(self) -> Link:
         """A link for pushes and consumers, where one connection must see everything.
@@ -120,6 +127,9 @@ class Link:
 
     async def close(self) -> None:
         """End the connection; requests in flight fail with `ConnectionLost`."""
+        hooks, self._close_hooks = self._close_hooks, []
+        for hook in hooks:
+            await hook()
         self._closed = True
         self._fail_waiters(ConnectionLost("the client is closed"))
         if self._runner is not None:
@@ -405,6 +415,11 @@ class _Held:
         self.timer.cancel()
         if not self.future.done():
             self.future.set_exception(error)
+
+
+def _added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:
+    hooks.append(hook)
+    return lambda: hooks.remove(hook) if hook in hooks else None
 
 
 def _ignore(frames: memoryview) -> None:

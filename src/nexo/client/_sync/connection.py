@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from nexo.client._sync.duplex import Duplex
+from nexo.client._sync.duplex import Duplex, Hook, added
 from nexo.client._sync.wire import Wire, open_wire
 from nexo.client.address import Address
 from nexo.client.replies import Reply, cancel_frame
@@ -34,6 +34,7 @@ class Link:
         self._timeout_s = address.timeout_s
         self._idle: list[Wire] = []
         self._lock = threading.Lock()
+        self._close_hooks: list[Hook] = []
         self._duplex: Duplex | None = None
         self._closed = False
 
@@ -51,7 +52,7 @@ class Link:
         except BaseException as error:
             self._after(wire, error)
             raise
-        self._idle.append(wire)
+        self._give_back(wire)
         return reply
 
     def poll(
@@ -73,6 +74,13 @@ class Link:
             self._after(wire, error)
             raise
 
+    def on_close(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` called when the client is closed, while requests still work.
+
+        Returns a function that takes the hook out again.
+        """
+        return added(self._close_hooks, hook)
+
     def duplex(self) -> Duplex:
         """The link for pushes and consumers: one connection, read by a thread of its own."""
         with self._lock:
@@ -82,10 +90,13 @@ class Link:
 
     def close(self) -> None:
         """End all connections."""
-        self._closed = True
-        self._drop_idle()
+        hooks, self._close_hooks = self._close_hooks, []
+        for hook in hooks:
+            hook()
         if self._duplex is not None:
             self._duplex.close()
+        self._closed = True
+        self._drop_idle()
 
     # -- the pool
 
@@ -106,10 +117,15 @@ class Link:
         self.welcome = wire.welcome
         return wire
 
+    def _give_back(self, wire: Wire) -> None:
+        self._idle.append(wire)
+        if self._closed:
+            self._drop_idle()
+
     def _after(self, wire: Wire, error: BaseException) -> None:
         """Keep a connection only when it is surely at the border of a frame or can find it."""
         if isinstance(error, NexoError) and not isinstance(error, ConnectionLost | ProtocolError):
-            self._idle.append(wire)
+            self._give_back(wire)
             return
         wire.close()
         if isinstance(error, ConnectionLost):
@@ -143,7 +159,7 @@ class Poll:
             self._link._after(wire, error)
             raise
         self._let_go()
-        self._link._idle.append(wire)
+        self._link._give_back(wire)
         return reply
 
     def cancel(self) -> None:

@@ -23,7 +23,7 @@ from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 log = logging.getLogger("nexo.client")
 
 PushHandler: TypeAlias = Callable[[memoryview], None]
-ReconnectHook: TypeAlias = Callable[[], None]
+Hook: TypeAlias = Callable[[], object]
 
 _unpack = HEADER.unpack_from
 _PING = HEADER.pack(Kind.PING, 0, 0, 0)
@@ -39,7 +39,8 @@ class Duplex:
         self._waiting: dict[int, Future[Reply]] = {}
         self._send_lock = threading.Lock()
         self._change = threading.Condition()
-        self._hooks: list[ReconnectHook] = []
+        self._hooks: list[Hook] = []
+        self._close_hooks: list[Hook] = []
         self._push: PushHandler = _ignore
         self._thread: threading.Thread | None = None
         self._failure: NexoError | None = None
@@ -71,14 +72,20 @@ class Duplex:
         """Give every run of push frames, headers included, to ``handler``, on the reader thread."""
         self._push = handler
 
-    def on_reconnect(self, hook: ReconnectHook) -> Callable[[], None]:
+    def on_reconnect(self, hook: Hook) -> Callable[[], None]:
         """Have ``hook`` called after each reconnect; returns a function that takes it out."""
-        self._hooks.append(hook)
-        return lambda: self._hooks.remove(hook) if hook in self._hooks else None
+        return added(self._hooks, hook)
 
     def duplex(self) -> Duplex:
         """Itself."""
         return self
+
+    def on_close(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` called when the client is closed, while requests still work.
+
+        Returns a function that takes the hook out again.
+        """
+        return added(self._close_hooks, hook)
 
     def ready(self) -> None:
         """Wait for a connection, however long it takes."""
@@ -86,6 +93,9 @@ class Duplex:
 
     def close(self) -> None:
         """End the connection and its thread; requests in flight fail with `ConnectionLost`."""
+        hooks, self._close_hooks = self._close_hooks, []
+        for hook in hooks:
+            hook()
         with self._change:
             self._closed = True
             if self._wire is not None:
@@ -282,6 +292,12 @@ class DuplexPoll:
         """Have the server answer now, with what it has: `reply` returns at once."""
         if not self._future.done():
             self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
+
+
+def added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:
+    """Add ``hook``; returns what takes it out again."""
+    hooks.append(hook)
+    return lambda: hooks.remove(hook) if hook in hooks else None
 
 
 def _ignore(frames: memoryview) -> None:
