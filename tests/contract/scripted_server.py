@@ -7,6 +7,7 @@ ping, fall silent, cut connections and come back on the same port.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -31,7 +32,9 @@ SIZED_OP = 0xFA
 class ScriptedServer:
     """Runs in a thread with a loop of its own; a context manager."""
 
-    def __init__(self, welcome: Welcome | None = None) -> None:
+    def __init__(self, welcome: Welcome | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
+        self.alpn: deque[str | None] = deque()
         self.welcome = welcome or Welcome(server="test", max_payload_bytes=1 << 20)
         self.hellos: deque[tuple[Broker, str | None]] = deque()
         self.held: deque[tuple[_Peer, int, bytes]] = deque()
@@ -63,7 +66,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        return f"nexo://127.0.0.1:{self.port}"
+        return f"{'nexos' if self.tls else 'nexo'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Listen, again on the port of the first time."""
@@ -71,7 +74,7 @@ class ScriptedServer:
 
     async def _start(self) -> None:
         self._server = await self._loop.create_server(
-            lambda: _Peer(self), "127.0.0.1", self.port, reuse_address=True
+            lambda: _Peer(self), "127.0.0.1", self.port, reuse_address=True, ssl=self.tls
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -123,6 +126,8 @@ class _Peer(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.server._peers.add(self)
+        if secured := transport.get_extra_info("ssl_object"):
+            self.server.alpn.append(secured.selected_alpn_protocol())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server._peers.discard(self)

@@ -1,0 +1,126 @@
+"""The clients against a real server: connecting, reconnecting, and what they say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+import nexo
+from nexo import errors, testing
+from nexo.model import Broker
+
+
+def test_connect_gives_a_client_whose_server_answered(url: str) -> None:
+    """SPEC K1."""
+    with nexo.connect(url) as client:
+        assert 0 < client.ping() < 5
+
+
+async def test_connect_async_gives_the_same_for_asyncio(url: str) -> None:
+    """SPEC K1."""
+    async with await nexo.connect_async(url) as client:
+        assert 0 < await client.ping() < 5
+
+
+def test_connecting_to_nothing_is_a_clear_error() -> None:
+    with pytest.raises(errors.ConnectionLost, match=r"nexo://127\.0\.0\.1:1: .*refused"):
+        nexo.connect("nexo://127.0.0.1:1?while_down=fail")
+
+
+async def test_connecting_to_nothing_is_a_clear_error_in_asyncio() -> None:
+    with pytest.raises(errors.ConnectionLost, match=r"cannot connect to nexo://127\.0\.0\.1:1"):
+        await nexo.connect_async("nexo://127.0.0.1:1?while_down=fail")
+
+
+def test_the_url_may_come_from_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXO_URL", url)
+    with nexo.connect() as client:
+        client.ping()
+
+
+def test_options_go_before_the_url() -> None:
+    with nexo.Client("nexo://host?timeout=1", timeout_s=2.0) as client:
+        assert client.address.timeout_s == 2.0
+
+
+@pytest.mark.parametrize("broker", Broker)
+async def test_every_broker_answers_on_its_own_connection(
+    client: nexo.Client, aclient: nexo.AsyncClient, broker: Broker
+) -> None:
+    """SPEC A3."""
+    assert client.ping(broker) > 0
+    assert await aclient.ping(broker) > 0
+
+
+async def test_info_has_every_brokers_summary(
+    client: nexo.Client, aclient: nexo.AsyncClient
+) -> None:
+    labels = {broker.label for broker in Broker}
+    assert set(client.info()) == labels
+    assert set(await aclient.info()) == labels
+
+
+async def test_the_first_requests_may_come_all_at_once(aclient: nexo.AsyncClient) -> None:
+    """One connection per broker, however many ask for it first."""
+    await asyncio.gather(*(aclient.ping(broker) for broker in Broker for _ in range(50)))
+    assert (await aclient.info())["store"]["connections"] == len(Broker)
+
+
+def test_the_sync_client_reconnects(nexo_server: testing.Server) -> None:
+    """SPEC A5."""
+    with nexo.connect(nexo_server.url) as client:
+        nexo_server.stop()
+        with pytest.raises(errors.ConnectionLost):
+            client.ping()
+        nexo_server.start()
+        client.ping()
+
+
+async def test_the_async_client_reconnects(nexo_server: testing.Server) -> None:
+    """SPEC A5."""
+    async with await nexo.connect_async(nexo_server.url) as client:
+        await asyncio.to_thread(nexo_server.crash)
+        with contextlib.suppress(
+            errors.ConnectionLost, TimeoutError
+        ):  # if the cut was not yet noticed
+            await asyncio.wait_for(client.ping(), 0.05)
+        await asyncio.to_thread(nexo_server.start)
+        await client.ping()
+
+
+def test_an_embedded_server_is_up_quickly_and_leaves_nothing(tmp_path: object) -> None:
+    """SPEC K2; the imports of the first start are not counted."""
+    with testing.server():
+        pass
+    start_s = time.perf_counter()
+    with testing.server() as url:
+        took_s = time.perf_counter() - start_s
+        with nexo.connect(url) as client:
+            client.ping()
+    assert took_s < 0.3
+
+
+def test_a_bad_setting_of_an_embedded_server_is_named() -> None:
+    with (
+        pytest.raises(errors.ConfigError, match="no_such_setting"),
+        testing.server(no_such_setting=1),
+    ):
+        pass
+
+
+def test_importing_nexo_loads_nothing_heavy() -> None:
+    code = "import sys, nexo; print([m for m in sys.modules if m in ('asyncio', 'msgspec')])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_public_names_are_there_and_unknown_ones_are_not() -> None:
+    for name in nexo.__all__:
+        assert getattr(nexo, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        nexo.nothing  # noqa: B018
