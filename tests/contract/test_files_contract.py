@@ -20,7 +20,7 @@ MAKERS: dict[str, Callable[[], Files]] = {
 }
 
 
-@pytest.fixture(params=MAKERS.values(), ids=MAKERS.keys())
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     made: Files = request.param()
     made.make_folder(tmp_path)

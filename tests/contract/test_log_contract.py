@@ -37,7 +37,7 @@ class Place:
         return SegmentedLog(self.files, self.folder, segment_bytes=segment_bytes)
 
 
-@pytest.fixture(params=MAKERS.values(), ids=MAKERS.keys())
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     files: Files = request.param()
     return Place(files, tmp_path / "log")

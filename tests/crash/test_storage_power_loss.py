@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,10 +77,8 @@ def lose_power_everywhere(
     for call in range(1, calls + 2):
         files, acked = new(), Acked()
         files.lose_power_at = call
-        try:
+        with contextlib.suppress(PowerLoss):
             write_and_sync(files, acked, flusher_type)
-        except PowerLoss:
-            pass
         for seed in SEEDS:
             check_log(files.crash(seed), acked)
 
@@ -140,10 +139,8 @@ def test_power_loss_while_forgetting_leaves_before_or_after_and_no_hole() -> Non
     for call in range(1, calls + 2):
         files, acked = FaultyFiles(), Acked()
         files.lose_power_at = call
-        try:
+        with contextlib.suppress(PowerLoss):
             forget_things(files, acked)
-        except PowerLoss:
-            pass
         for seed in SEEDS:
             if acked.state:
                 check_forgetting(files.crash(seed), acked)
@@ -182,10 +179,8 @@ def lose_power_saving(new: Callable[[], FaultyFiles]) -> None:
     for call in range(1, crashes(lambda files: save_snapshots(files, Acked()), new) + 2):
         files, acked = new(), Acked()
         files.lose_power_at = call
-        try:
+        with contextlib.suppress(PowerLoss):
             save_snapshots(files, acked)
-        except PowerLoss:
-            pass
         for seed in SEEDS:
             found = Snapshots(files.crash(seed), FOLDER).load()
             assert (found.offset if found else 0) in (acked.state, acked.sent)
@@ -244,10 +239,8 @@ def test_a_journal_recovers_a_prefix_with_all_that_was_acknowledged() -> None:
     for call in range(1, calls + 2):
         files, acked = FaultyFiles(), Acked()
         files.lose_power_at = call
-        try:
+        with contextlib.suppress(PowerLoss):
             keep_a_journal(files, acked)
-        except PowerLoss:
-            pass
         for seed in SEEDS:
             check_journal(files.crash(seed), acked, expected)
 

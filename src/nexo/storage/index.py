@@ -9,7 +9,7 @@ closed, as a sealed file whose mark is the segment's next offset and whose paylo
     int64 first timestamp, int64 greatest timestamp
     three int64 per point
 
-An index can always be rebuilt from its segment, so it is never synced.
+An index can always be rebuilt from its segment, so it needs no sync.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nexo.errors import Corrupt
 from nexo.storage import sealed
 
 MAGIC = b"NEXOIDX\0"
-SPACING = 16 * 1024
+SPACING = 8 * 1024
 _HEAD = 3
 NEVER = -(1 << 63)
 """The greatest timestamp of no entries."""
@@ -79,9 +79,10 @@ class SparseIndex:
 
     def pack(self, size: int, next_offset: int) -> bytes:
         """The bytes of the side file of a segment of ``size`` bytes."""
-        flat = array("q", [size, self.first_ms, self.max_ms])
-        for point in zip(self._offsets, self._positions, self._times, strict=True):
-            flat.extend(point)
+        flat = array("q", bytes(8 * (_HEAD + 3 * len(self))))
+        flat[:_HEAD] = array("q", [size, self.first_ms, self.max_ms])
+        for place, column in enumerate((self._offsets, self._positions, self._times)):
+            flat[_HEAD + place :: 3] = column
         if byteorder == "big":
             flat.byteswap()
         return sealed.pack(MAGIC, flat.tobytes(), next_offset)

@@ -6,8 +6,6 @@ first use. A log that was never written has no files. One thread owns a log.
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -15,21 +13,19 @@ from pathlib import Path
 from struct import Struct
 
 from nexo.errors import Corrupt, InvalidInput, NexoError, OffsetOutOfRange, ReadOnly
-from nexo.storage import sealed
 from nexo.storage.header import SIZE, stamp
 from nexo.storage.index import NEVER
 from nexo.storage.ports import Buffer, Files
 from nexo.storage.scan import body_sound, head_at, sound_run
-from nexo.storage.segment import HEADER, Damage, Segment, file_header, parse_name, segment_name
+from nexo.storage.segment import HEADER, Damage, Segment, file_header
+from nexo.storage.segment_folder import SegmentFolder
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-_START_MAGIC = b"NEXOSTA\0"
-_START = "start"
 _FIELDS = Struct("<I8xIqq")
 _MAX_HINTS = 16
 _READ = 1024 * 1024
-
-logger = logging.getLogger("nexo.storage")
+_INDEX_EVERY = 8 * 1024 * 1024
+"""Growth after which the index is saved, so that opening after a crash scans no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +44,8 @@ class SegmentInfo:
 class SegmentedLog:
     """A `nexo.storage.ports.Log` in files."""
 
-    __slots__ = ("_active",  "_failed", "_files", "_folder", "_hints",
-                 "_segment_bytes", "_segments", "_sync_on_roll", "next_offset", "size_bytes",
-                 "start_offset")  # fmt: skip
+    __slots__ = ("_active", "_failed", "_folder", "_hints", "_index_due", "_segment_bytes",
+                 "_sync_on_roll", "next_offset", "size_bytes", "start_offset")  # fmt: skip
 
     def __init__(
         self,
@@ -61,16 +56,18 @@ class SegmentedLog:
         sync_on_roll: bool = False,
     ) -> None:
         """``sync_on_roll`` keeps unsynced entries within the last segment."""
-        self._files = files
-        self._folder = folder
+        self._folder = SegmentFolder(files, folder)
         self._segment_bytes = segment_bytes
         self._sync_on_roll = sync_on_roll
-        self._segments: list[Segment] = []
         self._active: Segment | None = None
+        self._index_due = 0
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._failed = False
-        self.start_offset = self.next_offset = self.size_bytes = 0
-        self._open()
+        self.next_offset = 0
+        self.start_offset = self._folder.start_offset
+        self.size_bytes = self._folder.size_bytes
+        if self._folder.segments:
+            self._begin_with(self._folder.segments[-1])
 
     # -- writing --------------------------------------------------------------
 
@@ -111,11 +108,11 @@ class SegmentedLog:
     def _writable(self, length: int) -> Segment:
         """The segment that the next ``length`` bytes go to."""
         if self._failed:
-            raise ReadOnly(f"{self._folder} lost a write and cannot take more: restart")
+            raise ReadOnly(f"{self._folder.path} lost a write and cannot take more: restart")
         segment = self._active
-        if segment is None:
-            return self._start_segment()
-        if segment.size + length > self._segment_bytes and segment.size > HEADER:
+        if segment is None or (
+            segment.size + length > self._segment_bytes and segment.size > HEADER
+        ):
             return self._roll()
         return segment
 
@@ -133,6 +130,9 @@ class SegmentedLog:
             raise
         segment.size = position + length
         self.size_bytes += written
+        if position >= self._index_due:
+            self._index_due = position + _INDEX_EVERY
+            segment.save_index()
         return position
 
     def _undo(self, segment: Segment) -> None:
@@ -148,17 +148,8 @@ class SegmentedLog:
             if self._sync_on_roll:
                 self._active.file.sync()
             self._active.save_index()
-            self._active.first_ms = self._active.index.first_ms
-            self._active.max_ms = self._active.index.max_ms
-        return self._start_segment()
-
-    def _start_segment(self) -> Segment:
-        if not self._segments:
-            self._files.make_folder(self._folder)
-        segment = Segment(self._files, self._folder, self.next_offset, self.next_offset, False)
-        segment.create()
-        self._segments.append(segment)
-        self._active = segment
+        segment = self._folder.add(self.next_offset)
+        self._begin_with(segment)
         return segment
 
     # -- reading --------------------------------------------------------------
@@ -191,7 +182,7 @@ class SegmentedLog:
         Valid until the next `drop_before`, `truncate_after` or `rewrite`.
         """
         if offset == self.next_offset:
-            return self._folder, 0, 0
+            return self._folder.path, 0, 0
         segment, start, base = self._find(offset)
         end = start
         for position, head in segment.heads(start, base):
@@ -214,9 +205,8 @@ class SegmentedLog:
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""
-        for segment in self._segments:
-            index = segment.index if segment.max_ms == NEVER else None
-            if (index or segment).max_ms < timestamp_ms:
+        for segment in self._folder.segments:
+            if segment.times()[1] < timestamp_ms:
                 continue
             base, position = segment.index.before_time(timestamp_ms) or (segment.base, HEADER)
             for _, head in segment.heads(position, base, skip_damage=True):
@@ -231,20 +221,13 @@ class SegmentedLog:
             segment, position, base = *hint, offset
         else:
             self._check_range(offset)
-            segment = self._segments[self._segment_of(offset)]
+            segment = self._folder.segments[self._folder.of(offset)]
             position, base = segment.seek(offset)
         while position >= segment.size:
-            segment = self._behind(segment, base)
+            segment.check_end(base)
+            segment = self._folder.behind(segment)
             position, base = HEADER, segment.base
         return segment, position, base
-
-    def _behind(self, segment: Segment, offset: int) -> Segment:
-        """The next segment; `Corrupt` if ``offset`` should still have been in this one."""
-        segment.check_end(offset)
-        return self._segments[self._segments.index(segment) + 1]
-
-    def _segment_of(self, offset: int) -> int:
-        return bisect_right(self._segments, offset, key=attrgetter("base")) - 1
 
     def _check_range(self, offset: int) -> None:
         if not self.start_offset <= offset <= self.next_offset:
@@ -261,28 +244,16 @@ class SegmentedLog:
     # -- forgetting -----------------------------------------------------------
 
     def drop_before(self, offset: int) -> int:
-        """Forget offsets below ``offset``, durably; returns the bytes freed.
-
-        The start is written before segments go, so that a crash between leaves no hole.
-        """
+        """Forget offsets below ``offset``, durably; returns the bytes freed."""
         if offset <= self.start_offset:
             return 0
         self._check_range(offset)
         active = self._active
         if active is not None and active.base < offset == active.end:
             self._roll().file.sync()
-        sealed.write(self._files, self._folder / _START, sealed.pack(_START_MAGIC, b"", offset))
+        self._folder.set_start(offset)
         self.start_offset = offset
-        return self._remove_dropped()
-
-    def _remove_dropped(self) -> int:
-        before = self.size_bytes
-        while len(self._segments) > 1 and self._segments[0].end <= self.start_offset:
-            segment = self._segments.pop(0)
-            segment.remove()
-            self.size_bytes -= segment.size
-        self._hints.clear()
-        return before - self.size_bytes
+        return self._recount()
 
     def truncate_after(self, offset: int) -> None:
         """Drop, durably, the entry that holds ``offset`` and all behind it.
@@ -290,104 +261,55 @@ class SegmentedLog:
         Their offsets are given out again: only for entries that nobody was shown.
         """
         self._check_range(offset)
-        if offset == self.next_offset:
-            return
-        self._hints.clear()
-        at = self._segment_of(offset)
-        segment = self._segments[at]
-        for later in self._segments[at + 1 :]:
-            later.remove()
-            self.size_bytes -= later.size
-        del self._segments[at + 1 :]
-        segment.file.sync()  # their names are gone for good before this segment shrinks
-        self._cut(segment, offset)
-
-    def _cut(self, segment: Segment, offset: int) -> None:
-        before = segment.size
-        position, base = segment.seek(offset)
-        index = segment.index
-        segment.cut(position, base)
-        index.cut(position)
-        self._files.remove(segment.index_path)
-        segment.file.sync()
-        self.size_bytes -= before - segment.size
-        self._active = segment
-        self.next_offset = base
+        if offset < self.next_offset:
+            segment = self._folder.segments[self._folder.of(offset)]
+            position, base = segment.seek(offset)
+            self._folder.remove_behind(segment)
+            self._cut(segment, position, base)
 
     def drop_damaged_tail(self, damage: Damage) -> None:
-        """Set the last segment aside as a copy, then drop it from ``damage`` on.
+        """Drop the last segment from ``damage`` on, durably, keeping a copy of the bytes.
 
         For damage that its owner knows to be writes that were never synced.
         """
-        segment = self._segments[-1]
-        tail = segment.file.read_at(damage.position, segment.size - damage.position)
-        name = f"{segment.path.name}.{damage.position}.cut"
-        sealed.write(self._files, self._folder / name, tail)
-        before = segment.size
-        segment.cut(damage.position, damage.offset)
-        segment.index.cut(damage.position)
-        segment.damages = None
-        self._files.remove(segment.index_path)
-        segment.file.sync()
-        self.size_bytes -= before - segment.size
-        self.next_offset = damage.offset
-        self._hints.clear()
+        segment = self._folder.segments[-1]
+        self._folder.set_aside(segment, damage.position)
+        self._cut(segment, damage.position, damage.offset)
 
-    # -- compaction -----------------------------------------------------------
+    def _cut(self, segment: Segment, position: int, offset: int) -> None:
+        segment.cut(position, offset)
+        segment.file.sync()
+        self._begin_with(segment)
+        self._recount()
+
+    def _begin_with(self, segment: Segment) -> None:
+        self._active = segment
+        self._index_due = segment.size + _INDEX_EVERY
+        self.next_offset = segment.end
+
+    def _recount(self) -> int:
+        """Adjust to segments that changed; returns the bytes freed."""
+        self._hints.clear()
+        before, self.size_bytes = self.size_bytes, self._folder.size_bytes
+        return before - self.size_bytes
 
     def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> int:
         """Replace the closed segments from offset ``first`` to ``end`` by ``entries``.
 
-        ``entries`` keep their offsets, rising, with gaps where others were. The change is one
-        durable rename; a crash leaves the old segments or the new one. Returns bytes freed.
+        ``entries`` keep their offsets, rising, with gaps where others were. A crash leaves the
+        old segments or the new one. Returns the bytes freed.
         """
-        old = self._closed_between(first, end)
-        segment = Segment(self._files, self._folder, first, end, True)
-        aside = self._folder / (segment_name(first, end) + ".new")
-        segment.size = self._write_aside(aside, file_header(first, end), entries)
-        replaced = [stale for stale in old if stale.path != segment.path]
-        self._files.remove(segment.index_path)
-        self._files.rename(aside, segment.path)
-        for stale in old:
-            stale.close()
-        for stale in replaced:
-            stale.remove()
-        at = self._segments.index(old[0])
-        self._segments[at : at + len(old)] = [segment]
-        self._hints.clear()
-        freed = sum(stale.size for stale in old) - segment.size
-        self.size_bytes -= freed
-        return freed
-
-    def _closed_between(self, first: int, end: int) -> list[Segment]:
-        old = [
-            s for s in self._segments if first <= s.base and s.end <= end and s is not self._active
-        ]
-        if not old or old[0].base != first or old[-1].end != end:
-            raise InvalidInput(f"{first} to {end} are not the borders of closed segments")
-        return old
-
-    def _write_aside(self, path: Path, header: bytes, entries: Iterable[bytes]) -> int:
-        file = self._files.open(path, create=True)
-        try:
-            file.truncate(0)
-            size = file.write_at(0, [header])
-            for entry in entries:
-                size += file.write_at(size, [entry])
-            file.sync()
-        finally:
-            file.close()
-        return size
+        self._folder.rewrite(first, end, entries)
+        return self._recount()
 
     # -- looking --------------------------------------------------------------
 
     def segments(self) -> list[SegmentInfo]:
         """The segments, oldest first. Loads each index once."""
-        return [self._info(segment) for segment in self._segments]
+        return [self._info(segment) for segment in self._folder.segments]
 
     def _info(self, segment: Segment) -> SegmentInfo:
-        index = segment.index
-        first, last = index.first_ms, index.max_ms
+        first, last = segment.times()
         empty = last == NEVER
         return SegmentInfo(
             segment.path,
@@ -406,18 +328,18 @@ class SegmentedLog:
 
     def sync(self) -> None:
         """Make this log durable now; `nexo.storage.flusher` does it for many at once."""
-        for segment in self._segments:
+        for segment in self._folder.segments:
             segment.sync()
 
     def damaged(self) -> list[Damage]:
         """The damage met so far, by opening or reading; `verify` looks everywhere."""
-        found = [d for segment in self._segments for d in (segment.damages or {}).values()]
+        found = [d for segment in self._folder.segments for d in (segment.damages or {}).values()]
         return sorted(found, key=attrgetter("offset"))
 
     def verify(self) -> list[Damage]:
         """Read everything and return all damage. Takes as long as the log is large."""
         at = self.start_offset
-        for segment in self._segments:
+        for segment in self._folder.segments:
             segment.check_header()
         while at < self.next_offset:
             try:
@@ -433,64 +355,5 @@ class SegmentedLog:
         """Give back what is held. Does not sync."""
         if self._active is not None:
             self._active.save_index()
-        for segment in self._segments:
+        for segment in self._folder.segments:
             segment.close()
-
-    # -- opening --------------------------------------------------------------
-
-    def _open(self) -> None:
-        names = self._files.list(self._folder)
-        self._segments = [
-            Segment(self._files, self._folder, base, end, end >= 0)
-            for base, end in self._current(names)
-        ]
-        if not self._segments:
-            return
-        self._set_ends()
-        self.next_offset = self._segments[-1].end
-        self.start_offset = self._segments[0].base
-        if _START in names:
-            self._load_start()
-        self.size_bytes = sum(segment.size for segment in self._segments)
-        self._remove_dropped()
-
-    def _current(self, names: list[str]) -> list[tuple[int, int]]:
-        """The segments that count: none that a compacted one covers, no half-written ones."""
-        found = sorted(
-            (parsed for name in names if (parsed := parse_name(name))),
-            key=lambda parsed: (parsed[0], -parsed[1]),
-        )
-        current: list[tuple[int, int]] = []
-        covered = -1
-        for base, end in found:
-            if base < covered:
-                self._files.remove(self._folder / segment_name(base, end))
-                continue
-            current.append((base, end))
-            covered = max(covered, end)
-        for name in names:
-            if name.endswith(".new"):
-                self._files.remove(self._folder / name)
-        return current
-
-    def _set_ends(self) -> None:
-        for segment, following in zip(self._segments, self._segments[1:], strict=False):
-            segment.end = following.base if not segment.compacted else segment.end
-            segment.size = self._files.size(segment.path)
-        last = self._segments[-1]
-        if last.compacted:
-            last.size = self._files.size(last.path)
-            self.next_offset = last.end
-            self._start_segment()
-        else:
-            last.recover_tail()
-            self._active = last
-
-    def _load_start(self) -> None:
-        try:
-            stored = sealed.read(self._files, self._folder / _START, _START_MAGIC)
-        except Corrupt as error:
-            logger.error("%s: %s; dropped offsets are back", self._folder / _START, error)
-            return
-        if stored is not None:
-            self.start_offset = max(self.start_offset, min(stored[1], self.next_offset))

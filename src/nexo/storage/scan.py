@@ -78,6 +78,25 @@ def sound_run(data: bytes, offset: int, dense: bool) -> tuple[int, int, bool]:
     return at, offset, True
 
 
+def locate_in(data: bytes, offset: int, target: int, dense: bool) -> tuple[int, int] | None:
+    """Position and base of the entry with ``target``, walking from the one with ``offset``.
+
+    None if the walk meets damage or the end of ``data``. Bodies are not checked.
+    """
+    at, last, unpack, crc32c = 0, len(data) - SIZE, _ENTRY.unpack_from, value
+    while at <= last:
+        magic, check, _, base, length, _, _, _, _, span, _, _ = unpack(data, at)
+        if magic != MAGIC or (base != offset if dense else base < offset):
+            return None
+        if crc32c(data[at + 4 : at + SIZE]) & 0xFFFF != check:
+            return None
+        offset = base + span
+        if offset > target:
+            return at, base
+        at += length
+    return None
+
+
 def find_sound(data: bytes, at: int, lowest: int) -> tuple[int, Head] | None:
     """The first sound entry at or behind ``at`` with an offset of at least ``lowest``."""
     at += -at % ALIGN

@@ -32,14 +32,15 @@ from nexo.errors import Corrupt
 from nexo.storage import index as indexes
 from nexo.storage.index import SparseIndex
 from nexo.storage.ports import File, Files
-from nexo.storage.scan import Head, body_sound, find_sound, head_at, was_torn
+from nexo.storage.scan import Head, body_sound, find_sound, head_at, locate_in
 
 MAGIC = b"NEXOLOG\0"
 VERSION = 1
 HEADER = 64
 _HEADER = Struct("<8sHHIqq32x")
 _NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.log")
-_CHUNK = 64 * 1024
+CHUNK = 64 * 1024
+_SEEK = indexes.SPACING + 4 * 1024
 _INDEX_WORTH_KEEPING = 4
 """Points below which a scan costs less than another file."""
 
@@ -86,20 +87,20 @@ def parse_name(name: str) -> tuple[int, int] | None:
 class Segment:
     """A segment's place in the log, and how to read it. Holds no bytes."""
 
-    __slots__ = ("_file", "_files", "_folder", "_index", "base", "compacted", "damages", "end",
-                 "first_ms", "max_ms", "size")  # fmt: skip
+    __slots__ = ("_file", "_files", "_folder", "_index", "_times", "base", "compacted", "damages", "end",
+                 "size")  # fmt: skip
 
     def __init__(self, files: Files, folder: Path, base: int, end: int, compacted: bool) -> None:
         self._files = files
         self._folder = folder
         self._file: File | None = None
         self._index: SparseIndex | None = None
+        self._times: tuple[int, int] | None = None
         self.base = base
         self.end = end
         """The offset behind the segment's last one."""
         self.compacted = compacted
         self.size = 0
-        self.first_ms = self.max_ms = indexes.NEVER
         self.damages: dict[int, Damage] | None = None
 
     @property
@@ -124,21 +125,25 @@ class Segment:
         """The sparse index, loaded or rebuilt on first use."""
         if self._index is None:
             self._index = self._load_index() or self._rebuild_index()
-            self.first_ms, self.max_ms = self._index.first_ms, self._index.max_ms
         return self._index
 
     @index.setter
     def index(self, index: SparseIndex) -> None:
         self._index = index
 
+    def times(self) -> tuple[int, int]:
+        """First and greatest timestamp (`nexo.storage.index.NEVER` if empty)."""
+        if self._index is not None:
+            return self._index.first_ms, self._index.max_ms
+        if self._times is None:  # read once and let the index go: a long log has many
+            self._times = self.index.first_ms, self.index.max_ms
+            self._index = None
+        return self._times
+
     def create(self) -> None:
         """Make the empty file of a new segment; its header comes with the first entry."""
         self._file = self._files.open(self.path, create=True)
         self._index = SparseIndex()
-
-    def forget_index(self) -> None:
-        """Free the index; the next use loads it again."""
-        self._index = None
 
     def sync(self) -> None:
         """Make what was written through this object durable."""
@@ -210,9 +215,9 @@ class Segment:
         while position < self.size:
             head = head_at(data, position - start)
             if head is None:
-                data, start = self.file.read_at(position, _CHUNK), position
+                data, start = self.file.read_at(position, CHUNK), position
                 head = head_at(data, 0)
-            if head is None or not self._follows(head, offset, position):
+            if head is None or not self.follows(head, offset, position):
                 damage = self.damage_at(position, offset)
                 if not skip_damage:
                     raise damage.error(self.path)
@@ -221,7 +226,8 @@ class Segment:
             yield position, head
             position, offset = position + head.length, head.next
 
-    def _follows(self, head: Head, offset: int, position: int) -> bool:
+    def follows(self, head: Head, offset: int, position: int) -> bool:
+        """Whether an entry may lie at ``position``, where ``offset`` is due."""
         in_place = head.base >= offset if self.compacted else head.base == offset
         return in_place and position + head.length <= self.size
 
@@ -231,6 +237,10 @@ class Segment:
         Raises `Corrupt` if ``offset`` lies in damage.
         """
         base, position = self.index.floor(offset) or (self.base, HEADER)
+        data = self.file.read_at(position, min(_SEEK, self.size - position))
+        found = locate_in(data, base, offset, not self.compacted)
+        if found is not None:
+            return position + found[0], found[1]
         for at, head in self.heads(position, base, skip_damage=True):
             base = head.next
             if base > offset:
@@ -292,76 +302,6 @@ class Segment:
         found = find_sound(region, 8, offset)
         return (position + found[0], found[1].base) if found else None
 
-    def recover_tail(self) -> None:
-        """Set size, end and index of the last segment, from its index and what follows it.
-
-        A torn last entry is cut off; damage with sound entries behind it, or that no torn
-        write can explain, stays and is reported.
-        """
-        self.size = self.file.size()
-        self.check_header()
-        index, position, offset = self._start_of_tail()
-        self._index = index
-        position, offset = self._note_sound(position, offset)
-        self.end = offset
-        if position < self.size:
-            self._settle_tail(position, offset)
-        self.first_ms, self.max_ms = index.first_ms, index.max_ms
-
-    def _start_of_tail(self) -> tuple[SparseIndex, int, int]:
-        stored = self.stored_index() if self.size > _CHUNK else None
-        point = stored[0].last() if stored else None
-        if stored and point and self._sound_at(point[1], point[0]):
-            return stored[0], point[1], point[0]
-        return SparseIndex(), HEADER, self.base
-
-    def _sound_at(self, position: int, offset: int) -> bool:
-        head = head_at(self.file.read_at(position, HEADER), 0)
-        if head is None or head.base != offset:
-            return False
-        return body_sound(self.file.read_at(position, head.length), 0, head)
-
-    def _note_sound(self, position: int, offset: int) -> tuple[int, int]:
-        """Index whole, verified entries from ``position`` to the end or to a torn tail."""
-        while position < self.size:
-            data = self._chunk_with_entry(position)
-            position, offset, stuck = self._note_run(data, position, offset)
-            if not stuck:
-                continue
-            if self.resync(position, offset) is None:
-                break
-            damage = self.damage_at(position, offset)
-            position, offset = damage.next_position, damage.next_offset
-        return position, offset
-
-    def _chunk_with_entry(self, position: int) -> bytes:
-        data = self.file.read_at(position, _CHUNK)
-        head = head_at(data, 0)
-        if head is None or len(data) >= head.length or position + head.length > self.size:
-            return data
-        return self.file.read_at(position, head.length)
-
-    def _note_run(self, data: bytes, start: int, offset: int) -> tuple[int, int, bool]:
-        """Index the sound entries of ``data``; the flag tells that not even one was sound."""
-        index, at = self.index, 0
-        while (head := head_at(data, at)) is not None:
-            if not (self._follows(head, offset, start + at) and body_sound(data, at, head)):
-                break
-            index.note(head.base, start + at, head.first_ms, head.last_ms)
-            at, offset = at + head.length, head.next
-        return start + at, offset, at == 0
-
-    def _settle_tail(self, position: int, offset: int) -> None:
-        region = self.file.read_at(position, self.size - position)
-        if was_torn(region, position):
-            self.cut(position, offset)
-            return
-        head = head_at(region, 0)
-        lost = head.span if head is not None else max(1, len(region) // 8)
-        self.end = offset + lost
-        self.size += -self.size % 8
-        self.damage_at(position, offset)
-
     def cut(self, position: int, offset: int) -> None:
         """Drop everything from ``position`` on, which begins with ``offset``."""
         logger.warning(
@@ -371,3 +311,7 @@ class Segment:
             position, self.damages = 0, None
         self.file.truncate(position)
         self.size, self.end = position, offset
+        self.index.cut(position)
+        self._files.remove(self.index_path)
+        known = (self.damages or {}).items()
+        self.damages = {at: damage for at, damage in known if damage.position < position} or None

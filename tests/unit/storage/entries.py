@@ -48,14 +48,18 @@ def readable(log: SegmentedLog) -> Iterator[tuple[int, bytes]]:
         try:
             data = log.read(at, 1)
         except Corrupt as error:
-            assert error.offset is not None
-            assert error.next_offset is not None
-            assert error.offset <= at < error.next_offset
-            at = error.next_offset
+            at = _behind(error, at)
             continue
         header = verify(data)
         yield header.base_offset, data[64:]
         at = header.next_offset
+
+
+def _behind(error: Corrupt, at: int) -> int:
+    assert error.offset is not None
+    assert error.next_offset is not None
+    assert error.offset <= at < error.next_offset
+    return error.next_offset
 
 
 def overwrite(files: Files, path: Path, data: bytes) -> None:

@@ -1,0 +1,185 @@
+"""The folder of a log: which segments count, where the log starts, which is written to.
+
+Beside the segments and their indexes lies ``start``, a sealed file whose mark is the log's start
+offset. It is absent until something was dropped. Files named ``*.new`` were being written when a
+crash came; files named ``*.cut`` are copies of what `SegmentedLog.drop_damaged_tail` dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+
+from nexo.errors import Corrupt, InvalidInput
+from nexo.storage import sealed
+from nexo.storage.ports import Files
+from nexo.storage.recovery import recover_tail
+from nexo.storage.segment import Segment, file_header, parse_name, segment_name
+
+_START_MAGIC = b"NEXOSTA\0"
+_START = "start"
+
+logger = logging.getLogger("nexo.storage")
+
+
+class SegmentFolder:
+    """The segments of one log, oldest first; the last one is written to."""
+
+    __slots__ = ("_files", "_path", "segments", "start_offset")
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self.segments: list[Segment] = []
+        self.start_offset = 0
+        self._open()
+
+    @property
+    def path(self) -> Path:
+        """Where the log lies."""
+        return self._path
+
+    @property
+    def size_bytes(self) -> int:
+        """All segments together."""
+        return sum(segment.size for segment in self.segments)
+
+    def of(self, offset: int) -> int:
+        """The place in ``segments`` of the one that holds ``offset``."""
+        return bisect_right(self.segments, offset, key=attrgetter("base")) - 1
+
+    def behind(self, segment: Segment) -> Segment:
+        """The one that follows."""
+        return self.segments[self.segments.index(segment) + 1]
+
+    def add(self, base: int) -> Segment:
+        """Begin a segment."""
+        if not self.segments:
+            self._files.make_folder(self._path)
+        segment = Segment(self._files, self._path, base, base, False)
+        segment.create()
+        self.segments.append(segment)
+        return segment
+
+    # -- forgetting -----------------------------------------------------------
+
+    def set_start(self, offset: int) -> None:
+        """Move the start, durably, then remove segments that lie before it.
+
+        In that order a crash between leaves no hole: the next open removes the rest.
+        """
+        data = sealed.pack(_START_MAGIC, b"", offset)
+        sealed.write(self._files, self._path / _START, data)
+        self.start_offset = offset
+        self._remove_dropped()
+
+    def remove_behind(self, segment: Segment) -> None:
+        """Remove every later segment, durably."""
+        at = self.segments.index(segment) + 1
+        for later in self.segments[at:]:
+            later.remove()
+        del self.segments[at:]
+        segment.file.sync()
+
+    def set_aside(self, segment: Segment, position: int) -> None:
+        """Keep a durable copy of the bytes of ``segment`` from ``position`` on."""
+        data = segment.file.read_at(position, segment.size - position)
+        sealed.write(self._files, self._path / f"{segment.path.name}.{position}.cut", data)
+
+    def _remove_dropped(self) -> None:
+        while len(self.segments) > 1 and self.segments[0].end <= self.start_offset:
+            self.segments.pop(0).remove()
+
+    # -- compaction -----------------------------------------------------------
+
+    def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> None:
+        """Replace closed segments by a compacted one; one durable rename makes the change."""
+        old = self._closed_between(first, end)
+        new = Segment(self._files, self._path, first, end, True)
+        aside = self._path / (new.path.name + ".new")
+        new.size = self._write_aside(aside, file_header(first, end), entries)
+        self._files.remove(new.index_path)
+        self._files.rename(aside, new.path)
+        for stale in old:
+            if stale.path != new.path:
+                stale.remove()
+            stale.close()
+        at = self.segments.index(old[0])
+        self.segments[at : at + len(old)] = [new]
+
+    def _closed_between(self, first: int, end: int) -> list[Segment]:
+        closed = self.segments[:-1]
+        old = [segment for segment in closed if first <= segment.base and segment.end <= end]
+        if not old or old[0].base != first or old[-1].end != end:
+            raise InvalidInput(f"{first} to {end} are not the borders of closed segments")
+        return old
+
+    def _write_aside(self, path: Path, header: bytes, entries: Iterable[bytes]) -> int:
+        file = self._files.open(path, create=True)
+        try:
+            file.truncate(0)
+            size = file.write_at(0, [header])
+            for entry in entries:
+                size += file.write_at(size, [entry])
+            file.sync()
+        finally:
+            file.close()
+        return size
+
+    # -- opening --------------------------------------------------------------
+
+    def _open(self) -> None:
+        names = self._files.list(self._path)
+        for name in names:
+            if name.endswith(".new"):
+                self._files.remove(self._path / name)
+        self.segments = [
+            Segment(self._files, self._path, base, end, end >= 0)
+            for base, end in self._without_covered(names)
+        ]
+        if not self.segments:
+            return
+        self._measure()
+        self.start_offset = self.segments[0].base
+        if _START in names:
+            self._load_start()
+            self._remove_dropped()
+
+    def _without_covered(self, names: list[str]) -> list[tuple[int, int]]:
+        """Base and end of the segments that count; those a compacted one replaced are removed."""
+        found = [parsed for name in names if (parsed := parse_name(name))]
+        found.sort(key=lambda parsed: (parsed[0], -parsed[1]))
+        current: list[tuple[int, int]] = []
+        covered = -1
+        for base, end in found:
+            if base < covered:
+                self._files.remove(self._path / segment_name(base, end))
+                continue
+            current.append((base, end))
+            covered = max(covered, end)
+        return current
+
+    def _measure(self) -> None:
+        for segment, following in pairwise(self.segments):
+            if not segment.compacted:
+                segment.end = following.base
+            segment.size = self._files.size(segment.path)
+        last = self.segments[-1]
+        if last.compacted:
+            last.size = self._files.size(last.path)
+            self.add(last.end)
+        else:
+            recover_tail(last)
+
+    def _load_start(self) -> None:
+        try:
+            stored = sealed.read(self._files, self._path / _START, _START_MAGIC)
+        except Corrupt as error:
+            logger.error("%s: %s; dropped offsets are back", self._path / _START, error)
+            return
+        if stored is not None:
+            self.start_offset = max(self.start_offset, min(stored[1], self.segments[-1].end))
