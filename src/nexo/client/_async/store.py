@@ -9,6 +9,7 @@ from nexo.client._async import store_calls
 from nexo.client._async.connection import Link
 from nexo.client._async.store_calls import ask, ttl_ms
 from nexo.client._async.store_collections import StoreList, StoreMap, StoreSet
+from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
@@ -192,6 +193,11 @@ class Store:
         """Delete everything in the store; returns how many keys there were."""
         count: int = await ask(self._link, Op.STORE_CLEAR, wire.Clear())
         return count
+
+    async def status(self) -> dict[str, Any]:
+        """Keys, memory, hits, evictions and saves, as the server counts them."""
+        reply = await self._link.call(Op.STATUS, bytes((Broker.STORE,)))
+        return decode_value(reply or b"", dict)
 
     # -- collections ----------------------------------------------------------
 

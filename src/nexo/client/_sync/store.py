@@ -10,6 +10,7 @@ from nexo.client._sync import store_calls
 from nexo.client._sync.connection import Link
 from nexo.client._sync.store_calls import ask, ttl_ms
 from nexo.client._sync.store_collections import StoreList, StoreMap, StoreSet
+from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
@@ -193,6 +194,11 @@ class Store:
         """Delete everything in the store; returns how many keys there were."""
         count: int = ask(self._link, Op.STORE_CLEAR, wire.Clear())
         return count
+
+    def status(self) -> dict[str, Any]:
+        """Keys, memory, hits, evictions and saves, as the server counts them."""
+        reply = self._link.call(Op.STATUS, bytes((Broker.STORE,)))
+        return decode_value(reply or b"", dict)
 
     # -- collections ----------------------------------------------------------
 
