@@ -1,0 +1,63 @@
+"""Who shall own which partition of an ordered group (SPEC G6).
+
+Members count in the order they joined, topics by name. Every partition of a topic goes to
+exactly one of the members subscribed to it; the outcome depends on the arguments alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Literal, TypeAlias
+
+TopicPartition: TypeAlias = tuple[str, int]
+Strategy: TypeAlias = Literal["range", "roundRobin"]
+
+Subscriptions: TypeAlias = Mapping[str, Set[str]]
+"""Topics by member, in order of joining."""
+
+
+def assign(
+    strategy: Strategy, subscriptions: Subscriptions, partitions: Mapping[str, int]
+) -> dict[TopicPartition, str]:
+    """The owner of every partition of every subscribed topic."""
+    if strategy == "range":
+        return _by_range(subscriptions, partitions)
+    return _round_robin(subscriptions, partitions)
+
+
+def _by_range(
+    subscriptions: Subscriptions, partitions: Mapping[str, int]
+) -> dict[TopicPartition, str]:
+    """Per topic, a contiguous run each; the first members take what does not divide."""
+    owners: dict[TopicPartition, str] = {}
+    for topic in sorted(partitions):
+        members = _subscribers(subscriptions, topic)
+        first = 0
+        for number, member in enumerate(members):
+            share, rest = divmod(partitions[topic], len(members))
+            end = first + share + (number < rest)
+            owners |= {(topic, partition): member for partition in range(first, end)}
+            first = end
+    return owners
+
+
+def _round_robin(
+    subscriptions: Subscriptions, partitions: Mapping[str, int]
+) -> dict[TopicPartition, str]:
+    """All partitions of all topics dealt in a circle, past members not subscribed."""
+    members = list(subscriptions)
+    owners: dict[TopicPartition, str] = {}
+    turn = 0
+    for topic in sorted(partitions):
+        if not _subscribers(subscriptions, topic):
+            continue
+        for partition in range(partitions[topic]):
+            while topic not in subscriptions[members[turn % len(members)]]:
+                turn += 1
+            owners[topic, partition] = members[turn % len(members)]
+            turn += 1
+    return owners
+
+
+def _subscribers(subscriptions: Subscriptions, topic: str) -> list[str]:
+    return [member for member, topics in subscriptions.items() if topic in topics]

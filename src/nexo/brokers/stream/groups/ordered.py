@@ -1,0 +1,322 @@
+"""An ordered group: every partition owned by one live member, offsets committed (SPEC G5-G6).
+
+A change of membership starts a new *generation* with a new target for every partition, but
+a partition changes hands in two steps, so that no two members ever own it:
+
+1. its owner learns from a heartbeat that it is *revoked*, stops, commits what it processed
+   (it still owns it), and sends a heartbeat with the new generation: now it is free;
+2. a member that has confirmed the generation and is the partition's target becomes its owner.
+
+An owner that does not confirm in time is put out of the group. Whoever runs a group passes
+the time, calls `expire` at `next_deadline`, and makes what `drain` gives durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from nexo.brokers.stream.groups.assignment import TopicPartition, assign
+from nexo.brokers.stream.groups.ordered_state import (
+    Committed,
+    OffsetCommit,
+    OffsetsCommitted,
+    OrderedOptions,
+    OrderedRecord,
+    OrderedSnapshot,
+    OrderedState,
+    Regenerated,
+    Retuned,
+    TopicForgotten,
+)
+from nexo.errors import Fenced, InvalidInput, NotMember, NotOwner
+
+STANDALONE = -1
+"""The generation a consumer without membership commits with."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a member may and shall do in a generation.
+
+    It works on ``owned`` only, gives up ``revoked`` before it confirms the generation, and
+    will own ``awaited`` once others have given it up.
+    """
+
+    generation: int
+    leader: str
+    owned: list[TopicPartition]
+    revoked: list[TopicPartition]
+    awaited: list[TopicPartition]
+
+
+class _Member:
+    __slots__ = ("confirmed", "seen_ms", "stale_since_ms", "topics")
+
+    def __init__(self, topics: frozenset[str], now_ms: int) -> None:
+        self.topics = topics
+        self.seen_ms = now_ms
+        self.confirmed = 0
+        self.stale_since_ms = now_ms
+        """Since when it owes a confirmation; moves on with every generation it confirms late."""
+
+
+class OrderedGroup:
+    """The state of one group over the topics its members subscribe to."""
+
+    __slots__ = ("_members", "_owners", "_partitions", "_recalled", "_state", "_target")
+
+    def __init__(self, options: OrderedOptions | None = None) -> None:
+        self._take_over(OrderedState(options or OrderedOptions()))
+
+    def _take_over(self, state: OrderedState) -> None:
+        self._state = state
+        self._members: dict[str, _Member] = {}
+        self._partitions: dict[str, int] = {}
+        self._target: dict[TopicPartition, str] = {}
+        self._owners: dict[TopicPartition, str] = {}
+        self._recalled: set[TopicPartition] = set()
+
+    # -- what is shown ---------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """Rises with every join, leave, expiry and reset."""
+        return self._state.generation
+
+    @property
+    def options(self) -> OrderedOptions:
+        """How partitions are shared out; see `tune`."""
+        return self._state.options
+
+    @property
+    def members(self) -> list[str]:
+        """The live members in the order they joined."""
+        return list(self._members)
+
+    @property
+    def leader(self) -> str:
+        """The member that joined first; empty without members."""
+        return next(iter(self._members), "")
+
+    @property
+    def owners(self) -> Mapping[TopicPartition, str]:
+        """Who owns each partition now; one that changes hands may have no owner."""
+        return self._owners
+
+    @property
+    def stable(self) -> bool:
+        """Whether every partition is where it shall be."""
+        return not self._recalled and self._owners == self._target
+
+    # -- membership ------------------------------------------------------------
+
+    def join(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assignment:
+        """Subscribe a member to topics, given with their partition counts.
+
+        A member that joins again starts anew: it owns nothing of what it had.
+        """
+        if not topics:
+            raise InvalidInput("a member needs at least one topic")
+        self._put_out(member)
+        self._partitions.update(topics)
+        self._members[member] = _Member(frozenset(topics), now_ms)
+        self._rebalance(now_ms)
+        return self._confirm(member, now_ms)
+
+    def leave(self, member: str, now_ms: int) -> bool:
+        """Free what a member owns, at once; says whether it was one."""
+        if not self._put_out(member):
+            return False
+        self._rebalance(now_ms)
+        return True
+
+    def heartbeat(self, member: str, generation: int, now_ms: int) -> Assignment:
+        """A member lives. With the current generation it confirms: ``revoked`` is given up."""
+        known = self._known(member)
+        if generation > self.generation:
+            raise Fenced(f"generation {generation} is unknown here: join the group again")
+        known.seen_ms = now_ms
+        if generation == self.generation:
+            return self._confirm(member, now_ms)
+        if generation > known.confirmed:
+            known.confirmed, known.stale_since_ms = generation, now_ms
+        return self.assignment(member)
+
+    def assignment(self, member: str) -> Assignment:
+        """What the member may and shall do now."""
+        self._known(member)
+        mine = sorted(at for at, owner in self._owners.items() if owner == member)
+        shall = sorted(at for at, target in self._target.items() if target == member)
+        return Assignment(
+            generation=self.generation,
+            leader=self.leader,
+            owned=[at for at in mine if not self._is_revoked(at)],
+            revoked=[at for at in mine if self._is_revoked(at)],
+            awaited=[at for at in shall if self._owners.get(at) != member],
+        )
+
+    def expire(self, now_ms: int) -> list[str]:
+        """Put out the silent and those that hold on to what they lost; returns who."""
+        out = [member for member in self._members if self._deadline(member) <= now_ms]
+        for member in out:
+            self._put_out(member)
+        if out:
+            self._rebalance(now_ms)
+        return out
+
+    def next_deadline(self) -> int | None:
+        """When `expire` may have something to do."""
+        return min(map(self._deadline, self._members), default=None)
+
+    def _deadline(self, member: str) -> int:
+        known = self._members[member]
+        silent_ms = known.seen_ms + self.options.session_timeout_ms
+        if known.confirmed < self.generation and self._holds_revoked(member):
+            return min(silent_ms, known.stale_since_ms + self.options.rebalance_timeout_ms)
+        return silent_ms
+
+    def _known(self, member: str) -> _Member:
+        known = self._members.get(member)
+        if known is None:
+            raise NotMember(f"{member!r} is not a member of the group: join it first")
+        return known
+
+    # -- ownership -------------------------------------------------------------
+
+    def _is_revoked(self, at: TopicPartition) -> bool:
+        return at in self._recalled or self._target.get(at) != self._owners[at]
+
+    def _holds_revoked(self, member: str) -> bool:
+        return any(owner == member and self._is_revoked(at) for at, owner in self._owners.items())
+
+    def _put_out(self, member: str) -> bool:
+        self._free([at for at, owner in self._owners.items() if owner == member])
+        return self._members.pop(member, None) is not None
+
+    def _free(self, partitions: list[TopicPartition]) -> None:
+        for at in partitions:
+            del self._owners[at]
+            self._recalled.discard(at)
+
+    def _rebalance(self, now_ms: int) -> None:
+        for known in self._members.values():
+            if known.confirmed == self.generation:
+                known.stale_since_ms = now_ms
+        self._state.log(Regenerated(self.generation + 1))
+        subscriptions = {name: known.topics for name, known in self._members.items()}
+        self._target = assign(self.options.strategy, subscriptions, self._partitions)
+
+    def _confirm(self, member: str, now_ms: int) -> Assignment:
+        known = self._members[member]
+        known.confirmed, known.seen_ms = self.generation, now_ms
+        mine = [at for at, owner in self._owners.items() if owner == member]
+        self._free([at for at in mine if self._is_revoked(at)])
+        self._grant()
+        return self.assignment(member)
+
+    def _grant(self) -> None:
+        """Give free partitions to those of their targets that have confirmed."""
+        for at, member in self._target.items():
+            if at not in self._owners and self._members[member].confirmed == self.generation:
+                self._owners[at] = member
+
+    # -- offsets ---------------------------------------------------------------
+
+    def check(self, member: str, generation: int, offsets: Sequence[OffsetCommit]) -> None:
+        """Raise what `commit` would raise."""
+        if generation == STANDALONE:
+            if self._members:
+                raise Fenced("the group has live members: join it to commit")
+        else:
+            self._known(member)
+            if generation != self.generation:
+                raise Fenced(
+                    f"generation {generation} is over, the group is at {self.generation}: "
+                    "send a heartbeat and commit what is still owned"
+                )
+        for commit in offsets:
+            self._check_offset(commit, member if generation != STANDALONE else None)
+
+    def _check_offset(self, commit: OffsetCommit, member: str | None) -> None:
+        at = commit.topic, commit.partition
+        if commit.partition < 0 or commit.offset < 0:
+            raise InvalidInput(f"{commit.topic}/{commit.partition} at {commit.offset}: below 0")
+        if member is not None and (self._owners.get(at) != member or at in self._recalled):
+            raise NotOwner(f"{commit.topic}/{commit.partition} is not owned by {member!r}")
+
+    def commit(
+        self,
+        member: str,
+        generation: int,
+        offsets: Sequence[OffsetCommit],
+        now_ms: int,
+        *,
+        rewind: bool = False,
+    ) -> None:
+        """Store the last processed offsets of partitions the member owns, all or none.
+
+        One below what is stored is ignored unless the member sought back (``rewind``). A
+        consumer without membership commits with `STANDALONE` while the group has no members.
+        """
+        self.check(member, generation, offsets)
+        if not rewind:
+            offsets = [commit for commit in offsets if self._advances(commit)]
+        if offsets:
+            self._state.log(OffsetsCommitted(list(offsets), now_ms))
+
+    def _advances(self, commit: OffsetCommit) -> bool:
+        stored = self.committed(commit.topic, commit.partition)
+        return stored is None or commit.offset >= stored.offset
+
+    def committed(self, topic: str, partition: int) -> Committed | None:
+        """The stored offset, its metadata and its time."""
+        return self._state.offsets.get((topic, partition))
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, Committed]:
+        """Every stored offset."""
+        return self._state.offsets
+
+    def reset(self, offsets: Sequence[OffsetCommit], now_ms: int) -> None:
+        """Store offsets whatever is there; owners let go and start again from them."""
+        for commit in offsets:
+            self._check_offset(commit, None)
+        self._state.log(OffsetsCommitted(list(offsets), now_ms))
+        reset = {(commit.topic, commit.partition) for commit in offsets}
+        self._recalled |= reset & self._owners.keys()
+        self._rebalance(now_ms)
+
+    # -- administration --------------------------------------------------------
+
+    def forget(self, topic: str, now_ms: int) -> None:
+        """The topic was deleted: so are its offsets, and nobody owns its partitions."""
+        self._state.log(TopicForgotten(topic))
+        self._free([at for at in self._owners if at[0] == topic])
+        if self._partitions.pop(topic, None) is not None:
+            self._rebalance(now_ms)
+
+    def tune(self, options: OrderedOptions, now_ms: int) -> None:
+        """Change the options; another strategy moves partitions."""
+        self._state.log(Retuned(options))
+        self._rebalance(now_ms)
+
+    def drain(self) -> list[OrderedRecord]:
+        """The records since the last call; to be made durable in this order."""
+        records, self._state.journal = self._state.journal, []
+        return records
+
+    def apply(self, record: OrderedRecord) -> None:
+        """Redo a logged change while recovering, before any member joins."""
+        self._state.apply(record)
+
+    def snapshot(self) -> OrderedSnapshot:
+        """The durable state; records drained before it are no longer needed."""
+        return self._state.snapshot()
+
+    @classmethod
+    def restore(cls, snapshot: OrderedSnapshot) -> OrderedGroup:
+        """The group as of a snapshot, without members."""
+        group = cls.__new__(cls)
+        group._take_over(OrderedState.restore(snapshot))
+        return group

@@ -1,0 +1,127 @@
+"""What of an ordered group survives kill -9: its generation and committed offsets (SPEC G5).
+
+Membership does not: after a restart members join again, in a later generation.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from nexo.brokers.stream.groups.assignment import Strategy, TopicPartition
+from nexo.errors import InvalidOption
+
+
+class OrderedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How an ordered group shares out partitions."""
+
+    strategy: Strategy = "range"
+    session_timeout_ms: int = 30_000
+    """A member silent for this long is out."""
+    rebalance_timeout_ms: int = 30_000
+    """A member that does not give up a partition it has lost within this is out."""
+
+    def __post_init__(self) -> None:
+        if self.strategy not in ("range", "roundRobin"):
+            raise InvalidOption(f"strategy = {self.strategy!r}: must be 'range' or 'roundRobin'")
+        for name in ("session_timeout_ms", "rebalance_timeout_ms"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name} = {getattr(self, name)}: must be at least 1")
+
+
+class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):
+    """The last processed offset a member reports for a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+class Committed(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored for a partition."""
+
+    offset: int
+    metadata: str
+    committed_ms: int
+
+
+class Regenerated(msgspec.Struct, frozen=True, array_like=True, tag="generation"):
+    """The group entered a generation."""
+
+    generation: int
+
+
+class OffsetsCommitted(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
+    """These offsets were committed, as given."""
+
+    offsets: list[OffsetCommit]
+    committed_ms: int
+
+
+class TopicForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
+    """The topic is gone, and its offsets with it."""
+
+    topic: str
+
+
+class Retuned(msgspec.Struct, frozen=True, array_like=True, tag="tune"):
+    """The options changed."""
+
+    options: OrderedOptions
+
+
+OrderedRecord: TypeAlias = Regenerated | OffsetsCommitted | TopicForgotten | Retuned
+
+
+class OrderedSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of an ordered group."""
+
+    options: OrderedOptions
+    generation: int
+    offsets: list[tuple[str, int, Committed]]
+
+
+class OrderedState:
+    """Options, generation and committed offsets, with the journal of their changes."""
+
+    __slots__ = ("generation", "journal", "offsets", "options")
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self.options = options
+        self.generation = 0
+        self.offsets: dict[TopicPartition, Committed] = {}
+        self.journal: list[OrderedRecord] = []
+
+    def log(self, record: OrderedRecord) -> None:
+        """Make a change and enter it in the journal."""
+        self.apply(record)
+        self.journal.append(record)
+
+    def apply(self, record: OrderedRecord) -> None:
+        """Make a logged change."""
+        match record:
+            case Regenerated(generation):
+                self.generation = generation
+            case OffsetsCommitted(offsets, committed_ms):
+                for commit in offsets:
+                    stored = Committed(commit.offset, commit.metadata, committed_ms)
+                    self.offsets[commit.topic, commit.partition] = stored
+            case TopicForgotten(topic):
+                self.offsets = {at: kept for at, kept in self.offsets.items() if at[0] != topic}
+            case Retuned(options):
+                self.options = options
+
+    def snapshot(self) -> OrderedSnapshot:
+        """The durable state, to be restored by `restore`."""
+        offsets = [(topic, number, kept) for (topic, number), kept in sorted(self.offsets.items())]
+        return OrderedSnapshot(self.options, self.generation, offsets)
+
+    @classmethod
+    def restore(cls, snapshot: OrderedSnapshot) -> OrderedState:
+        """The state a snapshot was taken of."""
+        state = cls(snapshot.options)
+        state.generation = snapshot.generation
+        state.offsets = {(topic, number): kept for topic, number, kept in snapshot.offsets}
+        return state
