@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.options import Backoff, QueueOptions
-from nexo.brokers.queue.records import decode_records, encode_records
+from nexo.brokers.queue.places import Places
+from nexo.brokers.queue.records import decode_record, encode_record
 from nexo.errors import LeaseLost
 
 MAX_RETRIES, LEASE_MS, BACKOFF_MS = 2, 50, 30
@@ -42,6 +44,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = Queue.create(RULES, 1, self.now)
         self.jobs: list[Job] = []
         self.log: list[bytes] = []
+        self.image = b""
 
     # -- the model ------------------------------------------------------------
 
@@ -156,17 +159,16 @@ class QueueMachine(RuleBasedStateMachine):
             if job.token and job.lease_ends_ms <= self.now:
                 self.fail(job)
 
-    @rule(holder_leaves=st.booleans())
-    def crash(self, holder_leaves: bool) -> None:
+    @rule(checkpoint=st.booleans())
+    def crash(self, checkpoint: bool) -> None:
         """Write, forget, read back: leases end, everything else is there."""
-        if holder_leaves:
-            return
-        self.log.append(encode_records(self.queue.outbox))
-        ledger = Ledger()
-        for entry in self.log:
-            for record in decode_records(entry):
-                ledger.apply(record)
-        self.queue = Queue(ledger, 10_000 * len(self.log), self.now)
+        self.log += map(encode_record, self.queue.outbox)
+        ledger = restore(self.image)[0] if self.image else Ledger()
+        for record in self.log:
+            ledger.apply(decode_record(record))
+        if checkpoint:
+            self.image, self.log = snapshot(ledger, Places()), []
+        self.queue = Queue(ledger, 1_000_000 + len(self.jobs), self.now)
         for job in self.jobs:
             job.token = 0
 

@@ -87,11 +87,14 @@ class Batches:
                 yield batch, max(lo, batch.base), min(hi, batch.end)
             index += 1
 
+    def of(self, job: int) -> Batch | None:
+        """The batch of a job that is not long done."""
+        return next((batch for batch, *_ in self.within(job, job + 1)), None)
+
     def mark_of(self, job: int) -> int:
         """What became of a job; numbers never given out count as done."""
-        for batch, lo, _ in self.within(job, job + 1):
-            return batch.marks[lo - batch.base]
-        return DONE
+        batch = self.of(job)
+        return DONE if batch is None else batch.marks[job - batch.base]
 
     def set(self, lo: int, hi: int, mark: int) -> None:
         """Mark a run of jobs; batches with nothing left are forgotten."""

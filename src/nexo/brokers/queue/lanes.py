@@ -18,7 +18,10 @@ Allowance = Callable[[str | None], int]
 
 
 class Line:
-    """Runs in the order of their age; what comes back goes to its old place (SPEC D5)."""
+    """Runs in the order of their age; what comes back goes to its old place (SPEC D5).
+
+    A job is in one run at most, so runs never overlap and their first jobs order them.
+    """
 
     __slots__ = ("_fresh", "_returned")
 
@@ -49,12 +52,12 @@ class Line:
         fresh, returned = self._fresh, self._returned
         if returned and (not fresh or returned[0] < fresh[0]):
             lo, hi = heappop(returned)
-            end = min(hi, lo + limit, fresh[0][0] if fresh else hi)
+            end = min(hi, lo + limit)
             if end < hi:
                 heappush(returned, (end, hi))
             return lo, end
         lo, hi = fresh[0]
-        end = min(hi, lo + limit, returned[0][0] if returned else hi)
+        end = min(hi, lo + limit)
         if end < hi:
             fresh[0] = (end, hi)
         else:
@@ -134,6 +137,10 @@ class Lanes:
     def __iter__(self) -> Iterator[Range]:
         for lane in self._by_priority.values():
             yield from lane
+
+    def in_order(self) -> Iterator[tuple[int, list[Range]]]:
+        """Each priority with its runs by age, highest first."""
+        return ((-negated, sorted(self._by_priority[-negated])) for negated in self._order)
 
     @property
     def ready(self) -> bool:

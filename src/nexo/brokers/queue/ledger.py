@@ -118,13 +118,6 @@ class Ledger:
         failed = self.failures.get(job)
         return failed.count + 1 if failed else 1
 
-    def floor(self) -> int:
-        """The oldest job that is not done; the next number if there is none."""
-        for batch in self.batches:
-            done = batch.marks.lstrip(bytes((DONE,)))
-            return batch.end - len(done)
-        return self.next_job
-
     # -- one method per record ------------------------------------------------
 
     def _created(self, record: Created) -> None:

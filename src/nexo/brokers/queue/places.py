@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -65,29 +66,23 @@ class Places:
         index = bisect_right(self._bases, job) - 1
         return Place(self._bases[index], self._offsets[index], self._pushed_ms[index])
 
-    def end_of(self, base: int) -> int:
-        """The first job behind the entry that starts at ``base``; -1 for the last entry."""
-        index = bisect_right(self._bases, base)
-        return self._bases[index] if index < len(self._bases) else -1
-
     def is_moved(self, job: int) -> bool:
         """Whether the job's value was copied forward."""
         return job in self._moved
 
-    def jobs_before(self, offset: int) -> int:
-        """The first job that was pushed at or behind ``offset`` in the log; -1 if there is none."""
-        index = bisect_right(self._offsets, offset - 1)
-        return self._bases[index] if index < len(self._bases) else -1
+    def lowest_moved(self, otherwise: int) -> int:
+        """The lowest offset that a moved job needs."""
+        return min((offset for offset, _ in self._moved.values()), default=otherwise)
 
-    def trim(self, floor: int) -> None:
-        """Forget entries whose jobs are all below ``floor``, and moved jobs below it."""
+    def first_job_from(self, offset: int) -> int:
+        """The first job pushed at or behind ``offset`` in the log; 0 if there is none."""
+        index = bisect_right(self._offsets, offset - 1)
+        return self._bases[index] if index < len(self._bases) else 0
+
+    def trim(self, floor: int, is_over: Callable[[int], bool]) -> None:
+        """Forget entries whose jobs are all below ``floor``, and moved jobs that are over."""
         index = bisect_right(self._bases, floor) - 1
         if index > 0:
             for column in (self._bases, self._offsets, self._pushed_ms):
                 del column[:index]
-        self._moved = {job: place for job, place in self._moved.items() if job >= floor}
-
-    def oldest_offset(self, job: int) -> int:
-        """The lowest offset that jobs from ``job`` on may need; -1 if none."""
-        index = max(0, bisect_right(self._bases, job) - 1)
-        return self._offsets[index] if index < len(self._offsets) else -1
+        self._moved = {job: at for job, at in self._moved.items() if not is_over(job)}

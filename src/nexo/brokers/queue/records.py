@@ -1,6 +1,6 @@
 """What a queue writes to its log: every change that must survive a crash.
 
-An entry of the log holds the records of one turn of the loop, as one msgpack array.
+Each is a msgpack array led by its number; an entry of the log holds those of one turn.
 Deliveries are not logged: a crash ends every connection, and with it every lease (SPEC D8).
 Jobs are named by their number in the queue; runs of them as flat ``[lo, hi, lo, hi, …]`` lists.
 """
@@ -118,17 +118,17 @@ Record: TypeAlias = (
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Record])
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
-def encode_records(records: list[Record]) -> bytes:
-    """The records of one turn as bytes."""
-    return _encoder.encode(records)
+def encode_record(record: Record) -> bytes:
+    """One record as bytes."""
+    return _encoder.encode(record)
 
 
-def decode_records(data: bytes | memoryview) -> list[Record]:
-    """The records of one turn; `Corrupt` if the bytes are not what `encode_records` wrote."""
+def decode_record(data: bytes | memoryview) -> Record:
+    """One record; `Corrupt` if the bytes are not what `encode_record` wrote."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"queue records make no sense: {error}") from None
+        raise Corrupt(f"a queue's record makes no sense: {error}") from None

@@ -1,0 +1,78 @@
+"""A queue's durable state as one piece of bytes: what a snapshot holds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.brokers.queue import places
+from nexo.brokers.queue.batches import DONE, OPEN, Batch
+from nexo.brokers.queue.ledger import DeadLetter, Failures, Ledger
+from nexo.brokers.queue.options import QueueOptions
+from nexo.brokers.queue.records import CronSet, Resulted
+from nexo.errors import Corrupt
+
+
+class _Batch(msgspec.Struct, array_like=True):
+    base: int
+    priority: int
+    due_ms: int
+    expires_ms: int
+    marks: bytes
+
+
+class _Image(msgspec.Struct, forbid_unknown_fields=True):
+    incarnation: int
+    created_ms: int
+    options: QueueOptions
+    paused: bool
+    next_job: int
+    batches: list[_Batch]
+    failures: dict[int, Failures]
+    dead: dict[int, DeadLetter]
+    keys: dict[int, str]
+    dedup_keys: dict[int, str]
+    crons: dict[str, CronSet]
+    results: dict[int, Resulted]
+    totals: dict[str, int]
+    places: places.Image
+
+
+_COPIED = (
+    "incarnation", "created_ms", "options", "paused", "next_job", "failures", "dead", "keys",
+    "dedup_keys", "crons", "results", "totals",
+)  # fmt: skip
+
+_decoder = msgspec.msgpack.Decoder(_Image)
+
+
+def snapshot(ledger: Ledger, where: places.Places) -> bytes:
+    """The ledger and the places of its values."""
+    batches = [
+        _Batch(batch.base, batch.priority, batch.due_ms, batch.expires_ms, bytes(batch.marks))
+        for batch in ledger.batches
+    ]
+    fields = {name: getattr(ledger, name) for name in _COPIED}
+    return msgspec.msgpack.encode(_Image(batches=batches, places=where.image(), **fields))
+
+
+def restore(data: bytes) -> tuple[Ledger, places.Places]:
+    """What `snapshot` saved; `Corrupt` if the bytes are something else."""
+    try:
+        image = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a queue's snapshot makes no sense: {error}") from None
+    ledger = Ledger()
+    for name in _COPIED:
+        setattr(ledger, name, getattr(image, name))
+    for saved in image.batches:
+        _add(ledger, saved)
+    ledger.dedup = {key: job for job, key in ledger.dedup_keys.items()}
+    return ledger, places.Places(image.places)
+
+
+def _add(ledger: Ledger, saved: _Batch) -> None:
+    batch = Batch(saved.base, len(saved.marks), saved.priority, saved.due_ms, saved.expires_ms)
+    batch.marks = bytearray(saved.marks)
+    batch.kept = len(batch.marks) - batch.marks.count(DONE)
+    ledger.open_jobs += batch.marks.count(OPEN)
+    ledger.batches.add(batch)

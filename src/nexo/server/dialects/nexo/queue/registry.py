@@ -1,0 +1,85 @@
+"""All queues of the broker, by name, each in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nexo.brokers.queue.options import QueueOptions
+from nexo.errors import NotFound
+from nexo.model import check_name, name_of_segment, path_segment
+from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
+from nexo.server.dialects.nexo.queue.values import Budget
+from nexo.server.service import Runtime
+
+_REMOVED = ".removed-"
+"""Where a deleted queue's folder goes before its files do; no queue's folder begins with a dot."""
+
+
+class Registry:
+    """Finds, creates and deletes queues."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._budget = Budget()
+        self._by_name: dict[str, OpenQueue] = {}
+        self._last_incarnation = 0
+
+    def __iter__(self) -> Iterator[OpenQueue]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def open(self, now_ms: int) -> None:
+        """Recover every queue; finish deletions that were cut short."""
+        for segment in self._runtime.files.list(self._runtime.folder):
+            if segment.startswith(_REMOVED):
+                self._runtime.files.remove(self._runtime.folder / segment)
+            elif not segment.startswith("."):
+                self._load(name_of_segment(segment), now_ms)
+
+    def _load(self, name: str, now_ms: int) -> None:
+        queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
+        if queue.load(now_ms):
+            self._by_name[name] = queue
+        else:
+            queue.abandon()
+            self._runtime.files.remove(queue.folder)
+
+    def _folder(self, name: str) -> Path:
+        return self._runtime.folder / path_segment(name)
+
+    def get(self, name: str) -> OpenQueue | None:
+        """The queue of that name, if there is one."""
+        return self._by_name.get(name)
+
+    def find(self, name: str) -> OpenQueue:
+        """The queue of that name; `NotFound` otherwise."""
+        queue = self._by_name.get(name)
+        if queue is None:
+            raise NotFound(f"Queue '{name[:255]}' not found. Create it first.")
+        return queue
+
+    def create(self, name: str, rules: QueueOptions, now_ms: int) -> OpenQueue:
+        """A new queue. Not durable before the next commit."""
+        check_name(name, "queue name")
+        self._last_incarnation = max(now_ms, self._last_incarnation + 1)
+        queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
+        queue.create(rules, self._last_incarnation, now_ms)
+        self._by_name[name] = queue
+        return queue
+
+    def delete(self, queue: OpenQueue) -> None:
+        """Remove a queue and all its jobs, durably."""
+        del self._by_name[queue.name]
+        queue.abandon()
+        files, folder = self._runtime.files, queue.folder
+        grave = folder.with_name(f"{_REMOVED}{queue.engine.ledger.incarnation}")
+        files.rename(folder, grave)
+        files.remove(grave)
+
+    def close(self, now_ms: int) -> None:
+        """Close every queue."""
+        for queue in self:
+            queue.close(now_ms)

@@ -1,0 +1,124 @@
+"""The values of jobs: the next ones in memory, all of them in the log.
+
+What was pushed stays in memory while the broker's budget lasts and until it is delivered;
+the rest is read from the log when its turn comes, some entries ahead. So a million waiting
+jobs cost their bookkeeping, not their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nexo.brokers.queue.places import Places
+from nexo.brokers.queue.records import Moved, Pushed, decode_record
+from nexo.errors import Corrupt
+from nexo.protocol.queue import block_count, cut
+from nexo.storage.header import parse
+from nexo.storage.journal import Journal, decode
+
+MEMORY_BYTES = 64 * 1024 * 1024
+_OVERHEAD_BYTES = 200
+"""What a kept block costs beside its bytes."""
+_READ_AHEAD_BYTES = 128 * 1024
+_READ_KEPT_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Budget:
+    """Memory that all queues of the broker share for values."""
+
+    free_bytes: int = MEMORY_BYTES
+
+
+class Slice(NamedTuple):
+    """Neighbouring jobs whose values lie in one block."""
+
+    first: int
+    jobs: int
+    pushed_ms: int
+    ends: bytes
+    content: bytes
+
+
+class Values:
+    """Finds the values of one queue's jobs."""
+
+    def __init__(self, journal: Journal, places: Places, budget: Budget) -> None:
+        self.places = places
+        self._log = journal.log
+        self._budget = budget
+        self._kept: dict[int, bytes] = {}
+        self._read: dict[int, Pushed | Moved] = {}
+        """Records read from the log of late, by offset."""
+        self._read_bytes = 0
+
+    def add(self, pushed: Pushed, offset: int) -> None:
+        """Note where a push was written, and keep its values while there is room."""
+        self.places.add(pushed.base, offset, pushed.now_ms)
+        cost = len(pushed.block) + _OVERHEAD_BYTES
+        if not pushed.due_ms and cost <= self._budget.free_bytes:
+            self._budget.free_bytes -= cost
+            self._kept[pushed.base] = pushed.block
+
+    def moved(self, record: Moved, offset: int) -> None:
+        """Note that values were copied forward."""
+        for job, pushed_ms in zip(record.jobs, record.pushed_ms, strict=True):
+            self.places.move(job, offset, pushed_ms)
+
+    def slices(self, lo: int, hi: int, *, last_use: bool = False) -> Iterator[Slice]:
+        """The values of jobs lo..hi. ``last_use`` lets a block go once its end is reached."""
+        while lo < hi:
+            base, offset, pushed_ms = self.places.find(lo)
+            block, index, usable = self._block(lo, base, offset)
+            count = min(hi - lo, usable)
+            yield Slice(lo, count, pushed_ms, *cut(block, index, index + count))
+            if last_use and count == usable:
+                self._let_go(base)
+            lo += count
+
+    def one(self, job: int) -> tuple[bytes, int]:
+        """One job's value, and when it was pushed."""
+        found = next(self.slices(job, job + 1))
+        return found.content, found.pushed_ms
+
+    def _block(self, job: int, base: int, offset: int) -> tuple[bytes, int, int]:
+        """The block with a job's value, its index there, and how many follow on from it."""
+        block = self._kept.get(base)
+        if block is None:
+            record = self._read.get(offset) or self._read_at(offset)
+            if isinstance(record, Moved):
+                return record.block, record.jobs.index(job), 1
+            block, base = record.block, record.base
+        return block, job - base, block_count(block) - (job - base)
+
+    def _read_at(self, offset: int) -> Pushed | Moved:
+        """Read the entry at ``offset`` and some behind it, which are likely to be next."""
+        data, at = self._log.read(offset, _READ_AHEAD_BYTES), 0
+        self._read_bytes += len(data)
+        if self._read_bytes > _READ_KEPT_BYTES:
+            self._read.clear()
+            self._read_bytes = len(data)
+        while at < len(data):
+            head = parse(data, at)
+            entry = data[at : at + head.length]
+            for number, raw in enumerate(decode(entry)[1], head.base_offset):
+                record = decode_record(raw)
+                if isinstance(record, Pushed | Moved):
+                    self._read[number] = record
+            at += head.length
+        if offset not in self._read:
+            raise Corrupt(f"no values at offset {offset} of a queue's log")
+        return self._read[offset]
+
+    def _let_go(self, base: int) -> None:
+        block = self._kept.pop(base, None)
+        if block is not None:
+            self._budget.free_bytes += len(block) + _OVERHEAD_BYTES
+
+    def forget(self) -> None:
+        """Give all memory back."""
+        for base in list(self._kept):
+            self._let_go(base)
+        self._read.clear()
