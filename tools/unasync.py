@@ -18,6 +18,8 @@ HAND_WRITTEN = {
     "__init__.py",
     "connection.py",
     "deadlines.py",
+    "held.py",
+    "poll.py",
     "pubsub_publisher.py",
     "runtime.py",
     "wire.py",

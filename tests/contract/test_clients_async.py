@@ -78,7 +78,8 @@ async def test_ids_are_not_reused_while_a_request_is_outstanding(
     """SPEC A6, at the wrap of the 32-bit id."""
     first = link.call(HOLD_OP, b"first")
     await held(server)
-    link._next_id = 0xFFFFFFFF
+    assert link._wire is not None
+    link._wire._next_id = 0xFFFFFFFF
     assert await link.call(Op.ECHO, b"last id") == b"last id"
     assert await link.call(Op.ECHO, b"after the wrap") == b"after the wrap"
     await asyncio.to_thread(server.answer, b"for the first")
@@ -89,7 +90,8 @@ async def test_a_request_keeps_its_id_after_its_timeout(server: ScriptedServer, 
     """SPEC A6: the late reply must not find a new request under its id."""
     with pytest.raises(RequestTimeout):
         await link.call(HOLD_OP, timeout_s=0.02)
-    link._next_id = 1
+    assert link._wire is not None
+    link._wire._next_id = 1
     second = link.call(HOLD_OP)
     await held(server, 2)
     await asyncio.to_thread(server.answer, b"late")

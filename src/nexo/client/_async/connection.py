@@ -10,22 +10,24 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
-from nexo.client._async.deadlines import MAX_ID, Deadlines
+from nexo.client._async.held import HeldRequest, HeldRequests
+from nexo.client._async.poll import Poll
 from nexo.client._async.wire import PushHandler, ReplyFuture, Wire
 from nexo.client.address import Address, tls_context
 from nexo.client.backoff import pause_s
-from nexo.client.replies import Reply, cancel_frame, hello_frame
+from nexo.client.replies import Reply, hello_frame
 from nexo.errors import (
     ConnectionLost,
     NexoError,
-    PayloadTooLarge,
-    RequestTimeout,
     Unauthenticated,
 )
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, Buffer, Kind
 from nexo.protocol.hello import Welcome, decode_welcome
+
+__all__ = ["Duplex", "Link", "Poll"]
 
 log = logging.getLogger("nexo.client")
 
@@ -49,12 +51,7 @@ class Link:
         self.welcome: Welcome | None = None
         """What the server said at the last HELLO."""
         self._wire: Wire | None = None
-        self._next_id = 1
-        self._max_bytes = MAX_ID
-        self._deadlines = Deadlines(address.timeout_s)
-        self._sweep_timer: asyncio.TimerHandle | None = None
-        self._sweep_s = 0.0
-        self._held: list[_Held] = []
+        self._held = HeldRequests(address)
         self._hooks: list[Hook] = []
         self._close_hooks: list[Hook] = []
         self._push: PushHandler = _ignore
@@ -75,7 +72,7 @@ class Link:
         if wire is None:
             return self._hold(op, parts, timeout_s)
         future: ReplyFuture = wire.loop.create_future()
-        self._send(wire, future, op, parts, timeout_s)
+        wire.request(future, op, parts, timeout_s)
         return future
 
     def poll(
@@ -90,7 +87,8 @@ class Link:
         ``on_late`` gets a reply with data that came after the waiting task was cancelled,
         to hand back what it holds.
         """
-        return Poll(self, self.call(op, *parts, timeout_s=timeout_s), on_late)
+        future = self.call(op, *parts, timeout_s=timeout_s)
+        return Poll(self._current, self.broker, future, on_late)
 
     def on_push(self, handler: PushHandler) -> None:
         """Give every run of push frames, headers included, to ``handler``."""
@@ -137,103 +135,25 @@ class Link:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._runner
             self._runner = None
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
 
-    # -- sending
-
-    def _send(
-        self,
-        wire: Wire,
-        future: ReplyFuture,
-        op: int,
-        parts: tuple[Buffer, ...],
-        timeout_s: float | None,
-    ) -> None:
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        if size > self._max_bytes:
-            raise PayloadTooLarge(
-                f"the request has {size} bytes; the server takes at most {self._max_bytes}"
-            )
-        request_id = self._next_id
-        waiting = wire.waiting
-        while request_id in waiting:
-            request_id = request_id % MAX_ID + 1
-        self._next_id = request_id % MAX_ID + 1
-        waiting[request_id] = future
-        wire.send(_pack(_REQUEST, op, request_id, size), *parts)
-        if timeout_s is not None:
-            self._set_deadline(wire, request_id, timeout_s)
+    # -- without a connection (SPEC A5)
 
     def _hold(self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None) -> ReplyFuture:
-        """A request without a connection: keep it until there is one, or fail (SPEC A5)."""
-        loop = asyncio.get_running_loop()
-        future: ReplyFuture = loop.create_future()
+        """Keep a request until there is a connection, or fail it, as the address says."""
+        future: ReplyFuture = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(ConnectionLost("the client is closed"))
-            return future
-        if self.address.while_down == "fail" and self._was_up:
-            self._start()
+        elif self.address.while_down == "fail" and self._was_up:
             future.set_exception(ConnectionLost(f"not connected to {self.address}"))
-            return future
-        self._held.append(_Held(self, future, op, parts, timeout_s))
+        else:
+            self._held.add(HeldRequest(future, op, parts, timeout_s))
         self._start()
         return future
 
-    def _release_held(self, wire: Wire) -> None:
-        held, self._held = self._held, []
-        for request in held:
-            request.timer.cancel()
-            if not request.future.done():
-                try:
-                    self._send(wire, request.future, request.op, request.parts, request.timeout_s)
-                except PayloadTooLarge as error:
-                    request.future.set_exception(error)
-
     def _fail_waiters(self, error: NexoError) -> None:
         """There will be no connection."""
-        self._fail_held(error)
+        self._held.fail(error)
         self._settle_ready(error)
-
-    def _fail_held(self, error: NexoError) -> None:
-        held, self._held = self._held, []
-        for request in held:
-            request.give_up(error)
-
-    # -- timeouts: one sweep for all requests instead of a timer each
-
-    def _set_deadline(self, wire: Wire, request_id: int, timeout_s: float) -> None:
-        due_s = wire.loop.time() + timeout_s
-        self._deadlines.set(request_id, due_s)
-        if due_s < self._sweep_s:
-            self._sweep_at(wire, due_s)
-
-    def _sweep_at(self, wire: Wire, due_s: float) -> None:
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
-        self._sweep_timer = wire.loop.call_at(due_s, self._sweep, wire)
-        self._sweep_s = due_s
-
-    def _sweep(self, wire: Wire) -> None:
-        """Fail what is overdue and see to a silent connection."""
-        if wire is not self._wire:
-            return
-        now_s = wire.loop.time()
-        last_id = (self._next_id - 2) % MAX_ID + 1
-        for request_id in self._deadlines.overdue(wire.waiting, last_id, now_s):
-            error = RequestTimeout(f"no reply from {self.address} in time")
-            wire.waiting[request_id].set_exception(error)
-        self._check_silence(wire, now_s)
-        soonest_s, latest_s = now_s + _SHORTEST_SWEEP_S, now_s + self.address.ping_s / 4
-        due_s = self._deadlines.next_s(now_s)
-        self._sweep_at(wire, min(max(due_s, soonest_s), latest_s))
-
-    def _check_silence(self, wire: Wire, now_s: float) -> None:
-        silent_s = now_s - wire.heard_s
-        if silent_s > 2 * self.address.ping_s:
-            wire.abort(ConnectionLost(f"{self.address} was silent for {silent_s:.0f} s"))
-        elif silent_s > self.address.ping_s:
-            wire.send(_PING)
 
     # -- the connection's life
 
@@ -271,7 +191,7 @@ class Link:
         context = tls_context(address, self.broker) if address.tls else None
         async with asyncio.timeout(address.connect_timeout_s):
             _, wire = await loop.create_connection(
-                lambda: Wire(loop, self._pushed, self._lost),
+                lambda: Wire(loop, address, self._pushed, self._lost),
                 address.host,
                 address.port,
                 ssl=context,
@@ -284,27 +204,25 @@ class Link:
             except BaseException:
                 wire.abort(ConnectionLost("the connection could not be opened"))
                 raise
-        self._max_bytes = self.welcome.max_payload_bytes
+        wire.max_bytes = self.welcome.max_payload_bytes
         return wire
 
     def _connect_failed(self, error: Exception) -> None:
-        text = str(error) or "no answer in time"
+        reason = str(error) or "no answer in time"
         if self.address.while_down == "fail":
-            self._fail_held(ConnectionLost(f"cannot connect to {self.address}: {text}"))
-        for request in self._held:
-            request.reason = text
+            self._held.fail(ConnectionLost(f"cannot connect to {self.address}: {reason}"))
+        self._held.reason = reason
 
     async def _serve(self, wire: Wire) -> None:
         if wire.closed.done():
             return
-        self._deadlines = Deadlines(self.address.timeout_s)
         self._wire = wire
-        self._sweep_at(wire, wire.loop.time())
+        wire.sweep()
         if self._was_up:
             await self._run_hooks()
         self._was_up = True
         if not wire.closed.done():
-            self._release_held(wire)
+            self._held.release(wire)
             self._settle_ready(None)
         await asyncio.shield(wire.closed)
 
@@ -326,6 +244,9 @@ class Link:
             ready.set_exception(error)
             ready.exception()  # seen: often nobody waits for it
 
+    def _current(self) -> Wire | None:
+        return self._wire
+
     def _lost(self, wire: Wire) -> None:
         """No request may be given to a connection that has ended."""
         if self._wire is wire:
@@ -336,85 +257,8 @@ class Link:
         self._push(frames)
 
 
-class Poll:
-    """A request under way that can be cut short (`Op.CANCEL`)."""
-
-    __slots__ = ("_future", "_link", "_on_late")
-
-    def __init__(
-        self, link: Link, future: ReplyFuture, on_late: Callable[[Reply], None] | None
-    ) -> None:
-        self._link = link
-        self._future = future
-        self._on_late = on_late
-
-    async def reply(self) -> Reply:
-        """Wait for the reply; cancelling the waiting task also ends the poll on the server."""
-        try:
-            return await self._future
-        except asyncio.CancelledError:
-            self._abandon()
-            raise
-
-    def cancel(self) -> None:
-        """Have the server answer now, with what it has: `reply` returns at once."""
-        if self._future.done():
-            return
-        if (request_id := self._id()) is not None:
-            self._ask_to_end(request_id)
-        else:
-            self._future.set_result(b"")
-
-    def _abandon(self) -> None:
-        request_id = self._id()
-        if request_id is None or self._link._wire is None:
-            return
-        if self._on_late is not None:
-            self._link._wire.late[request_id] = self._on_late
-        self._ask_to_end(request_id)
-
-    def _ask_to_end(self, request_id: int) -> None:
-        if self._link._wire is not None:
-            self._link._wire.send(cancel_frame(self._link.broker, request_id))
-
-    def _id(self) -> int | None:
-        """Looked up only when needed: polls are few, and most are never cut short."""
-        waiting = self._link._wire.waiting if self._link._wire else {}
-        return next((key for key, value in waiting.items() if value is self._future), None)
-
-
-class _Held:
-    """A request that waits for a connection."""
-
-    __slots__ = ("future", "op", "parts", "reason", "timeout_s", "timer")
-
-    def __init__(
-        self,
-        link: Link,
-        future: ReplyFuture,
-        op: int,
-        parts: tuple[Buffer, ...],
-        timeout_s: float | None,
-    ) -> None:
-        self.future = future
-        self.op = op
-        self.parts = parts
-        self.timeout_s = timeout_s
-        self.reason = "no answer yet"
-        limit_s = min(link.address.down_wait_s, timeout_s or link.address.timeout_s)
-        self.timer = asyncio.get_running_loop().call_later(limit_s, self._expire, link, limit_s)
-
-    def _expire(self, link: Link, limit_s: float) -> None:
-        self.give_up(
-            ConnectionLost(f"no connection to {link.address} within {limit_s:g} s: {self.reason}")
-        )
-        if self in link._held:
-            link._held.remove(self)
-
-    def give_up(self, error: NexoError) -> None:
-        self.timer.cancel()
-        if not self.future.done():
-            self.future.set_exception(error)
+Duplex: TypeAlias = Link
+"""What `Link.duplex` gives; a class of its own in the sync client."""
 
 
 def _added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:

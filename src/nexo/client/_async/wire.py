@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
+from nexo.client._async.deadlines import MAX_ID, Deadlines
+from nexo.client.address import Address
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
-from nexo.errors import ConnectionLost, NexoError, ProtocolError
+from nexo.errors import ConnectionLost, NexoError, PayloadTooLarge, ProtocolError, RequestTimeout
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 
 ReplyFuture: TypeAlias = asyncio.Future[Reply]
@@ -22,8 +24,11 @@ _LARGE_BYTES = 64 * 1024
 _PART_BYTES = 4 * 1024
 """Parts larger than this on average are handed to the kernel one by one, never joined."""
 
-_unpack = HEADER.unpack_from
-_RESPONSE, _PUSH = int(Kind.RESPONSE), int(Kind.PUSH)
+_SHORTEST_SWEEP_S = 0.001
+
+_pack, _unpack = HEADER.pack, HEADER.unpack_from
+_REQUEST, _RESPONSE, _PUSH = int(Kind.REQUEST), int(Kind.RESPONSE), int(Kind.PUSH)
+_PING = HEADER.pack(Kind.PING, 0, 0, 0)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 
 
@@ -33,6 +38,7 @@ class Wire(asyncio.BufferedProtocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        address: Address,
         on_push: PushHandler,
         on_lost: Callable[[Wire], None],
     ) -> None:
@@ -40,9 +46,15 @@ class Wire(asyncio.BufferedProtocol):
         """Every request without its response yet, oldest first; done futures are given-up
         ones, kept so that their id stays taken until the response came (SPEC A6)."""
         self.late: dict[int, Callable[[Reply], None]] = {}
-        self.heard_s = loop.time()
         self.closed: asyncio.Future[NexoError] = loop.create_future()
         self.loop = loop
+        self.max_bytes = MAX_ID
+        self._address = address
+        self._next_id = 1
+        self._deadlines = Deadlines(address.timeout_s)
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_s = float("inf")
+        self._heard_s = loop.time()
         self._on_push = on_push
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -55,6 +67,25 @@ class Wire(asyncio.BufferedProtocol):
         self._error: NexoError | None = None
 
     # -- writing
+
+    def request(
+        self, future: ReplyFuture, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
+    ) -> None:
+        """Send a request whose reply settles ``future``."""
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if size > self.max_bytes:
+            raise PayloadTooLarge(
+                f"the request has {size} bytes; the server takes at most {self.max_bytes}"
+            )
+        request_id = self._next_id
+        waiting = self.waiting
+        while request_id in waiting:
+            request_id = request_id % MAX_ID + 1
+        self._next_id = request_id % MAX_ID + 1
+        waiting[request_id] = future
+        self.send(_pack(_REQUEST, op, request_id, size), *parts)
+        if timeout_s is not None:
+            self._set_deadline(request_id, timeout_s)
 
     def send(self, *parts: Buffer) -> None:
         """Queue bytes for the one write at the end of this loop turn."""
@@ -78,6 +109,38 @@ class Wire(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    # -- timeouts: one sweep for all requests instead of a timer each
+
+    def _set_deadline(self, request_id: int, timeout_s: float) -> None:
+        due_s = self.loop.time() + timeout_s
+        self._deadlines.set(request_id, due_s)
+        if due_s < self._sweep_s:
+            self._sweep_at(due_s)
+
+    def _sweep_at(self, due_s: float) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_timer = self.loop.call_at(due_s, self.sweep)
+        self._sweep_s = due_s
+
+    def sweep(self) -> None:
+        """Fail what is overdue, see to a silent connection, and come back in time."""
+        now_s = self.loop.time()
+        last_id = (self._next_id - 2) % MAX_ID + 1
+        for request_id in self._deadlines.overdue(self.waiting, last_id, now_s):
+            error = RequestTimeout(f"no reply from {self._address} in time")
+            self.waiting[request_id].set_exception(error)
+        self._check_silence(now_s)
+        soonest_s, latest_s = now_s + _SHORTEST_SWEEP_S, now_s + self._address.ping_s / 4
+        self._sweep_at(min(max(self._deadlines.next_s(now_s), soonest_s), latest_s))
+
+    def _check_silence(self, now_s: float) -> None:
+        silent_s = now_s - self._heard_s
+        if silent_s > 2 * self._address.ping_s:
+            self.abort(ConnectionLost(f"{self._address} was silent for {silent_s:.0f} s"))
+        elif silent_s > self._address.ping_s:
+            self.send(_PING)
+
     # -- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -89,6 +152,8 @@ class Wire(asyncio.BufferedProtocol):
         reason = f": {exc}" if exc else ""
         error = self._error or ConnectionLost(f"the connection ended before the reply{reason}")
         self._transport = None
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
         self._on_lost(self)
         waiting, self.waiting = self.waiting, {}
         self.late.clear()
@@ -106,7 +171,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in ``nbytes`` that arrived."""
-        self.heard_s = self.loop.time()
+        self._heard_s = self.loop.time()
         try:
             if self._large is not None:
                 self._fill_large(self._large, nbytes)
@@ -149,9 +214,10 @@ class Wire(asyncio.BufferedProtocol):
     def _push_run(self, data: bytes, first: int, stop: int) -> int:
         """Hand over all pushes that follow one another in one piece."""
         end = len(data)
-        while end - stop >= HEADER_SIZE and data[stop] == _PUSH:
-            following = stop + HEADER_SIZE + int.from_bytes(data[stop + 6 : stop + 10], "big")
-            if following > end:
+        while end - stop >= HEADER_SIZE:
+            kind, _, _, length = _unpack(data, stop)
+            following = stop + HEADER_SIZE + length
+            if kind != _PUSH or following > end:
                 break
             stop = following
         self._on_push(memoryview(data)[first:stop])

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from nexo.client._sync.duplex import Duplex, Hook, added
+from nexo.client._sync.poll import Poll
 from nexo.client._sync.wire import Wire, open_wire
 from nexo.client.address import Address
 from nexo.client.replies import Reply, cancel_frame
@@ -18,6 +19,8 @@ from nexo.errors import ConnectionLost, NexoError, ProtocolError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome
+
+__all__ = ["Duplex", "Link", "Poll"]
 
 _TRUSTED_IDLE_S = 0.5
 """A connection unused for longer is checked before use: the server may have ended it."""
@@ -69,7 +72,7 @@ class Link:
         wire = self._take()
         try:
             wire.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
-            return Poll(self, wire, wire.request(op, parts))
+            return PoolPoll(self, wire, wire.request(op, parts))
         except BaseException as error:
             self._after(wire, error)
             raise
@@ -136,7 +139,7 @@ class Link:
             self._idle.pop().close()
 
 
-class Poll:
+class PoolPoll:
     """A request under way that another thread can cut short (`Op.CANCEL`)."""
 
     __slots__ = ("_link", "_lock", "_request_id", "_wire")

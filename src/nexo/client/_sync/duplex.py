@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeAlias
 
+from nexo.client._sync.poll import Poll
 from nexo.client._sync.wire import Wire
 from nexo.client.address import Address
 from nexo.client.backoff import pause_s
@@ -59,7 +60,7 @@ class Duplex:
         *parts: Buffer,
         timeout_s: float | None = None,
         on_late: Callable[[Reply], None] | None = None,
-    ) -> DuplexPoll:
+    ) -> Poll:
         """Send a request that the server may answer much later, and that can be cut short."""
         limit_s = self.address.timeout_s if timeout_s is None else timeout_s
         wire = self._up(min(limit_s, self.address.down_wait_s))
