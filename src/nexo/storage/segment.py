@@ -87,8 +87,8 @@ def parse_name(name: str) -> tuple[int, int] | None:
 class Segment:
     """A segment's place in the log, and how to read it. Holds no bytes."""
 
-    __slots__ = ("_file", "_files", "_folder", "_index", "_times", "base", "compacted", "damages", "end",
-                 "size")  # fmt: skip
+    __slots__ = ("_file", "_files", "_folder", "_index", "_times", "base", "compacted",
+                 "damages", "end", "size")  # fmt: skip
 
     def __init__(self, files: Files, folder: Path, base: int, end: int, compacted: bool) -> None:
         self._files = files
@@ -299,7 +299,7 @@ class Segment:
             following = head_at(region, head.length)
             if following is not None and following.base >= head.next:
                 return position + head.length, head.next
-        found = find_sound(region, 8, offset)
+        found = find_sound(region, 8, offset + 1)
         return (position + found[0], found[1].base) if found else None
 
     def cut(self, position: int, offset: int) -> None:
