@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 
 from nexo.model import Broker
 from nexo.server.runtime import HostRuntime
 from nexo.server.service import Service
-
-
-def available() -> list[Broker]:
-    """The brokers that can run."""
-    return [b for b in Broker if find_spec(f"nexo.server.dialects.nexo.{b.label}")]
 
 
 def factory(broker: Broker) -> Callable[[HostRuntime], Service]:

@@ -21,8 +21,7 @@ from nexo.model import Broker
 from nexo.server import handover, logs, loops, worker
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock
-from nexo.server.gate import DEFAULT, Gate, listening_socket
-from nexo.server.services import available
+from nexo.server.gate import Gate, listening_socket
 
 log = logging.getLogger("nexo.supervisor")
 
@@ -102,14 +101,14 @@ class Supervisor:
         self._lock = lock
         self._run = Path(tempfile.mkdtemp(prefix="nexo-"))
         self._brokers = {
-            broker: BrokerProcess(broker, settings, self._run, lock.fd) for broker in available()
+            broker: BrokerProcess(broker, settings, self._run, lock.fd) for broker in Broker
         }
         self._gate = Gate(listener, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
         self.addresses = Addresses(host, port, None)
 
     def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
-        self._brokers.get(broker, self._brokers[DEFAULT]).hand_over(sock)
+        self._brokers[broker].hand_over(sock)
 
     async def serve(self, on_ready: Callable[[Addresses], None]) -> None:
         """Serve until SIGTERM or SIGINT."""

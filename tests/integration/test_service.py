@@ -1,0 +1,183 @@
+"""The service as a whole: start, stop, isolation, restarts, limits (SPEC A1, A2, A7)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import nexo
+from nexo.errors import NexoError
+from nexo.testing import Process, process
+from tests.integration.classic import Classic, text, value
+
+
+def broker_pids(server: Process) -> dict[str, int]:
+    """The process of each broker, told by its command line."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            ours = str(server.data_dir).encode() in b"".join(words)
+            if b"nexo.server.worker" in words and ours:
+                number = int(words[words.index(b"nexo.server.worker") + 1])
+                found[nexo.model.Broker(number).label] = int(folder.name)
+    return found
+
+
+def test_every_broker_has_a_process_of_its_own(served: Process) -> None:  # SPEC A2
+    pids = broker_pids(served)
+    assert set(pids) == {"store", "pubsub", "queue", "stream"}
+    assert len(set(pids.values())) == 4
+
+
+def test_a_killed_broker_comes_back_while_the_others_serve(served: Process) -> None:  # SPEC A2
+    """kill -9 of pub/sub: Store answers meanwhile, retained values and subscribers return."""
+    with nexo.connect(served.url) as client:
+        client.store.set("k", 1)
+        client.pubsub.publish("conf/a", "kept", retain=True)
+        with client.pubsub.subscribe("news/#") as news:
+            began = time.monotonic()
+            os.kill(broker_pids(served)["pubsub"], signal.SIGKILL)
+            assert client.store.get("k") == 1
+            while not delivered(client, "news/1", "back"):
+                assert time.monotonic() - began < 5
+            took_s = time.monotonic() - began
+            assert next(iter(news)).value == "back"
+        with client.pubsub.subscribe("conf/+") as conf:
+            assert next(iter(conf)).value == "kept"
+    assert took_s < 1.5, f"pub/sub was back after {took_s:.2f} s"
+
+
+def delivered(client: nexo.Client, topic: str, message: str) -> bool:
+    """Publish; False while the connection is cut or nobody has subscribed again yet."""
+    try:
+        return client.pubsub.publish(topic, message) > 0
+    except NexoError:
+        return False
+
+
+def test_sigterm_stops_with_0_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:  # SPEC A7
+    with process(tmp_path / "d") as server:
+        with nexo.connect(server.url) as client:
+            for n in range(200):
+                client.pubsub.publish(f"t/{n}", n, retain=True)
+            began = time.monotonic()
+            assert server.terminate() == 0
+            assert time.monotonic() - began < 5
+        server.start()
+        with (
+            nexo.connect(server.url) as client,
+            client.pubsub.subscribe("t/+") as retained,
+        ):
+            messages = iter(retained)
+            assert {next(messages).value for _ in range(200)} == set(range(200))
+
+
+def test_killing_the_supervisor_ends_every_process_and_frees_the_folder(tmp_path: Path) -> None:
+    with process(tmp_path / "d") as server:
+        pids = broker_pids(server).values()
+        os.kill(server.pid, signal.SIGKILL)
+        server.kill()
+        deadline = time.monotonic() + 5
+        while any(Path(f"/proc/{pid}").exists() for pid in pids):
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        server.start()
+
+
+def test_two_servers_cannot_share_a_data_folder(served: Process) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "nexo.cli",
+        "serve",
+        "--port=0",
+        f"--data-dir={served.data_dir}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "in use by another Nexo server" in done.stderr
+
+
+def test_a_taken_port_stops_the_start_with_its_name(served: Process, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "nexo.cli",
+        "serve",
+        f"--port={served.port}",
+        f"--data-dir={tmp_path / 'other'}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{served.port}" in done.stderr
+
+
+def test_a_client_that_never_reads_its_replies_stops_being_read(served: Process) -> None:
+    """SPEC A2, MEASURE: half-open and slow peers must not grow the server's memory."""
+    with Classic("127.0.0.1", served.port) as client:
+        client.map_set("big", bytes(1_000_000))
+        client.sock.settimeout(0.5)
+        get = struct.pack(">BBII", 1, 0x03, 1, 7) + text("big")
+        with pytest.raises(TimeoutError):
+            client.sock.sendall(get * 2_000_000)
+        assert resident_mb(broker_pids(served)["store"]) < 150
+        with Classic("127.0.0.1", served.port) as other:
+            assert other.map_get("absent") is None
+
+
+def resident_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def test_requests_in_flight_at_the_cut_fail_with_a_connection_error(served: Process) -> None:
+    with nexo.connect(f"{served.url}?while_down=fail") as client:  # SPEC A5
+        client.store.set("k", 1)
+        served.kill()
+        with pytest.raises(NexoError) as caught:
+            client.store.get("k")
+        assert caught.value.code in ("CONNECTION", "UNAVAILABLE")
+
+
+def test_status_tells_of_connections_and_disk(served: Process) -> None:
+    with Classic("127.0.0.1", served.port) as client:
+        raw = client.call(0xF0, bytes((1,)))
+        assert raw is not None
+        status = json.loads(raw[1:])
+        assert status["connections"] >= 1
+        assert status["disk"]["failed"] is None
+        for bad in (b"", b"\x00", b"\x63"):
+            with pytest.raises(Exception, match="broker's number"):
+                client.call(0xF0, bad)
+
+
+def test_half_a_frame_and_silence_end_the_connection(tmp_path: Path) -> None:
+    with process(tmp_path / "d", idle_ping_ms=100) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+            sock.sendall(struct.pack(">BBII", 1, 0x02, 1, 1000) + b"half")
+            assert sock.recv(100) == b""
+        with Classic("127.0.0.1", server.port) as idle:
+            idle.map_set("k", 1)
+            assert idle.map_get("k") == 1  # clients without HELLO are never pinged
+
+
+def test_a_value_of_5_mb_passes_and_one_over_the_limit_is_refused(served: Process) -> None:
+    with Classic("127.0.0.1", served.port) as client:  # SPEC A8, E7
+        client.map_set("large", bytes(5_000_000))
+        assert client.map_get("large") == bytes(5_000_000)
+        payload = text("k") + text("") + value(bytes(10 * 1024 * 1024))
+        with contextlib.suppress(ConnectionError):  # cut off while sending, perhaps
+            client.sock.sendall(struct.pack(">BBII", 1, 0x02, 9, len(payload)) + payload)
+        with pytest.raises(ConnectionError):
+            client.reply(1)
