@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from nexo.model import Broker
     from nexo.server.embedded import EmbeddedServer
 
 # ruff: noqa: PLC0415 - pytest loads this module in every run, mostly without starting a server
@@ -74,7 +73,7 @@ class Server:
         from nexo.server.embedded import EmbeddedServer
 
         given = {"data_dir": self.data_dir, "port": self.port, **self._given}
-        self._server = EmbeddedServer(load(flags=given), _present())
+        self._server = EmbeddedServer(load(flags=given))
         await self._server.open()
         self.port = self._server.port
 
@@ -107,19 +106,6 @@ class Server:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
-
-
-def _present() -> list[Broker]:
-    """The brokers that exist so far."""
-    from nexo.model import Broker
-    from nexo.server.services import factory
-
-    found: list[Broker] = []
-    for broker in Broker:
-        with contextlib.suppress(ImportError):
-            factory(broker)
-            found.append(broker)
-    return found
 
 
 @contextlib.contextmanager
