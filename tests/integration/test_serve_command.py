@@ -1,0 +1,85 @@
+"""``nexo serve`` as a user starts it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nexo
+from nexo.server.embedded import free_port
+
+
+@contextmanager
+def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A started server and what it said up to its list of brokers."""
+    command = [sys.executable, "-m", "nexo", "serve", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = ""
+    try:
+        for line in process.stderr:
+            said += line
+            if line.startswith("  brokers"):
+                break
+        yield process, said
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stderr.close()
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nexo", "serve", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_it_says_where_it_answers_and_stops_cleanly(tmp_path: Path) -> None:  # SPEC A1, A7
+    port = free_port()
+    with serving("--port", str(port), "--data-dir", str(tmp_path / "data")) as (process, said):
+        assert f"nexo://127.0.0.1:{port}" in said
+        assert "warning" not in said
+        with nexo.connect(f"nexo://127.0.0.1:{port}") as client:
+            client.store.set("key", "value")
+            assert client.store.get("key") == "value"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_embedded_it_is_one_process_with_all_brokers(tmp_path: Path) -> None:
+    with serving("--embedded", "--port=0", "--data-dir", str(tmp_path)) as (process, said):
+        url = next(word for word in said.split() if word.startswith("nexo://"))
+        with nexo.connect(url) as client:
+            assert set(client.info()) == {"store", "pubsub", "queue", "stream"}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with serving("--port=0", "--data-dir", str(tmp_path)):
+        second = run("--port=0", "--data-dir", str(tmp_path))
+    assert second.returncode == 1
+    assert second.stderr.startswith("error[CONFIG]")
+    assert str(tmp_path) in second.stderr
+
+
+def test_a_port_in_use_is_refused_and_named(tmp_path: Path) -> None:
+    port = str(free_port())
+    with serving("--port", port, "--data-dir", str(tmp_path / "one")):
+        second = run("--port", port, "--data-dir", str(tmp_path / "two"))
+    assert second.returncode == 1
+    assert port in second.stderr
+
+
+def test_settings_come_from_the_file(tmp_path: Path) -> None:  # SPEC A8
+    file = tmp_path / "nexo.toml"
+    file.write_text(f'port = 0\ndata_dir = "{tmp_path}/from-file"\n', encoding="utf-8")
+    with serving("--config", str(file)) as (_, said):
+        assert f"{tmp_path}/from-file" in said
+    assert (tmp_path / "from-file").is_dir()
+
+
+def test_an_open_address_is_warned_about(tmp_path: Path) -> None:  # SPEC A10
+    with serving("--host=0.0.0.0", "--port=0", "--data-dir", str(tmp_path)) as (_, said):
+        assert said.startswith("warning: listening on 0.0.0.0")
