@@ -21,6 +21,7 @@ HAND_WRITTEN = {
     "held.py",
     "poll.py",
     "pubsub_publisher.py",
+    "stream_publisher.py",
     "runtime.py",
     "wire.py",
 }

@@ -1,0 +1,297 @@
+"""A stream as its users see it: publish records, consume them in groups, replay (SPEC E, F)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async.connection import Link
+from nexo.client._async.stream_consumer import Consumer, Subscription
+from nexo.client._async.stream_groups import StreamGroups
+from nexo.client._async.stream_publisher import Publisher
+from nexo.client.stream_records import (
+    Headers,
+    Key,
+    Outgoing,
+    Placements,
+    Published,
+    Record,
+    batches_in,
+    content_of,
+    headers_bytes,
+    key_bytes,
+    uniform,
+)
+from nexo.errors import InvalidInput, NotFound
+from nexo.protocol import stream as wire
+from nexo.protocol.batch import encode_plain
+from nexo.protocol.frames import pack_str
+from nexo.protocol.murmur import partition_of
+from nexo.protocol.ops import Op
+
+T = TypeVar("T")
+
+ROUTE = -1
+"""In place of a partition: the broker takes them in turn."""
+CHUNK_BYTES = 1024**2
+"""`Stream.publish_many` sends about this much at a time."""
+
+
+class Stream(StreamGroups, Generic[T]):
+    """One stream, as ``client.stream(name)`` gives it."""
+
+    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
+        super().__init__(link, name)
+        self._type = type_
+        self._partitions: int | None = None
+        self._publisher = Publisher(link, name)
+
+    # -- the stream itself
+
+    async def create(self, **options: Any) -> Stream[T]:
+        """Create it; it may exist with the same options.
+
+        Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
+        ``retention_ms``, ``retention_bytes``, ``cleanup`` (``delete``, ``compact`` or both),
+        ``min_dirty_ratio``, ``delete_retention_ms``, ``max_message_bytes``, ``tiering``.
+        """
+        await self._describe(Op.S_MAKE, wire.Make(stream=self.name, options=options))
+        return self
+
+    async def update(self, **options: Any) -> wire.StreamInfo:
+        """Change options while it runs; the partition count is fixed."""
+        return await self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=options))
+
+    async def describe(self) -> wire.StreamInfo:
+        """Options, and per partition the first and next offset and the size."""
+        return await self._describe(Op.S_DESCRIBE, wire.Name(stream=self.name))
+
+    async def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
+        info = wire.unpack(wire.StreamInfo, await self._link.call(op, wire.pack(ask)) or b"")
+        self._partitions = len(info.partitions)
+        return info
+
+    async def exists(self) -> bool:
+        """Whether it was created."""
+        try:
+            await self._link.call(Op.S_EXISTS, pack_str(self.name))
+        except NotFound:
+            return False
+        return True
+
+    async def delete(self) -> None:
+        """Delete its records and groups."""
+        await self._link.call(Op.S_DELETE, pack_str(self.name))
+        self._partitions = None
+
+    async def compact(self) -> int:
+        """Keep only the newest record per key, now; returns the bytes freed."""
+        return wire.unpack(int, await self._ask(Op.S_COMPACT, wire.Name(stream=self.name)))
+
+    async def apply_retention(self) -> int:
+        """Apply the age and size limits now; returns the bytes freed."""
+        return wire.unpack(int, await self._ask(Op.S_RETAIN, wire.Name(stream=self.name)))
+
+    # -- publishing
+
+    def publish(
+        self, value: T, *, key: Key = None, headers: Headers = None
+    ) -> Awaitable[Published]:
+        """Publish a record; the result is its partition and offset.
+
+        Records of one key keep their order. Need not be awaited: records of one loop turn
+        leave together as one batch.
+        """
+        kind, content = content_of(value)
+        return self._send(kind, content, key_bytes(key), headers_bytes(headers))
+
+    def tombstone(self, key: str | bytes) -> Awaitable[Published]:
+        """Publish that a key is deleted; compaction forgets it."""
+        return self._send(0, None, key_bytes(key), b"")
+
+    def _send(
+        self, kind: int, content: bytes | None, key: bytes | None, headers: bytes
+    ) -> Awaitable[Published]:
+        if key is None or self._partitions == 1:
+            return self._publisher.send(ROUTE, kind, content, key, headers)
+        if self._partitions is None:
+            return self._send_keyed(kind, content, key, headers)
+        partition = partition_of(key, self._partitions)
+        return self._publisher.send(partition, kind, content, key, headers)
+
+    async def _send_keyed(
+        self, kind: int, content: bytes | None, key: bytes, headers: bytes
+    ) -> Published:
+        """The first keyed record: the partition count must be asked for."""
+        partition = partition_of(key, await self._count())
+        return await self._publisher.send(partition, kind, content, key, headers)
+
+    async def _count(self) -> int:
+        if self._partitions is None:
+            await self.describe()
+        return self._partitions or 1
+
+    async def publish_many(
+        self,
+        values: Iterable[T],
+        *,
+        keys: Sequence[Key] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> Placements:
+        """Publish many records in few batches; the result has the place of each."""
+        values = list(values)
+        if not values:
+            return Placements([], None)
+        plain = uniform(values) if keys is None and headers is None else None
+        if plain is not None:
+            return Placements(await self._publish_plain(*plain), None)
+        rows = [content_of(value) for value in values]
+        for name, column in (("keys", keys), ("headers", headers)):
+            if column is not None and len(column) != len(rows):
+                raise InvalidInput(f"{len(rows)} values came with {len(column)} {name}")
+        texts = [headers_bytes(each) for each in headers] if headers is not None else None
+        if keys is None:
+            return Placements(await self._publish_chunks(rows, texts), None)
+        return await self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
+
+    async def _publish_plain(self, kind: int, contents: list[bytes]) -> list[tuple[int, int, int]]:
+        now_ms, calls = int(time.time() * 1000), []
+        where = wire.publish_head(self.name, ROUTE)
+        mean = sum(map(len, contents)) // len(contents)
+        step = max(1, CHUNK_BYTES // (mean + 8))
+        for at in range(0, len(contents), step):
+            head, body = encode_plain(contents[at : at + step], kind, now_ms)
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
+        return [next(wire.places(await call or b"")) for call in calls]
+
+    async def _publish_chunks(
+        self, rows: list[tuple[int, bytes]], headers: list[bytes] | None
+    ) -> list[tuple[int, int, int]]:
+        runs: list[tuple[int, Outgoing]] = []
+        for i, (kind, content) in enumerate(rows):
+            if not runs or runs[-1][1].size_bytes >= CHUNK_BYTES:
+                runs.append((ROUTE, Outgoing()))
+            runs[-1][1].add(kind, content, None, headers[i] if headers else b"")
+        return await self._publish_runs(runs)
+
+    async def _publish_keyed(
+        self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes] | None
+    ) -> Placements:
+        count = await self._count()
+        runs: list[tuple[int, Outgoing]] = []
+        open_runs: dict[int, int] = {}
+        lanes: list[tuple[int, int]] = []
+        for i, (kind, content) in enumerate(rows):
+            key = keys[i]
+            lane = ROUTE if key is None or count == 1 else partition_of(key, count)
+            run = open_runs.get(lane)
+            if run is None or runs[run][1].size_bytes >= CHUNK_BYTES:
+                run = open_runs[lane] = len(runs)
+                runs.append((lane, Outgoing()))
+            lanes.append((run, len(runs[run][1])))
+            runs[run][1].add(kind, content, key, headers[i] if headers else b"")
+        return Placements(await self._publish_runs(runs), lanes)
+
+    async def _publish_runs(self, runs: list[tuple[int, Outgoing]]) -> list[tuple[int, int, int]]:
+        now_ms = int(time.time() * 1000)
+        calls = []
+        for partition, records in runs:
+            head, body = records.encode(now_ms)
+            where = wire.publish_head(self.name, partition)
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
+        return [next(wire.places(await call or b"")) for call in calls]
+
+    # -- consuming
+
+    def consume(
+        self,
+        group: str,
+        *,
+        batch: int = 100,
+        wait: float = 20.0,
+        start: wire.Position | datetime = "beginning",
+        max_bytes: int = wire.DEFAULT_BYTES,
+        **options: Any,
+    ) -> Consumer[T]:
+        """Records for one consumer of a group, to be acked one by one: ``async for``.
+
+        ``start`` is where a new group begins. Further options tune the group: ``ack_wait_ms``,
+        ``max_deliveries``, ``max_ack_pending``, ``ordered_by='key'``.
+        """
+        first, start_ms = position(start)
+        ask = wire.GroupJoin(
+            stream=self.name, group=group, options=options, start=first, start_ms=start_ms
+        )
+        return Consumer(self._link, ask, self._type, batch, wait, max_bytes)
+
+    async def subscribe(
+        self,
+        group: str,
+        handler: Callable[[Record[T]], Any],
+        *,
+        batch: int = 100,
+        wait: float = 20.0,
+        concurrency: int = 1,
+        start: wire.Position | datetime = "beginning",
+        **options: Any,
+    ) -> Subscription[T]:
+        """Have ``handler`` called with each record: acked when it returns, nacked when it raises.
+
+        With ``concurrency=1`` records are handled one after another, in order. Stop it with
+        ``await subscription.stop()``.
+        """
+        consumer = self.consume(group, batch=batch, wait=wait, start=start, **options)
+        subscription = Subscription(consumer, handler, concurrency)
+        await subscription.start()
+        return subscription
+
+    # -- reading without a group
+
+    async def read(
+        self,
+        partition: int = 0,
+        offset: int = 0,
+        *,
+        max_bytes: int = wire.DEFAULT_BYTES,
+        wait: float = 0.0,
+    ) -> list[Record[T]]:
+        """Records of a partition from ``offset`` on; empty at the end, after ``wait`` seconds."""
+        ask = wire.Read(self.name, partition, offset, max_bytes, int(wait * 1000))
+        reply = await self._link.call(Op.S_READ, wire.pack(ask), timeout_s=wait + 30.0)
+        _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
+        return [
+            Record(partition, row, self._type)
+            for batch in batches_in(rest)
+            for row in batch.records()
+            if row.offset >= offset
+        ]
+
+    async def get(self, key: str | bytes) -> Record[T] | None:
+        """The newest record of a key; None if there is none or it was deleted."""
+        ask = wire.Get(stream=self.name, key=key_bytes(key) or b"")
+        reply = await self._link.call(Op.S_GET, wire.pack(ask))
+        if reply is None:
+            return None
+        found, rest = wire.unpack_headed(int, reply)
+        row = next(next(batches_in(rest)).records())
+        return Record(found, row, self._type)
+
+    async def state(self) -> Mapping[str, Record[T]]:
+        """The newest record of every key that was not deleted."""
+        reply = await self._ask(Op.S_STATE, wire.Name(stream=self.name))
+        partitions, rest = wire.unpack_headed(list[int], reply)
+        found = [
+            Record(partition, row, self._type)
+            for partition, batch in zip(partitions, batches_in(rest), strict=True)
+            for row in batch.records()
+        ]
+        return {record.key or "": record for record in found}
+
+
+def position(at: wire.Position | datetime) -> tuple[wire.Position, int | None]:
+    """A place in a stream, and a time instead if one was given."""
+    if isinstance(at, datetime):
+        return "beginning", int(at.timestamp() * 1000)
+    return at, None

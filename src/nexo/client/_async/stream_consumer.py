@@ -1,0 +1,403 @@
+"""Consumers of shared groups: records by iterating, in batches, or through a handler (SPEC F)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async import runtime
+from nexo.client._async.connection import Link
+from nexo.client.replies import Reply
+from nexo.client.stream_records import Record, batches_in
+from nexo.errors import (
+    ConnectionLost,
+    InvalidOption,
+    NexoError,
+    NotMember,
+    Unavailable,
+    from_wire,
+)
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+
+log = logging.getLogger("nexo.client")
+
+T = TypeVar("T")
+
+_GRACE_S = 30.0
+"""How much longer than the long poll itself its reply may take."""
+_RETRY_S = 0.5
+_FLUSH_S = 0.05
+"""A subscription's acks wait at most this long while its handler goes on."""
+
+
+class Delivered(Record[T]):
+    """A record leased to this consumer until it is acked, nacked, or the lease runs out."""
+
+    __slots__ = ("_consumer", "expires_ms", "generation")
+
+    def __init__(
+        self,
+        consumer: Consumer[T],
+        generation: int,
+        lease: tuple[int, int, int, int, int],
+        row: Any,
+    ) -> None:
+        super().__init__(lease[0], row, consumer.type_, lease[3])
+        self.generation = generation
+        self.expires_ms = lease[4]
+        self._consumer = consumer
+
+    async def ack(self) -> None:
+        """Finish it; `Fenced` or `NotPending` if it is no longer this consumer's."""
+        await self._consumer.ack(self)
+
+    async def nack(self, *, delay: float = 0.0, reason: str = "") -> None:
+        """Give it up: redelivered at once or after ``delay`` seconds, or parked."""
+        await self._consumer.nack(self, delay=delay, reason=reason)
+
+    async def extend(self) -> None:
+        """Begin the lease anew."""
+        await self._consumer.settle("extend", [self])
+
+
+class Records(Generic[T]):
+    """Records that were fetched together; `ack` finishes all of them at once."""
+
+    __slots__ = ("_batches", "_consumer", "_head")
+
+    def __init__(self, consumer: Consumer[T], reply: Reply) -> None:
+        self._head, rest = wire.unpack_headed(wire.Taken, reply or b"")
+        self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
+        self._consumer = consumer
+
+    def __len__(self) -> int:
+        return sum(end - first for _, first, end, _, _ in self._head.deliveries)
+
+    def __iter__(self) -> Iterator[Delivered[T]]:
+        generation = self._head.generation
+        for partition, batch in self._batches:
+            leases = self._leases(partition)
+            for row in batch.records():
+                for lease in leases:
+                    if lease[1] <= row.offset < lease[2]:
+                        yield Delivered(self._consumer, generation, lease, row)
+
+    def payloads(self) -> list[bytes | None]:
+        """The bytes of every value, in one pass: the quickest way to the data."""
+        found: list[bytes | None] = []
+        for partition, batch in self._batches:
+            leases, offsets = self._leases(partition), batch.offsets
+            values = batch.values()
+            if len(leases) == 1 and leases[0][1] <= offsets[0] and offsets[-1] < leases[0][2]:
+                found += values
+            else:
+                found += [
+                    value
+                    for offset, value in zip(offsets, values, strict=True)
+                    if any(first <= offset < end for _, first, end, _, _ in leases)
+                ]
+        return found
+
+    def _leases(self, partition: int) -> list[tuple[int, int, int, int, int]]:
+        return [lease for lease in self._head.deliveries if lease[0] == partition]
+
+    async def ack(self) -> None:
+        """Finish all of them."""
+        spans = [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
+        await self._consumer.send("ack", self._head.generation, spans)
+
+
+class Consumer(Generic[T]):
+    """One consumer of a shared group; ``async with`` leaves the group at the end.
+
+    Joins on first use, and again after a reconnect.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        ask: wire.GroupJoin,
+        type_: type[T] | None,
+        batch: int,
+        wait_s: float,
+        max_bytes: int,
+    ) -> None:
+        if batch < 1:
+            raise InvalidOption(f"batch = {batch}: must be at least 1")
+        self.group = ask.group
+        self.type_ = type_
+        self._link = link.duplex()
+        self._ask = ask
+        self._batch = batch
+        self._wait_s = wait_s
+        self._max_bytes = max_bytes
+        self._name: str | None = None
+        self._poll: Any = None
+        self._buffer: Iterator[Delivered[T]] = iter(())
+        self._closed = False
+
+    # -- receiving
+
+    async def join(self) -> str:
+        """Become a consumer of the group; returns the name given. Called by itself when needed."""
+        reply = await self._link.call(Op.S_GROUP_JOIN, wire.pack(self._ask))
+        self._name = wire.unpack(wire.GroupJoined, reply or b"").consumer
+        return self._name
+
+    async def fetch(self, *, wait: float | None = None) -> Records[T]:
+        """The next records, up to a batch; empty if none came within ``wait`` seconds."""
+        wait_s = self._wait_s if wait is None else wait
+        name = self._name or await self.join()
+        ask = wire.Take(
+            self._ask.stream, self.group, name, self._batch, int(wait_s * 1000), self._max_bytes
+        )
+        poll = self._link.poll(
+            Op.S_TAKE, wire.pack(ask), timeout_s=wait_s + _GRACE_S, on_late=self._give_back
+        )
+        self._poll = poll
+        try:
+            return Records(self, await poll.reply())
+        except (ConnectionLost, NotMember):
+            self._name = None
+            raise
+        finally:
+            self._poll = None
+
+    def _give_back(self, reply: Reply) -> None:
+        """Records came after their taker was cancelled: they go to others, uncounted."""
+        head, _ = wire.unpack_headed(wire.Taken, reply or b"")
+        spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
+        if spans and self._name is not None:
+            ask = self._settlement("release", head.generation, spans)
+            self._link.call(Op.S_SETTLE, wire.pack(ask))
+
+    async def batches(self) -> AsyncIterator[Records[T]]:
+        """Records as they were fetched, for ever: ``async for records in consumer.batches()``."""
+        while not self._closed:
+            records = await self._next_batch()
+            if records is not None and len(records):
+                yield records
+
+    def __aiter__(self) -> Consumer[T]:
+        return self
+
+    async def __anext__(self) -> Delivered[T]:
+        while not self._closed:
+            record = next(self._buffer, None)
+            if record is not None:
+                return record
+            records = await self._next_batch()
+            self._buffer = iter(records or ())
+        raise StopAsyncIteration
+
+    async def _next_batch(self) -> Records[T] | None:
+        """What `fetch` gives, however often the connection is lost meanwhile (SPEC A5)."""
+        while not self._closed:
+            try:
+                return await self.fetch()
+            except (ConnectionLost, NotMember):
+                if not self._closed:
+                    await self._link.ready()
+            except (Unavailable, TimeoutError) as error:
+                log.warning("fetch from %r failed, trying again: %s", self._ask.stream, error)
+                await runtime.sleep(_RETRY_S)
+        return None
+
+    # -- settling
+
+    async def ack(self, *records: Delivered[T]) -> None:
+        """Finish records, in any order."""
+        await self.settle("ack", records)
+
+    async def nack(self, *records: Delivered[T], delay: float = 0.0, reason: str = "") -> None:
+        """Give records up."""
+        await self.settle("nack", records, delay_ms=int(delay * 1000), reason=reason)
+
+    async def release(self, *records: Delivered[T]) -> None:
+        """Give back records that no handler had: nothing is counted."""
+        await self.settle("release", records)
+
+    async def settle(
+        self,
+        verb: wire.Verb,
+        records: Iterable[Delivered[T]],
+        *,
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> None:
+        """Say what became of records; raises what the first refused one was refused for."""
+        by_generation: dict[int, list[wire.Span]] = {}
+        for record in records:
+            add_span(
+                by_generation.setdefault(record.generation, []), record.partition, record.offset
+            )
+        for generation, spans in by_generation.items():
+            await self.send(verb, generation, spans, delay_ms, reason)
+
+    async def send(
+        self,
+        verb: wire.Verb,
+        generation: int,
+        spans: list[wire.Span],
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> None:
+        """`settle` for ranges."""
+        ask = self._settlement(verb, generation, spans, delay_ms, reason)
+        reply = await self._link.call(Op.S_SETTLE, wire.pack(ask))
+        for refused in wire.unpack(list[wire.Refused], reply or b"\x90"):
+            raise from_wire(refused.code, refused.message)
+
+    def _settlement(
+        self,
+        verb: wire.Verb,
+        generation: int,
+        spans: list[wire.Span],
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> wire.Settle:
+        name = self._name or ""
+        return wire.Settle(
+            self._ask.stream, self.group, name, generation, verb, spans, delay_ms, reason
+        )
+
+    # -- ending
+
+    def interrupt(self) -> None:
+        """Have a fetch that waits return at once, and no further one begin."""
+        self._closed = True
+        if self._poll is not None:
+            self._poll.cancel()
+
+    async def close(self, unstarted: Iterable[Delivered[T]] | None = None) -> None:
+        """Leave the group; what was not acked goes to others at once.
+
+        Records nobody began with do not count as delivered: those still waiting here, and
+        ``unstarted``.
+        """
+        self.interrupt()
+        name, self._name = self._name, None
+        if name is None:
+            return
+        spans: list[wire.Span] = []
+        for record in [*self._buffer, *(unstarted or ())]:
+            add_span(spans, record.partition, record.offset)
+        ask = wire.GroupLeave(
+            stream=self._ask.stream, group=self.group, consumer=name, unstarted=spans
+        )
+        try:
+            await self._link.call(Op.S_GROUP_LEAVE, wire.pack(ask))
+        except NexoError as error:
+            log.debug("could not leave group %r: %s", self.group, error)
+
+    async def __aenter__(self) -> Consumer[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Subscription(Generic[T]):
+    """A handler that is called with the records of a group until `stop`."""
+
+    def __init__(
+        self, consumer: Consumer[T], handler: Callable[[Delivered[T]], Any], concurrency: int
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidOption(f"concurrency = {concurrency}: must be at least 1")
+        self.handled = 0
+        """Records the handler returned from."""
+        self._consumer = consumer
+        self._handler = handler
+        self._workers = runtime.Workers(concurrency) if concurrency > 1 else None
+        self._stopping = runtime.Event()
+        self._unstarted: list[Delivered[T]] = []
+        self._acks: dict[int, list[wire.Span]] = {}
+        self._flushed_s = runtime.now_s()
+        self._task: runtime.Task | None = None
+
+    async def start(self) -> None:
+        """Join the group, so that a bad name or option is raised here, and begin."""
+        await self._consumer.join()
+        self._task = runtime.spawn(self._run, name=f"nexo-{self._consumer.group}")
+
+    async def stop(self) -> None:
+        """Return once the records being handled are; what was not begun goes to others."""
+        self._stopping.set()
+        self._consumer.interrupt()
+        if self._task is not None and not self._task.is_current():
+            await self._task.join()
+
+    async def _run(self) -> None:
+        async for records in self._consumer.batches():
+            await self._handle_all(list(records))
+            if self._stopping.is_set():
+                break
+        if self._workers is not None:
+            await self._workers.drain()
+        await self._flush()
+        await self._consumer.close(self._unstarted)
+
+    async def _handle_all(self, records: list[Delivered[T]]) -> None:
+        for at, record in enumerate(records):
+            if self._stopping.is_set():
+                self._unstarted = records[at:]
+                return
+            if self._workers is not None:
+                await self._workers.start(self._handle, record)
+            else:
+                await self._handle(record)
+                await self._flush_if_due()
+        if self._workers is None:
+            await self._flush()
+
+    async def _handle(self, record: Delivered[T]) -> None:
+        spans: list[wire.Span] = [(record.partition, record.offset, record.offset + 1)]
+        try:
+            await runtime.invoke(self._handler, record)
+        except Exception as error:
+            log.exception("the handler of group %r failed on %r", self._consumer.group, record)
+            await self._settle("nack", record.generation, spans, repr(error))
+            return
+        self.handled += 1
+        if self._workers is not None:
+            await self._settle("ack", record.generation, spans)
+        else:
+            acks = self._acks.setdefault(record.generation, [])
+            add_span(acks, record.partition, record.offset)
+
+    async def _flush_if_due(self) -> None:
+        if runtime.now_s() - self._flushed_s >= _FLUSH_S:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Ack what was handled since the last time, in one request."""
+        acks, self._acks = self._acks, {}
+        self._flushed_s = runtime.now_s()
+        for generation, spans in acks.items():
+            await self._settle("ack", generation, spans)
+
+    async def _settle(
+        self, verb: wire.Verb, generation: int, spans: list[wire.Span], reason: str = ""
+    ) -> None:
+        """A refusal is no failure here: a seek or a lost connection has the record redelivered."""
+        try:
+            await self._consumer.send(verb, generation, spans, 0, reason)
+        except NexoError as error:
+            log.info("group %r: %s", self._consumer.group, error)
+
+
+def add_span(spans: list[wire.Span], partition: int, offset: int) -> None:
+    """Add one record, as part of the last span if it follows it."""
+    if spans and spans[-1][0] == partition and spans[-1][2] == offset:
+        spans[-1] = (partition, spans[-1][1], offset + 1)
+    else:
+        spans.append((partition, offset, offset + 1))

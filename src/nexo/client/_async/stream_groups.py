@@ -1,0 +1,102 @@
+"""The groups of a stream, as its users look at and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from nexo.client._async.connection import Link
+from nexo.client.stream_records import Record, batches_in
+from nexo.protocol import stream as wire
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+
+
+class ParkedRecord(Record[Any]):
+    """A record that was set aside after too many deliveries."""
+
+    __slots__ = ("parked_ms", "reason")
+
+    def __init__(self, partition: int, row: Any, type_: Any, parked: wire.ParkedInfo) -> None:
+        super().__init__(partition, row, type_, parked.deliveries)
+        self.parked_ms = parked.parked_ms
+        self.reason = parked.reason
+        """Why it failed the last time."""
+
+
+class StreamGroups:
+    """What `Stream` does with shared groups as a whole."""
+
+    _type: Any = None
+
+    def __init__(self, link: Link, name: str) -> None:
+        self._link = link
+        self.name = name
+
+    async def _ask(self, op: Op, message: object) -> Buffer:
+        return await self._link.call(op, wire.pack(message)) or b""
+
+    async def groups(self) -> list[wire.GroupInfo]:
+        """Every shared group: consumers, lag, what is in flight and parked."""
+        reply = await self._ask(Op.S_GROUPS, wire.GroupsAsk(stream=self.name))
+        return wire.unpack(list[wire.GroupInfo], reply)
+
+    async def group(self, group: str) -> wire.GroupInfo:
+        """One shared group."""
+        reply = await self._ask(Op.S_GROUPS, wire.GroupsAsk(stream=self.name, group=group))
+        return wire.unpack(list[wire.GroupInfo], reply)[0]
+
+    async def lag(self, group: str) -> int:
+        """How many records the group has not finished."""
+        return (await self.group(group)).lag
+
+    async def delete_group(self, group: str) -> None:
+        """Forget a group and where it was."""
+        await self._ask(Op.S_GROUP_DELETE, wire.GroupName(stream=self.name, group=group))
+
+    async def seek(self, group: str, to: wire.Position | datetime) -> int:
+        """Reset a group to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
+
+        Running consumers go on from there; acks from before are refused. Returns the group's
+        new generation.
+        """
+        if isinstance(to, datetime):
+            to_ms = int(to.timestamp() * 1000)
+            ask = wire.GroupSeek(stream=self.name, group=group, to_ms=to_ms)
+        else:
+            ask = wire.GroupSeek(stream=self.name, group=group, to=to)
+        return wire.unpack(int, await self._ask(Op.S_GROUP_SEEK, ask))
+
+    async def parked(self, group: str, *, limit: int = 100, skip: int = 0) -> list[ParkedRecord]:
+        """Records that were set aside after ``max_deliveries`` failures."""
+        ask = wire.ParkedAsk(stream=self.name, group=group, limit=limit, skip=skip)
+        head, rest = wire.unpack_headed(wire.ParkedList, await self._ask(Op.S_PARKED, ask))
+        rows = {
+            (partition, row.offset): row
+            for partition, batch in zip(head.partitions, batches_in(rest), strict=True)
+            for row in batch.records()
+        }
+        return [
+            ParkedRecord(info.partition, rows[info.partition, offset], self._type, info)
+            for info in head.rows
+            for offset in range(info.first, info.end)
+            if (info.partition, offset) in rows
+        ]
+
+    async def replay_parked(self, group: str, records: Iterable[Record[Any]] | None = None) -> int:
+        """Deliver parked records again, all of them or these; returns how many."""
+        return await self._settle_parked(group, "replay", records)
+
+    async def discard_parked(self, group: str, records: Iterable[Record[Any]] | None = None) -> int:
+        """Forget parked records, all of them or these; returns how many."""
+        return await self._settle_parked(group, "discard", records)
+
+    async def _settle_parked(
+        self, group: str, verb: Any, records: Iterable[Record[Any]] | None
+    ) -> int:
+        spans = None
+        if records is not None:
+            spans = [(r.partition, r.offset, r.offset + 1) for r in records]
+        ask = wire.ParkedSettle(stream=self.name, group=group, verb=verb, spans=spans)
+        return wire.unpack(int, await self._ask(Op.S_PARKED_SETTLE, ask))

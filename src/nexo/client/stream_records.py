@@ -1,0 +1,214 @@
+"""Stream records as users see them, and as they leave; shared by both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+import msgspec
+
+from nexo.errors import InvalidInput
+from nexo.protocol.batch import (
+    ANONYMOUS,
+    Batch,
+    Compression,
+    Entry,
+    Producer,
+    decode,
+    encode,
+    encode_plain,
+    entries,
+)
+from nexo.protocol.frames import Buffer
+from nexo.protocol.values import ValueType, decode_content, json_bytes
+
+T = TypeVar("T")
+
+Key = str | bytes | None
+Headers = Mapping[str, Any] | None
+
+
+class Published(NamedTuple):
+    """Where a record went."""
+
+    partition: int
+    offset: int
+
+
+class Record(Generic[T]):
+    """One record; its value is decoded when it is asked for."""
+
+    __slots__ = (
+        "_content", "_headers", "_key", "_type", "_value_type", "deliveries", "offset",
+        "partition", "timestamp_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, partition: int, row: Sequence[Any], type_: type[T] | None, deliveries: int = 0
+    ) -> None:
+        self.partition = partition
+        self.offset, self.timestamp_ms, self._key, self._content, self._value_type, \
+            self._headers = row  # fmt: skip
+        self.deliveries = deliveries
+        """How often the record was delivered to the group, this time included."""
+        self._type: Any = type_
+
+    @property
+    def value(self) -> T:
+        """What was published, checked and converted if the stream has a type; None if deleted."""
+        if self._content is None:
+            return None  # type: ignore[return-value]
+        decoded: T = decode_content(self._value_type, self._content, self._type)
+        return decoded
+
+    @property
+    def payload(self) -> bytes | None:
+        """The value's bytes, without looking inside; None for a deleted key."""
+        content: bytes | None = self._content
+        return content
+
+    @property
+    def key(self) -> str | None:
+        """The record's key."""
+        return None if self._key is None else self._key.decode()
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """What was published beside the value."""
+        return msgspec.json.decode(self._headers, type=dict[str, Any]) if self._headers else {}
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was published, by the publisher's clock."""
+        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(partition={self.partition}, offset={self.offset})"
+
+
+def batches_in(data: Buffer) -> Iterator[Batch]:
+    """The batches of a reply."""
+    return map(decode, entries(data))
+
+
+def content_of(value: object) -> tuple[int, bytes]:
+    """A value's type and bytes."""
+    if isinstance(value, str):
+        return ValueType.TEXT, value.encode()
+    if isinstance(value, bytes):
+        return ValueType.RAW, value
+    if isinstance(value, bytearray | memoryview):
+        return ValueType.RAW, bytes(value)
+    return ValueType.JSON, json_bytes(value)
+
+
+def uniform(values: list[Any]) -> tuple[int, list[bytes]] | None:
+    """Type and bytes of values that are all raw or all text, found without a look at each."""
+    kinds = set(map(type, values))
+    if kinds == {bytes}:
+        return ValueType.RAW, values
+    if kinds == {str}:
+        return ValueType.TEXT, [value.encode() for value in values]
+    return None
+
+
+def key_bytes(key: Key) -> bytes | None:
+    """A key as it travels."""
+    return key.encode() if isinstance(key, str) else key
+
+
+def headers_bytes(headers: Headers) -> bytes:
+    """Headers as they travel: JSON text, empty for none."""
+    return json_bytes(dict(headers)) if headers else b""
+
+
+class Outgoing:
+    """Records on their way into one batch."""
+
+    __slots__ = ("headers", "keyed", "keys", "mixed", "size_bytes", "titled", "types", "values")
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.types: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.headers: list[bytes] = []
+        self.keyed = self.titled = self.mixed = False
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def add(
+        self, kind: int, content: bytes | None, key: bytes | None = None, headers: bytes = b""
+    ) -> None:
+        """One more record; content None deletes the key."""
+        if content is None and key is None:
+            raise InvalidInput("a record that deletes needs the key to delete")
+        self.values.append(content)
+        self.types.append(kind)
+        self.keys.append(key)
+        self.headers.append(headers)
+        self.keyed |= key is not None
+        self.titled |= bool(headers)
+        self.mixed |= content is None or kind != self.types[0]
+        self.size_bytes += len(content or b"") + len(key or b"") + len(headers) + 8
+
+    def encode(
+        self,
+        now_ms: int,
+        *,
+        producer: Producer = ANONYMOUS,
+        compression: Compression = Compression.NONE,
+        flags: int = 0,
+    ) -> Entry:
+        """The batch."""
+        if not (self.keyed or self.titled or self.mixed or compression or flags):
+            return encode_plain(self.values, self.types[0], now_ms, producer)  # type: ignore[arg-type]
+        return encode(
+            self.values,
+            self.types,
+            now_ms,
+            keys=self.keys if self.keyed else None,
+            headers=self.headers if self.titled else None,
+            producer=producer,
+            compression=compression,
+            flags=flags,
+        )
+
+
+class Placements(Sequence[Published]):
+    """Where each record of a `publish_many` went, in the order given."""
+
+    __slots__ = ("_lanes", "_runs")
+
+    def __init__(
+        self, runs: list[tuple[int, int, int]], lanes: list[tuple[int, int]] | None
+    ) -> None:
+        self._runs = runs
+        """``partition, first offset, count`` of what was sent together, in order."""
+        self._lanes = lanes
+        """With keys: which run each record is in, and where in it."""
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Published: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Published]: ...
+    def __getitem__(self, index: int | slice) -> Published | list[Published]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        run, at = self._lanes[index] if self._lanes else self._find(index)
+        partition, first, _ = self._runs[run]
+        return Published(partition, first + at)
+
+    def _find(self, index: int) -> tuple[int, int]:
+        for run, (_, _, count) in enumerate(self._runs):
+            if 0 <= index < count:
+                return run, index
+            index -= count
+        raise IndexError("no such record")
