@@ -10,7 +10,7 @@ import pytest
 from nexo.errors import InvalidInput, OffsetOutOfRange
 from nexo.storage.faulty import FaultyFiles
 from nexo.storage.files import OsFiles
-from nexo.storage.header import verify
+from nexo.storage.header import seal, verify
 from nexo.storage.log import SegmentedLog
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
@@ -123,6 +123,19 @@ def test_a_header_that_lies_about_its_length_changes_nothing(place: Place) -> No
     assert bodies(log) == bodies(place.open()) == [body_of(n) for n in range(5)]
 
 
+@pytest.mark.parametrize(("count", "span"), [(0, 0), (1, 0), (3, 2)])
+def test_an_entry_that_covers_too_few_offsets_is_refused(
+    place: Place, count: int, span: int
+) -> None:
+    log = place.open()
+    head = seal([], count=count, span=span, first_ms=0, last_ms=0)
+    with pytest.raises(InvalidInput, match="span"):
+        log.append(head, [])
+    with pytest.raises(InvalidInput, match="span"):
+        log.append_many([(head, [])])
+    assert place.files.list(place.folder) == []
+
+
 def test_times_are_found(place: Place) -> None:
     log = place.open()
     fill(log, range(100))
@@ -201,6 +214,24 @@ def test_rewrite_may_leave_nothing_and_be_repeated(place: Place) -> None:
     for found in (log, place.open()):
         assert bodies(found) == [body_of(n) for n in range(second, 30)]
         assert verify(found.read(0, 1)).base_offset == second
+
+
+def test_a_gap_up_to_the_end_reads_as_the_end(place: Place) -> None:
+    log = place.open()
+    fill(log, range(9))
+    log.append(*entry(9))
+    log.truncate_after(9)
+    log.append(*entry(9, size=900))
+    log.drop_before(3)
+    (first, last) = log.segments()
+    log.rewrite(first.base_offset, first.next_offset, [])
+    log.truncate_after(last.base_offset)
+    for found in (log, place.open()):
+        assert found.read(5, 100) == b""
+        assert list(found.entries()) == []
+        assert found.next_offset == last.base_offset
+        with pytest.raises(InvalidInput, match="compacted"):
+            found.truncate_after(5)
 
 
 def test_only_closed_segments_can_be_rewritten(place: Place) -> None:

@@ -41,7 +41,8 @@ SIZE = 64
 ALIGN = 8
 
 _LAYOUT = Struct("<2sHIqIBBHIIqqqihH")
-_HEAD = Struct("<2sHIq")
+_BASE = Struct("<q")
+_CHECK = Struct("<H")
 assert _LAYOUT.size == SIZE
 
 
@@ -113,8 +114,8 @@ def seal(
 
 def stamp(head: bytearray | memoryview, base_offset: int) -> None:
     """Write the base offset, and the head check that covers it, into a sealed header."""
-    head[8:16] = base_offset.to_bytes(8, "little", signed=True)
-    head[2:4] = _check(bytes(head[4:SIZE])).to_bytes(2, "little")
+    _BASE.pack_into(head, 8, base_offset)
+    _CHECK.pack_into(head, 2, value(bytes(head[4:SIZE])) & 0xFFFF)
 
 
 def _check(covered: bytes) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 
 from nexo.errors import Corrupt, InvalidInput, NexoError, OffsetOutOfRange, ReadOnly
-from nexo.storage.header import SIZE, stamp
+from nexo.storage.header import ALIGN, SIZE, stamp
 from nexo.storage.index import NEVER
 from nexo.storage.ports import Buffer, Files
 from nexo.storage.scan import body_sound, head_at, sound_run
@@ -21,7 +21,8 @@ from nexo.storage.segment import HEADER, Damage, Segment, file_header
 from nexo.storage.segment_folder import SegmentFolder
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-_FIELDS = Struct("<I8xIqq")
+_FIELDS = Struct("<I4xIIqq")
+_RULE = f"whole multiples of {ALIGN} bytes, and a span of at least 1 and the count"
 _MAX_HINTS = 16
 _READ = 1024 * 1024
 _INDEX_EVERY = 8 * 1024 * 1024
@@ -73,7 +74,9 @@ class SegmentedLog:
 
     def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
         """Stamp the base offset into the sealed header and write the entry. Not durable."""
-        length, span, first_ms, last_ms = _FIELDS.unpack_from(head, 16)
+        length, count, span, first_ms, last_ms = _FIELDS.unpack_from(head, 16)
+        if not 0 < span >= count or length % ALIGN:
+            raise InvalidInput(f"entry of {length} bytes, {count} records, span {span}: {_RULE}")
         segment = self._writable(length)
         offset = self.next_offset
         stamp(head, offset)
@@ -89,16 +92,18 @@ class SegmentedLog:
         """
         fields = [_FIELDS.unpack_from(head, 16) for head, _ in entries]
         total = sum(length for length, *_ in fields)
+        if any(not 0 < span >= count for _, count, span, _, _ in fields) or total % ALIGN:
+            raise InvalidInput(f"entries of {total} bytes: {_RULE}")
         segment = self._writable(total)
         first = offset = self.next_offset
         parts: list[Buffer] = []
-        for (head, body), (_, span, _, _) in zip(entries, fields, strict=True):
+        for (head, body), (_, _, span, _, _) in zip(entries, fields, strict=True):
             stamp(head, offset)
             parts += (head, *body)
             offset += span
         position = self._write(segment, parts, total)
         offset = first
-        for length, span, first_ms, last_ms in fields:
+        for length, _, span, first_ms, last_ms in fields:
             segment.index.note(offset, position, first_ms, last_ms)
             position += length
             offset += span
@@ -159,6 +164,8 @@ class SegmentedLog:
         if offset == self.next_offset:
             return b""
         segment, position, base = self._find(offset)
+        if position >= segment.size:  # only a gap that compaction left is behind ``offset``
+            return b""
         data = segment.file.read_at(position, min(max(max_bytes, SIZE), segment.size - position))
         length, following, cut_off = sound_run(data, base, not segment.compacted)
         if not length:
@@ -223,7 +230,7 @@ class SegmentedLog:
             self._check_range(offset)
             segment = self._folder.segments[self._folder.of(offset)]
             position, base = segment.seek(offset)
-        while position >= segment.size:
+        while position >= segment.size and segment is not self._active:
             segment.check_end(base)
             segment = self._folder.behind(segment)
             position, base = HEADER, segment.base
@@ -263,6 +270,8 @@ class SegmentedLog:
         self._check_range(offset)
         if offset < self.next_offset:
             segment = self._folder.segments[self._folder.of(offset)]
+            if segment.compacted:
+                raise InvalidInput(f"offset {offset} is compacted and cannot be truncated")
             position, base = segment.seek(offset)
             self._folder.remove_behind(segment)
             self._cut(segment, position, base)
