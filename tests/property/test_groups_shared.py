@@ -1,4 +1,4 @@
-"""Shared groups against a model that keeps one entry per message (SPEC F1-F3, F6, F8)."""
+"""Shared groups against a model that keeps one entry per message (SPEC F1-F4, F6, F8)."""
 
 from __future__ import annotations
 
@@ -153,11 +153,13 @@ class SharedGroupMachine(RuleBasedStateMachine):
         span = [(partition, first, end)]
         match verb:
             case "ack":
-                refused = self.group.ack(consumer, 1, span)
+                refused = self.group.ack(consumer, self.group.generation, span)
             case "nack":
-                refused = self.group.nack(consumer, 1, span, self.now_ms, delay_ms=delay_ms)
+                refused = self.group.nack(
+                    consumer, self.group.generation, span, self.now_ms, delay_ms=delay_ms
+                )
             case _:
-                refused = self.group.release(consumer, 1, span)
+                refused = self.group.release(consumer, self.group.generation, span)
         self.check_refusals(consumer, span[0], {o for r in refused for o in range(r.first, r.end)})
         for offset in range(first, end):
             message = self.model.messages.get((partition, offset))
@@ -188,7 +190,7 @@ class SharedGroupMachine(RuleBasedStateMachine):
     @rule(data=st.data(), consumer=consumers)
     def start(self, data: st.DataObject, consumer: str) -> None:
         partition, first = self.some_spot(data, consumer)
-        self.group.start(consumer, 1, [(partition, first, first + 4)])
+        self.group.start(consumer, self.group.generation, [(partition, first, first + 4)])
         for offset in range(first, first + 4):
             message = self.model.messages.get((partition, offset))
             if message and message.state == "held" and message.holder == consumer:
@@ -204,7 +206,7 @@ class SharedGroupMachine(RuleBasedStateMachine):
     def extend(self, consumer: str) -> None:
         self.model.expire(self.now_ms)
         self.group.expire(self.now_ms)
-        self.group.extend(consumer, 1, self.now_ms)
+        self.group.extend(consumer, self.group.generation, self.now_ms)
         for message in self.model.held_by(consumer):
             message.expires_ms = self.now_ms + ACK_WAIT_MS
 
@@ -224,6 +226,18 @@ class SharedGroupMachine(RuleBasedStateMachine):
         for message in parked:
             message.state, message.deliveries = ("back" if again else "done"), 0
             message.replayed = again
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 30))
+    def seek(self, partition: int, offset: int) -> None:
+        offset = min(offset, self.model.ends[partition])
+        self.group.seek({partition: offset})
+        for (place, number), message in self.model.messages.items():
+            if message.state == "held":
+                self.model.give_back(message, self.now_ms, counted=False)
+            if place == partition and number >= offset:
+                self.model.messages[place, number] = Message()
+            elif place == partition and message.state != "parked":
+                message.state = "done"
 
     @rule()
     def crash(self) -> None:
@@ -278,7 +292,8 @@ class SharedGroupMachine(RuleBasedStateMachine):
         self.model.expire(self.now_ms)
         self.group.join("last")
         while got := self.group.deliver("last", 5, self.model.ends, self.now_ms, self.keys_of):
-            assert not self.group.ack("last", 1, [(d.partition, d.first, d.end) for d in got])
+            spans = [(d.partition, d.first, d.end) for d in got]
+            assert not self.group.ack("last", self.group.generation, spans)
         assert [self.group.floor(p) for p in range(PARTITIONS)] == self.model.ends
 
 

@@ -133,11 +133,6 @@ class RangeMap(Generic[Value]):
         self._ends[low:high] = [end for _, end, _ in entries]
         self._values[low:high] = [value for _, _, value in entries]
 
-    def covers(self, first: int, end: int, value: Value) -> bool:
-        """Whether one entry holds exactly this value over the whole range."""
-        at = bisect_right(self._starts, first) - 1
-        return at >= 0 and end <= self._ends[at] and self._values[at] == value
-
     def overlapping(self, first: int, end: int) -> list[tuple[int, int, Value]]:
         """The entries within the range, clipped to it."""
         low = bisect_right(self._ends, first)
@@ -170,7 +165,3 @@ class RangeMap(Generic[Value]):
         if at + 1 < len(self._starts):
             end = min(end, self._starts[at + 1])
         return end, None
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._replace(0, len(self._starts), [])

@@ -255,11 +255,15 @@ class SharedGroup:
 
     def skip(self, spans: Iterable[Span]) -> None:
         """These offsets hold no message (any more): the floor passes over them."""
-        spans = self._checked(spans)
+        spans = [span for span in self._checked(spans) if not self._is_past(span)]
         for span in spans:
             self._flight.drop(span)
         if spans:
             self._state.log(Skipped(spans))
+
+    def _is_past(self, span: Span) -> bool:
+        lane = self._lanes[span[0]]
+        return span[2] <= lane.floor and not lane.parked.overlapping(span[1], span[2])
 
     def tune(self, options: SharedOptions, now_ms: int) -> None:
         """Change the options; running leases are shortened if need be."""

@@ -75,6 +75,15 @@ class TestRebalance:
         assert [at[1] for at in group.heartbeat("b", 2, NOW).owned] == [4, 5, 6, 7]
         assert group.stable
 
+    def test_a_member_is_given_nothing_new_before_it_let_go_of_the_old(self) -> None:
+        group = pair("range")
+        group.tune(OrderedOptions(strategy="roundRobin"), NOW)
+        confirm(group, "b")
+        heard = group.heartbeat("a", 2, NOW)
+        assert [at[1] for at in heard.owned] == [0, 2]
+        assert [at[1] for at in heard.revoked] == [1, 3]
+        assert confirm(group, "a") == [0, 2, 4, 6]
+
     def test_the_generation_rises_on_join_leave_and_expiry(self) -> None:
         group = OrderedGroup(OrderedOptions(session_timeout_ms=100))
         seen = [group.generation]

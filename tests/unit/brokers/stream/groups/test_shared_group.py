@@ -291,6 +291,13 @@ class TestSeek:  # SPEC F4
         shared.seek({0: 0})
         assert attempts(shared.deliver("a", 99, [10], NOW)) == [(0, 10, 1)]
 
+    def test_what_is_read_again_is_no_longer_parked(self) -> None:
+        shared = group(max_deliveries=1)
+        take(shared, "a", 4)
+        shared.nack("a", 1, [(0, 0, 4)], NOW)
+        shared.seek({0: 2})
+        assert [(p.first, p.end) for p in shared.parked()] == [(0, 2)]
+
 
 class TestGaps:
     def test_the_floor_passes_over_skipped_offsets(self) -> None:
@@ -304,6 +311,14 @@ class TestGaps:
         shared = group()
         shared.skip([(0, 0, 5), (0, 8, 20)])
         assert take(shared, "a", 9, end=25) == [(0, 5, 8), (0, 20, 25)]
+
+    def test_skipping_what_is_finished_logs_nothing(self) -> None:
+        shared = group()
+        take(shared, "a", 10)
+        shared.ack("a", 1, [(0, 0, 10)])
+        shared.drain()
+        shared.skip([(0, 0, 10)])
+        assert shared.drain() == []
 
     def test_a_forgotten_message_is_no_longer_parked(self) -> None:
         shared = group(max_deliveries=1)
