@@ -97,6 +97,16 @@ def test_rename_replaces_the_target(files: Files, tmp_path: Path) -> None:
     assert files.list(tmp_path) == ["old"]
 
 
+def test_rename_moves_a_folder_with_all_in_it(files: Files, tmp_path: Path) -> None:
+    files.make_folder(tmp_path / "old/deep")
+    files.open(tmp_path / "old/deep/a", create=True).write_at(0, [b"1"])
+    files.rename(tmp_path / "old", tmp_path / "new")
+    assert files.list(tmp_path) == ["new"]
+    assert files.open(tmp_path / "new/deep/a").read_at(0, 9) == b"1"
+    with pytest.raises(FileNotFoundError):
+        files.rename(tmp_path / "old", tmp_path / "other")
+
+
 def test_a_file_reports_the_first_write_after_each_sync(files: Files, tmp_path: Path) -> None:
     marked: list[File] = []
     files.on_dirty = marked.append

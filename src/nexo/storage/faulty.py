@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from nexo.errors import DiskFull, ReadOnly
-from nexo.storage.memory import cut, put
+from nexo.storage.memory import cut, moved, put
 from nexo.storage.ports import Buffer, File
 
 _SECTOR = 512
@@ -99,6 +99,9 @@ class _Rename:
         return folder in {path.parent for path in (self.source, self.target) if path}
 
     def apply(self, names: dict[Path, _Inode | None]) -> None:
+        if self.source is not None and self.target is not None:
+            for path in [path for path in names if path.is_relative_to(self.source)]:
+                names[moved(path, self.source, self.target)] = names.pop(path)
         if self.source is not None:
             names.pop(self.source, None)
         if self.target is not None:

@@ -83,12 +83,13 @@ class Flusher:
             dirty = self._take()
             if not (dirty or self._inherited):
                 return
-            began = self._timer()
+            first, began = self._inherited, self._timer()
             try:
                 self._sync_files(dirty)
             except (OSError, NexoError) as error:
                 raise self._fail(error) from error
-            self.times.note((self._timer() - began) * 1_000)
+            if not first:  # that one tells of the past, not of the disk's speed
+                self.times.note((self._timer() - began) * 1_000)
 
     def check(self) -> None:
         """Raise `ReadOnly` if a sync has failed."""

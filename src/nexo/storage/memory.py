@@ -92,10 +92,11 @@ class MemoryFiles:
         self._folders = {known for known in self._folders if not known.is_relative_to(path)}
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename atomically, replacing the target."""
-        if source not in self._contents:
+        """Rename a file or a folder atomically, replacing the target."""
+        if source not in self._contents and source not in self._folders:
             raise FileNotFoundError(f"no file {source}")
-        self._contents[target] = self._contents.pop(source)
+        self._contents = {moved(path, source, target): c for path, c in self._contents.items()}
+        self._folders = {moved(path, source, target) for path in self._folders}
 
     def size(self, path: Path) -> int:
         """The length of a file."""
@@ -111,6 +112,11 @@ class MemoryFiles:
     def free_bytes(self, folder: Path) -> int:
         """What is left of the capacity."""
         return max(0, self.capacity_bytes - sum(map(len, self._contents.values())))
+
+
+def moved(path: Path, source: Path, target: Path) -> Path:
+    """Where ``path`` is once ``source`` has become ``target``."""
+    return target / path.relative_to(source) if path.is_relative_to(source) else path
 
 
 def put(content: bytearray, position: int, data: bytes) -> None:

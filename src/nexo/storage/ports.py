@@ -61,7 +61,7 @@ class Files(Protocol):
         """Remove a file or a whole folder; absent is fine."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename atomically, replacing the target, and make the names on the path durable."""
+        """Rename a file (replacing the target) or a folder, atomically and durably."""
 
     def size(self, path: Path) -> int:
         """The length of a file that need not be open."""

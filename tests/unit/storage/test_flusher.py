@@ -84,9 +84,10 @@ def test_a_failed_sync_is_final() -> None:
 
 
 def test_times_are_counted() -> None:
-    ticks = iter([0.0, 0.010, 1.0, 1.002])
+    ticks = iter([0.0, 1.0, 1.010, 2.0, 2.002])
     files = CountingFiles()
     flusher = Flusher(files, FOLDER, timer=lambda: next(ticks))
+    flusher.sync()
     for _ in range(2):
         write_to(files, 1)
         flusher.sync()
