@@ -139,7 +139,7 @@ class TestSyncClient:
         for key in ("é" * 32_768, "with space\n\x00", "🙂/../etc", "*"):
             client.store.set(key, key)
             assert client.store.get(key) == key
-        for key in ("", "x" * 65_537):
+        for key in ("", "x" * 65_537, "half a pair \ud800"):
             for call in (client.store.get, client.store.exists, client.store.delete):
                 with pytest.raises(InvalidInput):
                     call(key)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
-from nexo.protocol.frames import Buffer, pack_str, pack_u32
+from nexo.protocol.frames import Buffer, pack_u32
 from nexo.protocol.ops import Op
 
 MAX_KEY_BYTES = 64 * 1024
@@ -41,12 +41,20 @@ _decode_options = msgspec.json.Decoder(MapSetOptions).decode
 
 def encode_map_set(key: str, value: bytes) -> bytes:
     """A MAP_SET without options."""
-    raw = key.encode()
-    return b"%b%b%b%b" % (pack_u32(len(raw)), raw, _NO_OPTIONS, value)
+    return encode_map_key(key) + _NO_OPTIONS + value
 
 
-encode_map_key = pack_str
-"""A MAP_GET or MAP_DEL."""
+def encode_map_key(key: str) -> bytes:
+    """A MAP_GET or MAP_DEL."""
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError as error:
+        raise _not_utf8(error) from None
+    return pack_u32(len(raw)) + raw
+
+
+def _not_utf8(error: UnicodeError) -> InvalidInput:
+    return InvalidInput(f"a key, field or pattern is text that UTF-8 can hold: {error}")
 
 
 def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
@@ -59,23 +67,24 @@ def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
     value = bytes(payload[value_at:])
     if not value:
         raise ProtocolError("MAP_SET is cut short: a value needs at least its type byte")
-    return _key(payload[4:key_end]), payload[key_end + 4 : value_at], value
+    return _key(payload[4:key_end], key_end - 4), payload[key_end + 4 : value_at], value
 
 
 def decode_map_key(payload: memoryview) -> str:
     """The key of a MAP_GET or MAP_DEL."""
-    if len(payload) < 4 or _unpack_u32(payload)[0] != len(payload) - 4:
+    size = len(payload) - 4
+    if size < 0 or _unpack_u32(payload)[0] != size:
         raise ProtocolError("the request holds more or less than one key")
-    return _key(payload[4:])
+    return _key(payload[4:], size)
 
 
-def _key(raw: memoryview) -> str:
-    if not 0 < len(raw) <= MAX_KEY_BYTES:
-        raise InvalidInput(f"a key of {len(raw)} bytes is not allowed: use 1 to {MAX_KEY_BYTES}")
+def _key(raw: memoryview, size: int) -> str:
+    if not 0 < size <= MAX_KEY_BYTES:
+        raise InvalidInput(f"a key of {size} bytes is not allowed: use 1 to {MAX_KEY_BYTES}")
     try:
         return str(raw, "utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"the key is not UTF-8: {error.reason}") from None
+        raise _not_utf8(error) from None
 
 
 def options_ttl_ms(options: Buffer) -> int | None:
@@ -334,9 +343,17 @@ REPLIES: Mapping[Op, Any] = {
 }
 """What each of them is answered with."""
 
-encode = msgspec.msgpack.Encoder().encode
+encode_reply = msgspec.msgpack.Encoder().encode
 _request_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
 _reply_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REPLIES.items()}
+
+
+def encode_request(command: Command) -> bytes:
+    """One of our requests."""
+    try:
+        return encode_reply(command)
+    except UnicodeEncodeError as error:
+        raise _not_utf8(error) from None
 
 
 def decode_request(op: Op, payload: Buffer) -> Command:

@@ -84,7 +84,8 @@ class Store:
     def put(self, key: str, value: bytes) -> None:
         """Set ``key`` without condition or expiry, whatever it held."""
         self.keyspace.put(key, value)
-        self.keyspace.expiry.clear(key)
+        if self.keyspace.expiry.due:
+            self.keyspace.expiry.clear(key)
 
     def set(
         self,

@@ -34,7 +34,8 @@ class Keyspace:
     """
 
     __slots__ = (
-        "_values", "changes", "evicted", "expired", "expiry", "index", "max_bytes", "used_bytes",
+        "_by_use", "_values", "changes", "evicted", "expired", "expiry", "index",
+        "max_bytes", "used_bytes",
     )  # fmt: skip
 
     def __init__(self, max_bytes: int = 0) -> None:
@@ -47,16 +48,21 @@ class Keyspace:
         self.expiry = Expiry()
         self.index = KeyIndex()
         # Only a budget needs the order of use, and a plain dict is smaller and faster.
-        self._values: dict[str, Value] = OrderedDict() if max_bytes else {}
+        self._by_use: OrderedDict[str, Value] | None = OrderedDict() if max_bytes else None
+        self._values: dict[str, Value] = {} if self._by_use is None else self._by_use
 
     def __len__(self) -> int:
         return len(self._values)
 
     def find(self, key: str, now_ms: int) -> Value | None:
         """What ``key`` holds now, counted as a use; an expired key is dropped on the way."""
-        value = self.peek(key, now_ms)
-        if value is not None and isinstance(self._values, OrderedDict):
-            self._values.move_to_end(key)
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if self.expiry.due and self.peek(key, now_ms) is None:
+            return None
+        if self._by_use is not None:
+            self._by_use.move_to_end(key)
         return value
 
     def peek(self, key: str, now_ms: int) -> Value | None:
@@ -86,12 +92,12 @@ class Keyspace:
         """Let ``key`` hold ``value``. Its due time, if any, stays."""
         old = self._values.get(key)
         size = value_bytes(value)
+        if self.max_bytes:
+            self.check_room(key, size)
         if old is None:
             check_key(key)
-        self.check_room(key, size)
-        if old is None:
             self.index.add(key)
-            self.used_bytes += ENTRY_BYTES + len(key)
+            size += ENTRY_BYTES + len(key)
         else:
             size -= value_bytes(old)
         self._values[key] = value
@@ -101,10 +107,10 @@ class Keyspace:
         """What ``key`` holds has just become larger (or smaller); make room if needed."""
         self.used_bytes += by_bytes
         self.changes += 1
-        if isinstance(self._values, OrderedDict):
-            self._values.move_to_end(key)
+        if self._by_use is not None:
+            self._by_use.move_to_end(key)
             while self.used_bytes > self.max_bytes:
-                self.drop(next(iter(self._values)))
+                self.drop(next(iter(self._by_use)))
                 self.evicted += 1
 
     def check_room(self, key: str, size_bytes: int) -> None:

@@ -13,7 +13,7 @@ from nexo.protocol.store import Ttl
 
 async def ask(link: Link, op: Op, command: wire.Command) -> Any:
     """Send one of the store's requests; returns its decoded reply."""
-    return wire.decode_reply(op, await link.call(op, wire.encode(command)))
+    return wire.decode_reply(op, await link.call(op, wire.encode_request(command)))
 
 
 async def expire(link: Link, key: str, ttl: Ttl) -> bool:

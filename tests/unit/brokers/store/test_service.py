@@ -109,7 +109,7 @@ class Session:
         return self.peer.replies.pop(7)
 
     def ask(self, op: Op, command: wire.Command) -> Any:
-        reply = self.raw(op, wire.encode(command))
+        reply = self.raw(op, wire.encode_request(command))
         assert isinstance(reply, bytes)
         return wire.decode_reply(op, reply)
 

@@ -64,7 +64,7 @@ class StoreService:
     def _handler(self, op: Op, run: Callable[[Store, Any, int], object]) -> Handler:
         def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
             asked = wire.decode_request(op, payload)
-            reply = wire.encode(run(self._store, asked, self._now_ms()))
+            reply = wire.encode_reply(run(self._store, asked, self._now_ms()))
             self._commands += 1
             peer.data(request_id, reply)
             self._wake_for_expiry()
