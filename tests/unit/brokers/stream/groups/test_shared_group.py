@@ -410,3 +410,10 @@ class TestKeyOrder:  # SPEC F8
 
         assert spans(shared.deliver("a", 10, [6], NOW, sparse)) == [(0, 3, 4)]
         assert shared.floor(0) == 3
+
+    def test_skipping_a_whole_key_revives_none_of_it(self) -> None:
+        shared = self.keyed()
+        self.take(shared, "a")
+        shared.skip([(0, 0, 6)])
+        assert shared.floor(0) == 6
+        assert self.take(shared, "b") == []
