@@ -66,6 +66,17 @@ class Settings:
     pubsub_path: Path | None = _setting(
         None, "PUBSUB_ROOT_PERSISTENCE_PATH", "The pub/sub broker's folder, if not in `data_dir`."
     )
+    tls_cert: Path | None = _setting(
+        None, "NEXO_TLS_CERT", "Certificate chain (PEM); with it both ports speak TLS only."
+    )
+    tls_key: Path | None = _setting(None, "NEXO_TLS_KEY", "The certificate's private key (PEM).")
+    tls_client_ca: Path | None = _setting(
+        None, "NEXO_TLS_CLIENT_CA", "If set, clients must show a certificate signed by this CA."
+    )
+    auth: bool = _setting(False, "NEXO_AUTH", "Require a user or token for everything.")
+    users_file: Path | None = _setting(
+        None, "NEXO_USERS_FILE", "Users and permissions, if not `users.json` in `data_dir`."
+    )
     max_payload_bytes: int = _setting(
         10 * MIB, "MAX_PAYLOAD_SIZE", "Largest frame accepted, in bytes.", KIB, GIB
     )
@@ -128,6 +139,11 @@ class Settings:
         30_000, "QUEUE_VISIBILITY_TIMEOUT_MS", "Default lease of a job.", 1
     )
     queue_max_retries: int = _setting(5, "QUEUE_MAX_RETRIES", "Default retries of a job.", 0)
+
+    @property
+    def users_path(self) -> Path:
+        """The file that ``nexo user`` manages."""
+        return (self.users_file or self.data_dir / "users.json").absolute()
 
     def folder(self, broker: Broker) -> Path:
         """Where ``broker`` keeps its data."""

@@ -22,6 +22,7 @@ from nexo.server import handover, logs, loops, worker
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock
 from nexo.server.gate import Gate, listening_socket
+from nexo.server.tls import server_context
 
 log = logging.getLogger("nexo.supervisor")
 
@@ -143,6 +144,7 @@ class Supervisor:
 def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: None) -> None:
     """Serve until SIGTERM or SIGINT; `ConfigError` if the port or the folder is taken."""
     logs.configure(settings, "supervisor")
+    server_context(settings)  # a bad certificate stops the start, not every connection
     lock = FolderLock(settings.data_dir.absolute())
     try:
         listener = listening_socket(settings.host, settings.port)

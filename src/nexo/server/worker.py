@@ -18,6 +18,7 @@ from nexo.model import Broker
 from nexo.server import handover, logs, loops
 from nexo.server.host import Host
 from nexo.server.services import factory
+from nexo.server.tls import server_context
 from nexo.storage.files import OsFiles
 
 READY = b"ready"
@@ -44,9 +45,10 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     path.unlink(missing_ok=True)
     relays = await loop.create_unix_server(host.trusted_session, str(path))
     adopting: set[asyncio.Task[None]] = set()
+    tls = server_context(settings)
 
     def adopt(sock: socket.socket) -> None:
-        task = loop.create_task(host.adopt(sock))
+        task = loop.create_task(host.adopt(sock, tls))
         adopting.add(task)
         task.add_done_callback(adopting.discard)
 
