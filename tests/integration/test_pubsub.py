@@ -94,6 +94,17 @@ async def test_messages_of_one_turn_keep_their_order_and_counts(connect: Connect
     assert await pubsub.publish("n/0", 1) == 0
 
 
+async def test_many_messages_go_in_few_requests_and_keep_their_order(connect: Connect) -> None:
+    pubsub = connect()
+    subscription = await pubsub.subscribe("n")
+    pubsub.publish("n", -1)
+    assert await pubsub.publish_many("n", range(9_000)) == [1] * 9_000
+    assert [(await subscription.get(WAIT_S)).value for _ in range(9_001)] == list(range(-1, 9_000))
+    assert await pubsub.publish_many("n", []) == []
+    await pubsub.publish_many("n", ["old", "last"], retain=True)
+    assert (await (await connect().subscribe("n")).get(WAIT_S)).value == "last"
+
+
 async def test_a_bad_publish_fails_alone(connect: Connect) -> None:  # SPEC C1
     pubsub = connect()
     good = pubsub.publish("a", 1)
@@ -270,7 +281,8 @@ def test_the_sync_client_iterates_and_calls_back(blocking: SyncPubSub) -> None: 
     with blocking.subscribe("a/+") as subscription:
         for number in range(3):
             assert blocking.publish("a/b", number) == 1
-        assert [next(subscription).value for _ in range(3)] == [0, 1, 2]
+        assert blocking.publish_many("a/b", [3, 4]) == [1, 1]
+        assert [next(subscription).value for _ in range(5)] == [0, 1, 2, 3, 4]
         with pytest.raises(TimeoutError):
             subscription.get(0.01)
     assert blocking.publish("a/b", 1) == 0

@@ -1,13 +1,27 @@
-"""A message as a subscriber sees it; shared by both clients."""
+"""A message as a subscriber sees it, and the clock that stamps it; shared by both clients."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from nexo.protocol.values import decode_value
 
 T = TypeVar("T")
+
+
+class SteadyClock:
+    """Wall-clock time that does not step while the client lives."""
+
+    __slots__ = ("_epoch_s",)
+
+    def __init__(self) -> None:
+        self._epoch_s = time.time() - time.monotonic()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return int((self._epoch_s + time.monotonic()) * 1000)
 
 
 class Message(Generic[T]):

@@ -19,7 +19,7 @@ Meta 0 is the existing client's push: ``topic str, value`` alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from struct import Struct
+from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -33,6 +33,9 @@ RETAINED: Final = 2
 ADDRESSED: Final = 4
 
 T = TypeVar("T")
+
+RUN_BYTES: Final = 256 * 1024
+"""Enough messages for one request: more would only add latency."""
 
 _MESSAGE = Struct(">6sIQI")
 _LIVE: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED, 0, 0)[:6]
@@ -155,6 +158,27 @@ def run_of(topic: bytes, value: Buffer, timestamp_ms: int) -> Run:
     return Run(frames, [topic], [len(frames)])
 
 
+def pack_runs(topic: bytes, values: Iterable[bytes], timestamp_ms: int) -> Iterator[bytes]:
+    """Messages for one topic, as runs of about `RUN_BYTES`."""
+    frames: list[bytes] = []
+    room, pack, size = RUN_BYTES, _MESSAGE.pack, len(topic)
+    fixed = _TOPIC - HEADER_SIZE + size
+    for value in values:
+        frames.append(pack(_LIVE, fixed + len(value), timestamp_ms, size) + topic)
+        frames.append(value)
+        room -= len(value)
+        if room <= 0:
+            yield b"".join(frames)
+            frames, room = [], RUN_BYTES
+    if frames:
+        yield b"".join(frames)
+
+
+def parse_receivers(reply: bytes) -> list[int]:
+    """What `pack_receivers` packed."""
+    return list(unpack(f">{len(reply) // 4}I", reply))
+
+
 def pack_receivers(counts: Iterable[tuple[int, int]]) -> bytes:
     """The reply to a run: for each stretch of ``(receivers, messages)``, one u32 a message."""
     return b"".join([pack_u32(receivers) * messages for receivers, messages in counts])
@@ -239,7 +263,7 @@ def pack_command(command: Subscribe | Will | Listing | None) -> bytes:
 
 
 def pack_publish(options: Publish) -> bytes:
-    """The options of a PUBLISH, before its run: u32 length, then msgpack."""
+    """The options of a PUBLISH, which come before its run: u32 length, then msgpack."""
     raw = _command_bytes(options)
     return pack_u32(len(raw)) + raw
 

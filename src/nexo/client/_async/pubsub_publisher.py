@@ -10,15 +10,13 @@ import logging
 from collections.abc import Generator
 
 from nexo.client._async.connection import Link
+from nexo.client.pubsub_message import SteadyClock
 from nexo.client.replies import Reply
 from nexo.errors import NexoError
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Publish, pack_publish
+from nexo.protocol.pubsub import RUN_BYTES, Publish, message_frame, pack_publish
 
 log = logging.getLogger("nexo.client")
-
-RUN_BYTES = 256 * 1024
-"""A run of this size leaves without waiting for the end of the turn."""
 
 
 class Publisher:
@@ -26,61 +24,74 @@ class Publisher:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.clock = SteadyClock()
         self._run: _Run | None = None
         self._last: asyncio.Future[Reply] | None = None
 
     async def drain(self) -> None:
         """Wait until everything sent so far was answered, well or not."""
-        self._flush()
+        self.flush()
         if self._last is not None:
             await asyncio.wait({self._last})
 
-    def send(self, frame: bytes, options: Publish | None = None) -> Receipt:
-        """Publish one message frame; await the result for the number of receivers."""
+    def send(self, topic: bytes, value: bytes, options: Publish | None = None) -> Receipt:
+        """Publish one message; await the result for the number of receivers."""
         run = self._run
         if run is None or run.options != options:
             run = self._begin(options)
-        receipt = Receipt(run, len(run.frames))
-        run.frames.append(frame)
+        frames = run.frames
+        receipt = Receipt(run, len(frames))
+        frame = message_frame(topic, value, run.timestamp_ms)
+        frames.append(frame)
         run.size_bytes += len(frame)
         if run.size_bytes >= RUN_BYTES:
-            self._flush()
+            self.flush()
         return receipt
 
     def _begin(self, options: Publish | None) -> _Run:
-        self._flush()
-        run = self._run = _Run(asyncio.get_running_loop(), options)
+        self.flush()
+        run = self._run = _Run(asyncio.get_running_loop(), options, self.clock.now_ms())
         run.loop.call_soon(self._end_of_turn, run)
         return run
 
     def _end_of_turn(self, run: _Run) -> None:
         if run is self._run:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what was gathered, without waiting for the end of the turn."""
         run, self._run = self._run, None
         if run is None:
             return
         try:
-            if run.options is None:
-                reply = self._link.call(Op.PUBLISH_RUN, *run.frames)
-            else:
-                reply = self._link.call(Op.PUBLISH, pack_publish(run.options), *run.frames)
+            reply = self.call(b"".join(run.frames), run.options)
         except NexoError as error:
             run.fail(error)
         else:
             reply.add_done_callback(run.answered)
             self._last = reply
 
+    def call(self, frames: bytes, options: Publish | None) -> asyncio.Future[Reply]:
+        """Send whole frames as one request."""
+        if options is None:
+            return self._link.call(Op.PUBLISH_RUN, frames)
+        return self._link.call(Op.PUBLISH, pack_publish(options), frames)
+
 
 class _Run:
     """Messages that share one request, and who waits for its reply."""
 
-    __slots__ = ("_error", "_receivers", "_waiting", "frames", "loop", "options", "size_bytes")
+    __slots__ = (
+        "_error", "_receivers", "_waiting", "frames", "loop", "options", "size_bytes",
+        "timestamp_ms",
+    )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: Publish | None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, options: Publish | None, timestamp_ms: int
+    ) -> None:
         self.loop = loop
         self.options = options
+        self.timestamp_ms = timestamp_ms
         self.frames: list[bytes] = []
         self.size_bytes = 0
         self._waiting: list[tuple[asyncio.Future[int], int]] | None = []

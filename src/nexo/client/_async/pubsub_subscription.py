@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from nexo.brokers.pubsub.outbox import Policy
 from nexo.brokers.pubsub.topics import SHARE, matches
@@ -20,6 +22,11 @@ from nexo.protocol.pubsub import RETAINED, Subscribe, pack_command, parse_pushes
 log = logging.getLogger("nexo.client")
 
 T = TypeVar("T")
+
+Arrival: TypeAlias = tuple[str, bytes, int]
+"""Topic, encoded value, timestamp."""
+
+_MAX_TARGETS = 10_000
 
 
 class Subscription(Generic[T]):
@@ -38,7 +45,10 @@ class Subscription(Generic[T]):
         self._inbox = inbox
         self._options = options
         self._type = type_
-        self._queue: runtime.LocalQueue[Message[T]] = runtime.LocalQueue(buffer)
+        self._buffer = buffer
+        self._waiting: deque[Message[T]] = deque()
+        self._arrived = runtime.Event()
+        self._ended = False
         self._overrun = False
         self._task: runtime.Task | None = None
 
@@ -46,24 +56,44 @@ class Subscription(Generic[T]):
         return self
 
     async def __anext__(self) -> Message[T]:
-        message = self._queue.take_oldest()
-        if message is not None:
-            return message
         try:
-            return await self._queue.get()
+            return self._waiting.popleft()
+        except IndexError:
+            pass
+        try:
+            return await self.get()
         except ConnectionLost:
-            if self._overrun:
-                raise Overloaded(f"the subscription to {self.pattern!r} was too slow") from None
             raise StopAsyncIteration from None
 
     async def get(self, timeout_s: float | None = None) -> Message[T]:
-        """The next message; `TimeoutError` when none comes in time."""
-        return await self._queue.get(timeout_s)
+        """The next message; `TimeoutError` when none comes in time.
+
+        Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended
+        because of its policy.
+        """
+        deadline_s = None if timeout_s is None else runtime.now_s() + timeout_s
+        while True:
+            try:
+                return self._waiting.popleft()
+            except IndexError:
+                await self._wait(deadline_s)
+
+    async def _wait(self, deadline_s: float | None) -> None:
+        self._arrived.clear()
+        if self._waiting:
+            return  # came just before the flag went down
+        if self._overrun:
+            raise Overloaded(f"the subscription to {self.pattern!r} was too slow")
+        if self._ended:
+            raise ConnectionLost(f"the subscription to {self.pattern!r} has ended")
+        left_s = None if deadline_s is None else max(0.0, deadline_s - runtime.now_s())
+        if not await self._arrived.wait(left_s):
+            raise TimeoutError(f"no message for {self.pattern!r} in time")
 
     async def unsubscribe(self) -> None:
         """End it; iterating ends once what already arrived is taken."""
         await self._inbox.remove(self)
-        self._queue.close()
+        self._end()
         if self._task is not None and not self._task.is_current():
             await self._task.join()
 
@@ -91,20 +121,32 @@ class Subscription(Generic[T]):
             except Exception:
                 log.exception("the handler of %r failed on %r", self.pattern, message.topic)
 
-    def _deliver(self, topic: str, value: bytes, timestamp_ms: int, retained: bool) -> None:
-        message = Message(topic, value, timestamp_ms, retained, self._type)
-        if not self._queue.offer(message):
-            self._overflow(message)
+    def _accept(self, arrived: list[Arrival], retained: bool = False) -> None:
+        """Take messages in; only one thread at a time does."""
+        if self._ended:
+            return
+        type_ = self._type
+        messages = [Message(topic, value, ms, retained, type_) for topic, value, ms in arrived]
+        excess = len(self._waiting) + len(messages) - self._buffer
+        if excess > 0 and self._buffer:
+            messages = self._overflow(messages, excess)
+        self._waiting.extend(messages)
+        self._arrived.set()
 
-    def _overflow(self, message: Message[T]) -> None:
-        self.dropped += 1
-        match self._options.policy:
-            case Policy.DROP_OLDEST:
-                self._queue.take_oldest()
-                self._queue.offer(message)
-            case Policy.DISCONNECT:
-                self._overrun = True
-                self._queue.close()
+    def _overflow(self, messages: list[Message[T]], excess: int) -> list[Message[T]]:
+        """Make it fit, as the policy says."""
+        self.dropped += excess
+        if self._options.policy != Policy.DROP_OLDEST:
+            self._overrun = self._ended = self._options.policy == Policy.DISCONNECT
+            return messages[: len(messages) - excess]
+        for _ in range(min(excess, len(self._waiting))):
+            with suppress(IndexError):  # the reader was quicker
+                self._waiting.popleft()
+        return messages[-self._buffer :]
+
+    def _end(self) -> None:
+        self._ended = True
+        self._arrived.set()
 
 
 class Inbox:
@@ -162,32 +204,42 @@ class Inbox:
         self._targets = {}
 
     def _on_push(self, frames: memoryview) -> None:
+        """Give every message to those it is for, those of one topic in a row together."""
         targets = self._targets
+        last, arrived = b"", list[Arrival]()
+        text, receivers = "", list[Subscription[Any]]()
         for meta, timestamp_ms, topic, value, pattern in parse_pushes(bytes(frames)):
             if pattern is not None:
-                self._on_addressed(meta, timestamp_ms, topic, value, pattern.decode())
+                self._on_addressed(meta, (topic.decode(), value, timestamp_ms), pattern.decode())
                 continue
-            text, receivers = targets.get(topic) or self._find(targets, topic)
-            for receiver in receivers:
-                receiver._deliver(text, value, timestamp_ms, False)
+            if topic != last:
+                _give(receivers, arrived)
+                text, receivers = targets.get(topic) or self._find(targets, topic)
+                last, arrived = topic, []
+            arrived.append((text, value, timestamp_ms))
+        _give(receivers, arrived)
 
     def _find(
         self, targets: dict[bytes, tuple[str, list[Subscription[Any]]]], topic: bytes
     ) -> tuple[str, list[Subscription[Any]]]:
         text = topic.decode()
         plain = [s for s in self._subscriptions if not s.pattern.startswith(f"{SHARE}/")]
-        if len(targets) >= 10_000:
+        if len(targets) >= _MAX_TARGETS:
             targets.clear()
         found = targets[topic] = (text, [s for s in plain if matches(s.pattern, text)])
         return found
 
-    def _on_addressed(
-        self, meta: int, timestamp_ms: int, topic: bytes, value: bytes, pattern: str
-    ) -> None:
+    def _on_addressed(self, meta: int, arrival: Arrival, pattern: str) -> None:
         """A retained copy is for all who have the pattern, a shared one for one of them."""
         receivers = [s for s in self._subscriptions if s.pattern == pattern]
         if receivers and not meta & RETAINED:
             self._turn += 1
             receivers = [receivers[self._turn % len(receivers)]]
         for receiver in receivers:
-            receiver._deliver(topic.decode(), value, timestamp_ms, bool(meta & RETAINED))
+            receiver._accept([arrival], bool(meta & RETAINED))
+
+
+def _give(receivers: list[Subscription[Any]], arrived: list[Arrival]) -> None:
+    if arrived:
+        for receiver in receivers:
+            receiver._accept(arrived)

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, overload
 
@@ -21,8 +20,9 @@ from nexo.protocol.pubsub import (
     Publish,
     Subscribe,
     Will,
-    message_frame,
     pack_command,
+    pack_runs,
+    parse_receivers,
     parse_rows,
 )
 from nexo.protocol.values import encode_value
@@ -42,8 +42,6 @@ class PubSub:
         self._publisher = Publisher(link)
         self._topics: dict[str, bytes] = {}
         self._will: Will | None = None
-        # Wall-clock time that does not step while the client lives.
-        self._epoch_s = time.time() - time.monotonic()
 
     @overload
     def __call__(self, pattern: str) -> Topic[Any]: ...
@@ -63,9 +61,27 @@ class PubSub:
         messages of one loop turn leave together.
         """
         raw = self._topics.get(topic) or self._checked(topic)
-        now_ms = int((self._epoch_s + time.monotonic()) * 1000)
         options = _options(retain, ttl) if retain or ttl is not None else None
-        return self._publisher.send(message_frame(raw, encode_value(value), now_ms), options)
+        return self._publisher.send(raw, encode_value(value), options)
+
+    def publish_many(
+        self,
+        topic: str,
+        values: Iterable[object],
+        *,
+        retain: bool = False,
+        ttl: float | None = None,
+    ) -> list[int]:
+        """Publish messages to one topic in few requests; the receivers of each.
+
+        A `ConnectionLost` may leave the first ones published. Options as in `publish`.
+        """
+        raw = self._topics.get(topic) or self._checked(topic)
+        options = _options(retain, ttl) if retain or ttl is not None else None
+        runs = pack_runs(raw, map(encode_value, values), self._publisher.clock.now_ms())
+        self._publisher.flush()
+        replies = [self._publisher.call(run, options) for run in runs]
+        return parse_receivers(b"".join([reply or b"" for reply in replies]))
 
     @overload
     def subscribe(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from nexo.client._sync.connection import Link
+from nexo.client.pubsub_message import SteadyClock
+from nexo.client.replies import Reply
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Publish, pack_publish
+from nexo.protocol.pubsub import Publish, message_frame, pack_publish
 
 
 class Publisher:
@@ -12,14 +14,21 @@ class Publisher:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.clock = SteadyClock()
+
+    def flush(self) -> None:
+        """Nothing is gathered here."""
 
     def drain(self) -> None:
         """Nothing is under way between calls."""
 
-    def send(self, frame: bytes, options: Publish | None = None) -> int:
-        """Publish one message frame; returns the number of receivers."""
+    def send(self, topic: bytes, value: bytes, options: Publish | None = None) -> int:
+        """Publish one message; returns the number of receivers."""
+        frame = message_frame(topic, value, self.clock.now_ms())
+        return int.from_bytes(self.call(frame, options) or b"", "big")
+
+    def call(self, frames: bytes, options: Publish | None) -> Reply:
+        """Send whole frames as one request."""
         if options is None:
-            reply = self._link.call(Op.PUBLISH_RUN, frame)
-        else:
-            reply = self._link.call(Op.PUBLISH, pack_publish(options), frame)
-        return int.from_bytes(reply or b"", "big")
+            return self._link.call(Op.PUBLISH_RUN, frames)
+        return self._link.call(Op.PUBLISH, pack_publish(options), frames)
