@@ -100,7 +100,9 @@ class TestSyncClient:
         assert store.set("k", 2, keep_ttl=True)
         assert store.ttl("k") != math.inf
 
-    @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, timedelta(0), "1", True])
+    @pytest.mark.parametrize(
+        "ttl", [0, -1, math.nan, math.inf, 1e307, 10**400, timedelta(0), timedelta.max, "1", True]
+    )
     def test_an_impossible_ttl_is_refused(self, client: nexo.Client, ttl: Any) -> None:
         with pytest.raises(InvalidInput, match="TTL"):
             client.store.set("k", 1, ttl=ttl)

@@ -20,6 +20,7 @@ from nexo.protocol.frames import Buffer, pack_u32
 from nexo.protocol.ops import Op
 
 MAX_KEY_BYTES = 64 * 1024
+MAX_TTL_S = 100 * 365 * 86_400
 Ttl: TypeAlias = float | timedelta
 """A life time: seconds, or a timedelta."""
 
@@ -103,9 +104,9 @@ def ttl_to_ms(ttl: Ttl) -> int:
     if isinstance(ttl, bool) or not isinstance(ttl, int | float | timedelta):
         raise InvalidInput(f"a TTL is a number of seconds or a timedelta, not {ttl!r}")
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise InvalidInput(f"a TTL of {ttl} is not allowed: use more than 0 seconds")
-    return math.ceil(round(seconds * 1000, 3))
+    if not 0 < seconds <= MAX_TTL_S:
+        raise InvalidInput("a TTL is more than 0 seconds and at most 100 years")
+    return max(1, math.ceil(round(seconds * 1000, 3)))
 
 
 # -- our requests ------------------------------------------------------------------
@@ -185,8 +186,8 @@ class Info(Command):
 class Scan(Command):
     """KEY_SCAN: a page of keys, in order, after ``cursor``."""
 
-    prefix: str = ""
-    glob: str = ""
+    prefix: Annotated[str, msgspec.Meta(max_length=MAX_KEY_BYTES)] = ""
+    glob: Annotated[str, msgspec.Meta(max_length=1_024)] = ""
     cursor: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
 
