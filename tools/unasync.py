@@ -21,6 +21,8 @@ HAND_WRITTEN = {
     "held.py",
     "poll.py",
     "pubsub_publisher.py",
+    "queue_gather.py",
+    "queue_signals.py",
     "stream_publisher.py",
     "runtime.py",
     "wire.py",

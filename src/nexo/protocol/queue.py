@@ -301,6 +301,10 @@ def encode_head(message: object) -> bytes:
     return pack_u32(len(raw)) + raw
 
 
+NO_JOBS = encode_head(Delivery(0, 0, 0, []))
+"""The delivery that a NULL reply stands for."""
+
+
 def split_head(data: Buffer) -> tuple[memoryview, memoryview]:
     """Head and what follows it."""
     view = memoryview(data)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nexo.client._async.store import Store
     from nexo.client._async.stream import Stream
     from nexo.client._async.transaction import Transaction
+    from nexo.client.queue_views import QueueInfo
 
 T = TypeVar("T")
 
@@ -77,6 +78,12 @@ class AsyncClient:
         from nexo.client._async.queue import Queue  # noqa: PLC0415
 
         return Queue(self._links[Broker.QUEUE], name, type_)
+
+    async def queues(self) -> list[QueueInfo]:
+        """Every queue, with its options and counts."""
+        from nexo.client._async.queue import list_queues  # noqa: PLC0415
+
+        return await list_queues(self._links[Broker.QUEUE])
 
     @overload
     def stream(self, name: str) -> Stream[Any]: ...

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nexo.client._sync.store import Store
     from nexo.client._sync.stream import Stream
     from nexo.client._sync.transaction import Transaction
+    from nexo.client.queue_views import QueueInfo
 
 T = TypeVar("T")
 
@@ -78,6 +79,12 @@ class Client:
         from nexo.client._sync.queue import Queue  # noqa: PLC0415
 
         return Queue(self._links[Broker.QUEUE], name, type_)
+
+    def queues(self) -> list[QueueInfo]:
+        """Every queue, with its options and counts."""
+        from nexo.client._sync.queue import list_queues  # noqa: PLC0415
+
+        return list_queues(self._links[Broker.QUEUE])
 
     @overload
     def stream(self, name: str) -> Stream[Any]: ...

@@ -1,0 +1,306 @@
+"""Durable jobs as their users see them (SPEC D): ``client.queue("emails")``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar, Unpack
+
+from nexo.client._async.connection import Link
+from nexo.client._async.queue_admin import Crons, DeadLetters, Scheduled
+from nexo.client._async.queue_consumer import Consumer
+from nexo.client._async.queue_gather import Pusher, Settler
+from nexo.client._async.queue_jobs import Job, JobBatch
+from nexo.client._async.worker import Worker
+from nexo.client.queue_views import (
+    Duration,
+    JobIds,
+    JobState,
+    JobView,
+    QueueInfo,
+    QueueSettings,
+    job_state,
+    job_view,
+    millis,
+    wire_options,
+)
+from nexo.errors import Conflict, InvalidInput, NotFound, RequestTimeout
+from nexo.model import check_name
+from nexo.protocol.frames import pack_str
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import (
+    NO_JOBS,
+    Declare,
+    JobRequest,
+    Named,
+    Page,
+    Pause,
+    Pop,
+    PushHead,
+    PushReply,
+    Update,
+    decode,
+    encode,
+    encode_head,
+    pack_block,
+)
+from nexo.protocol.values import encode_value
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_JOBS = 100_000
+"""`Queue.push_many` sends more than this in several requests."""
+
+
+class Queue(Generic[T]):
+    """One queue. ``type_`` is what its values are checked against and converted to."""
+
+    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
+        self.name = check_name(name, "queue name")
+        self._link = link
+        self._type = type_
+        self._pusher = Pusher.of(link)
+        self._settler = Settler(link, name)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    # -- the queue as a whole -------------------------------------------------
+
+    async def create(self, *, update: bool = False, **options: Unpack[QueueSettings]) -> Queue[T]:
+        """Make sure the queue exists; returns it.
+
+        An existing queue must agree with every option given; ``update`` changes it instead.
+        """
+        request = Declare(self.name, wire_options({**options}), update)
+        await self._link.call(Op.Q_DECLARE, encode(request))
+        return self
+
+    async def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
+        """Change options while the queue runs; those not given stay."""
+        request = Update(self.name, wire_options({**options}))
+        return _info(await self._link.call(Op.Q_UPDATE, encode(request)) or b"")
+
+    async def info(self) -> QueueInfo:
+        """Options and counts."""
+        return _info(await self._link.call(Op.Q_INFO, encode(Named(self.name))) or b"")
+
+    async def exists(self) -> bool:
+        """Whether the queue was created."""
+        try:
+            await self._link.call(Op.Q_EXISTS, pack_str(self.name))
+        except NotFound:
+            return False
+        return True
+
+    async def delete(self) -> bool:
+        """Remove the queue with all its jobs; says whether it existed."""
+        try:
+            await self._link.call(Op.Q_DELETE, pack_str(self.name))
+        except NotFound:
+            return False
+        return True
+
+    async def purge(self) -> int:
+        """Remove every job that waits or is scheduled; returns how many."""
+        self._pusher.flush()
+        return decode(await self._link.call(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
+
+    async def pause(self) -> None:
+        """Deliver nothing until `resume`; running jobs go on, pushes are taken."""
+        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, True)))
+
+    async def resume(self) -> None:
+        """Deliver again."""
+        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, False)))
+
+    # -- pushing --------------------------------------------------------------
+
+    def push(
+        self,
+        value: T,
+        *,
+        priority: int = 0,
+        delay: Duration = 0,
+        ttl: Duration = 0,
+        key: str | None = None,
+        dedup_key: str | None = None,
+        replace: bool = False,
+    ) -> Awaitable[str]:
+        """Add a job; the result is its id, once it is safe on disk.
+
+        ``priority`` 0 to 255, highest first. ``delay`` holds it back, ``ttl`` drops it if
+        it has not started by then. ``key`` groups jobs for fairness and limits. While a
+        job with the same ``dedup_key`` waits or runs, no second one is added: the older
+        job's id is the result; with ``replace`` the new one takes the waiting one's place.
+        Pushes of one loop turn leave together.
+        """
+        head = self._head(priority, delay, ttl, replace)
+        return self._pusher.push(head, encode_value(value), key, dedup_key)
+
+    async def push_many(
+        self,
+        values: Iterable[T],
+        *,
+        priority: int = 0,
+        delay: Duration = 0,
+        ttl: Duration = 0,
+        keys: Sequence[str | None] | None = None,
+        dedup_keys: Sequence[str | None] | None = None,
+        replace: bool = False,
+    ) -> JobIds:
+        """Add many jobs; ``keys`` and ``dedup_keys`` are one per value."""
+        raw = [encode_value(value) for value in values]
+        for what, column in (("keys", keys), ("dedup_keys", dedup_keys)):
+            if column is not None and len(column) != len(raw):
+                raise InvalidInput(f"{what} has {len(column)} items for {len(raw)} values")
+        self._pusher.flush()
+        head = self._head(priority, delay, ttl, replace)
+        replies: list[PushReply] = []
+        for start, stop in _chunks(raw):
+            full = PushHead(
+                head.queue, head.priority, head.delay_ms, head.ttl_ms,
+                _part(keys, start, stop), _part(dedup_keys, start, stop), replace,
+            )  # fmt: skip
+            block = pack_block(raw[start:stop])
+            reply = await self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
+            replies.append(decode(reply or b"", PushReply))
+        return JobIds(replies)
+
+    def _head(self, priority: int, delay: Duration, ttl: Duration, replace: bool) -> PushHead:
+        delay_ms = millis(delay) if delay else 0
+        ttl_ms = millis(ttl) if ttl else 0
+        return PushHead(self.name, priority, delay_ms, ttl_ms, replace=replace)
+
+    # -- working --------------------------------------------------------------
+
+    async def pop(
+        self, batch: int = 1, *, wait: Duration = 0, lease: Duration | None = None
+    ) -> JobBatch[T]:
+        """Lease up to ``batch`` jobs, waiting up to ``wait`` for the first; may be empty.
+
+        They are this client's for ``lease`` (the queue's visibility timeout): ack, nack or
+        extend them before it ends.
+        """
+        self._pusher.flush()
+        wait_ms = millis(wait)
+        request = Pop(self.name, batch, wait_ms, 0 if lease is None else millis(lease))
+        timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
+        poll = self._link.poll(Op.Q_POP, encode(request), timeout_s=timeout_s)
+        reply = await poll.reply()
+        return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
+
+    async def subscribe(
+        self,
+        handler: Callable[[Job[T]], Any],
+        *,
+        batch: int = 50,
+        wait: Duration = 20,
+        concurrency: int = 5,
+        lease: Duration | None = None,
+    ) -> Consumer[T]:
+        """Run ``handler(job)`` for every job, up to ``concurrency`` at once.
+
+        Returning acks the job, and stores what was returned as its result if the queue
+        keeps results; raising nacks it with the error's text. Leases are renewed while the
+        handler runs. With ``concurrency=1`` jobs run strictly one after another.
+        """
+        await self.info()
+        consumer = self._consumer(handler, batch, wait, concurrency, lease)
+        consumer.start()
+        return consumer
+
+    def _consumer(
+        self, handler: Callable[[Job[T]], Any], batch: int, wait: Duration, concurrency: int,
+        lease: Duration | None,
+    ) -> Consumer[T]:  # fmt: skip
+        return Consumer(
+            self._link, self.name, self._type, handler, batch=batch, wait_ms=millis(wait),
+            concurrency=concurrency, lease_ms=0 if lease is None else millis(lease),
+        )  # fmt: skip
+
+    def worker(
+        self,
+        *,
+        batch: int = 50,
+        wait: Duration = 20,
+        concurrency: int = 5,
+        lease: Duration | None = None,
+    ) -> Callable[[Callable[[Job[T]], Any]], Worker[T]]:
+        """Decorator: make a handler a `Worker`, to be run by itself or by ``nexo worker``."""
+
+        def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
+            return Worker(handler, lambda: self._consumer(handler, batch, wait, concurrency, lease))
+
+        return decorate
+
+    # -- looking --------------------------------------------------------------
+
+    async def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
+        """The next waiting jobs, without leasing them."""
+        reply = await self._link.call(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
+        return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
+
+    async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
+        """Where a job is; with ``wait``, once it has ended or the time is over."""
+        wait_ms = millis(wait)
+        request = JobRequest(self.name, job_id, wait_ms)
+        timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
+        poll = self._link.poll(Op.Q_JOB, encode(request), timeout_s=timeout_s)
+        return job_state(decode(await poll.reply() or b"", dict[str, Any]))
+
+    async def result(self, job_id: str, *, wait: Duration = 30) -> Any:
+        """What a job returned, waiting for its end. The queue must have a ``result_ttl``.
+
+        Raises `RequestTimeout` if it has not ended in time, `Conflict` if it is dead.
+        """
+        state = await self.job(job_id, wait=wait)
+        match state.state:
+            case "done":
+                return state.result
+            case "dead":
+                raise Conflict(f"job {job_id} is dead: {state.error}")
+        raise RequestTimeout(f"job {job_id} is still {state.state}")
+
+    @cached_property
+    def dlq(self) -> DeadLetters[T]:
+        """Jobs that failed for good."""
+        return DeadLetters(self._link, self.name, self._type)
+
+    @cached_property
+    def scheduled(self) -> Scheduled[T]:
+        """Jobs that are not due yet."""
+        return Scheduled(self._link, self.name, self._type)
+
+    @cached_property
+    def cron(self) -> Crons:
+        """Schedules that push jobs by themselves."""
+        return Crons(self._link, self.name)
+
+
+async def list_queues(link: Link) -> list[QueueInfo]:
+    """Every queue of the server."""
+    rows = decode(await link.call(Op.Q_LIST) or b"", list[dict[str, Any]])
+    return [QueueInfo(**row) for row in rows]
+
+
+def _info(reply: bytes | memoryview) -> QueueInfo:
+    return QueueInfo(**decode(reply, dict[str, Any]))
+
+
+def _part(column: Sequence[str | None] | None, start: int, stop: int) -> list[str | None] | None:
+    return None if column is None else [*column[start:stop]]
+
+
+def _chunks(raw: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Where to cut values so that no request grows too large."""
+    if len(raw) <= CHUNK_JOBS and sum(map(len, raw)) <= CHUNK_BYTES:
+        return [(0, len(raw))] if raw else []
+    cuts, start, size = [], 0, 0
+    for index, value in enumerate(raw):
+        if index > start and (size + len(value) > CHUNK_BYTES or index - start >= CHUNK_JOBS):
+            cuts.append((start, index))
+            start, size = index, 0
+        size += len(value)
+    return [*cuts, (start, len(raw))]

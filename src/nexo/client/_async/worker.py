@@ -1,0 +1,46 @@
+"""A handler with its queue: what ``@queue.worker()`` makes and ``nexo worker`` runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async.queue_consumer import Consumer
+from nexo.client._async.queue_jobs import Job
+from nexo.client._async.queue_signals import stop_signal
+
+log = logging.getLogger("nexo.worker")
+
+T = TypeVar("T")
+
+
+class Worker(Generic[T]):
+    """Calling it calls the handler, so that tests need no server."""
+
+    def __init__(
+        self, handler: Callable[[Job[T]], Any], make_consumer: Callable[[], Consumer[T]]
+    ) -> None:
+        self._handler = handler
+        self._make_consumer = make_consumer
+        update_wrapper(self, handler)
+
+    def __call__(self, job: Job[T]) -> Any:
+        return self._handler(job)
+
+    async def start(self) -> Consumer[T]:
+        """Begin to take jobs."""
+        consumer = self._make_consumer()
+        consumer.start()
+        return consumer
+
+    async def run(self, stop_timeout: float | None = None) -> None:
+        """Work until SIGTERM or Ctrl-C; then finish what runs, for ``stop_timeout`` seconds.
+
+        Jobs that were fetched and not started go back without counting an attempt.
+        """
+        consumer = await self.start()
+        await stop_signal()
+        log.info("stopping: running jobs are finished, the others go back")
+        await consumer.stop(stop_timeout)

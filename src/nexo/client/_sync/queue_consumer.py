@@ -1,0 +1,227 @@
+# Generated from ../_async/queue_consumer.py by tools/unasync.py; edit that file instead.
+"""Runs a handler over a queue's jobs until told to stop (SPEC D3, D4)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from nexo.client._sync import runtime
+from nexo.client._sync.connection import Link
+from nexo.client._sync.queue_gather import Settler
+from nexo.client._sync.queue_jobs import Job, JobBatch
+from nexo.client.backoff import pause_s
+from nexo.errors import (
+    ConnectionLost,
+    InvalidInput,
+    NexoError,
+    RequestTimeout,
+    Unavailable,
+)
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import Pop, Renew, decode, encode
+
+log = logging.getLogger("nexo.client")
+
+T = TypeVar("T")
+
+_RENEWALS_PER_LEASE = 3
+_LONGEST_RENEWAL_S = 10.0
+
+
+class Consumer(Generic[T]):
+    """A running subscription; `stop` ends it, ``with`` does so at its end."""
+
+    def __init__(
+        self,
+        link: Link,
+        queue: str,
+        type_: type[T] | None,
+        handler: Callable[[Job[T]], Any],
+        *,
+        batch: int,
+        wait_ms: int,
+        concurrency: int,
+        lease_ms: int,
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidInput(f"concurrency {concurrency} is out of range: use at least 1")
+        self._link = link.duplex()
+        self._queue = queue
+        self._type = type_
+        self._handler = handler
+        self._pop = encode(Pop(queue, batch, wait_ms, lease_ms))
+        self._reply_s = wait_ms / 1_000 + link.address.timeout_s
+        self._settler = Settler(self._link, queue)
+        self._workers = runtime.Workers(concurrency)
+        self._held: dict[int, JobBatch[T]] = {}
+        self._stopping = runtime.Event()
+        self._renew_s = _LONGEST_RENEWAL_S
+        self._renew_now = runtime.Event()
+        self._unstarted: deque[tuple[Job[T], JobBatch[T]]] = deque()
+        self._done = False
+        self._poll: Any = None
+        self._forget_hook: Callable[[], None] = _nothing
+        self._tasks: list[runtime.Task] = []
+        self.failure: NexoError | None = None
+        """Why the subscription ended by itself, such as a deleted queue."""
+
+    def __enter__(self) -> Consumer[T]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin; `Queue.subscribe` does it."""
+        self._forget_hook = self._link.on_close(self.stop)
+        self._tasks = [
+            runtime.spawn(self._run, name=f"nexo-{self._queue}"),
+            runtime.spawn(self._renew, name=f"nexo-{self._queue}-leases"),
+        ]
+
+    @property
+    def running(self) -> bool:
+        """Whether it still takes jobs."""
+        return bool(self._tasks) and not self._tasks[0].done()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Take no more jobs, give back what has not started, let running handlers finish.
+
+        Handlers that run longer than ``timeout`` seconds are not waited for any longer; they
+        and their leases go on until they end or the client closes.
+        """
+        self._forget_hook()
+        self._stopping.set()
+        if self._poll is not None:
+            self._poll.cancel()
+        self._release_unstarted()
+        for task in self._tasks:
+            if not task.is_current():
+                task.join(timeout)
+
+    # -- taking ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                self._round()
+                failures = 0
+            except (ConnectionLost, RequestTimeout, Unavailable) as error:
+                failures += 1
+                log.info("queue %s: %s; trying again", self._queue, error)
+                self._stopping.wait(pause_s(failures))
+            except NexoError as error:
+                log.error("subscription to queue %s ends: %s", self._queue, error)
+                self.failure = error
+                self._stopping.set()
+        self._workers.drain()
+        self._settler.drain()
+        self._done = True
+        self._renew_now.set()
+
+    def _round(self) -> None:
+        """Take jobs and start them all."""
+        batch = self._next()
+        if batch is None:
+            return
+        self._unstarted.extend((job, batch) for job in batch)
+        while self._unstarted:
+            if self._stopping.is_set():
+                self._release_unstarted()
+                return
+            self._workers.start(self._handle_next)
+
+    def _next(self) -> JobBatch[T] | None:
+        self._poll = poll = self._link.poll(Op.Q_POP, self._pop, timeout_s=self._reply_s)
+        if self._stopping.is_set():
+            poll.cancel()
+        try:
+            reply = poll.reply()
+        finally:
+            self._poll = None
+        if not reply:
+            return None
+        batch = JobBatch(self._link, self._settler, self._queue, self._type, memoryview(reply))
+        self._hold(batch)
+        return batch
+
+    def _hold(self, batch: JobBatch[T]) -> None:
+        self._held[batch.delivery.token] = batch
+        renew_s = batch.delivery.lease_ms / 1_000 / _RENEWALS_PER_LEASE
+        if renew_s < self._renew_s:
+            self._renew_s = renew_s
+            self._renew_now.set()
+
+    def _release_unstarted(self) -> None:
+        """Give back what was fetched and not started; no attempt is counted (SPEC D3)."""
+        unstarted, self._unstarted = self._unstarted, deque()
+        jobs: dict[int, list[Job[T]]] = {}
+        for job, batch in unstarted:
+            jobs.setdefault(batch.delivery.token, []).append(job)
+        for token, some in jobs.items():
+            try:
+                self._held[token].release_some(some)
+            except NexoError as error:
+                log.info("jobs of queue %s were not given back: %s", self._queue, error)
+            self._let_go(self._held[token])
+
+    # -- one job --------------------------------------------------------------
+
+    def _handle_next(self) -> None:
+        if not self._unstarted:
+            return
+        job, batch = self._unstarted.popleft()
+        try:
+            self._call(job)
+        except NexoError as error:
+            log.warning("%r could not be settled: %s", job, error)
+        finally:
+            self._let_go(batch)
+
+    def _let_go(self, batch: JobBatch[T]) -> None:
+        if not batch.unsettled:
+            self._held.pop(batch.delivery.token, None)
+
+    def _call(self, job: Job[T]) -> None:
+        try:
+            result = runtime.invoke(self._handler, job)
+        except Exception as error:
+            if not job.settled:
+                job.nack(f"{type(error).__name__}: {error}")
+            return
+        if job.settled:
+            return
+        if result is not None:
+            job.result(result)
+        job.post_ack()
+
+    # -- leases ---------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """Keep the leases of all jobs that are not settled, until the last handler is done."""
+        while not self._done:
+            self._renew_now.wait(self._renew_s)
+            self._renew_now.clear()
+            if self._held:
+                self._renew_held()
+
+    def _renew_held(self) -> None:
+        request = Renew(self._queue, list(self._held))
+        try:
+            reply = self._link.call(Op.Q_RENEW, encode(request))
+        except NexoError as error:
+            log.info("leases of queue %s were not renewed: %s", self._queue, error)
+            return
+        for token in decode(reply or b"\x90", list[int]):
+            batch = self._held.get(token)
+            if batch is not None and batch.unsettled:
+                log.warning("a lease of queue %s was lost: its jobs run elsewhere", self._queue)
+                del self._held[token]
+
+
+def _nothing() -> None:
+    """Not started: there is no hook to take out."""

@@ -1,0 +1,204 @@
+"""What the queue's clients show and take: ids, options, dead letters, states; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypedDict, TypeVar, overload
+
+from nexo.errors import InvalidInput, InvalidOption
+from nexo.model import duration_ms
+from nexo.protocol.queue import PushReply, id_text
+from nexo.protocol.values import decode_value
+
+T = TypeVar("T")
+
+Duration = float | str | timedelta
+"""Seconds, a text like ``"250ms"`` or ``"5m"``, or a `timedelta`."""
+
+
+def millis(value: Duration) -> int:
+    """A duration in milliseconds."""
+    match value:
+        case str():
+            return duration_ms(value)
+        case timedelta():
+            return round(value.total_seconds() * 1_000)
+        case bool():
+            raise InvalidInput(f"{value!r} is not a duration: use seconds, '5m' or a timedelta")
+        case int() | float():
+            return round(value * 1_000)
+    raise InvalidInput(f"{value!r} is not a duration: use seconds, '5m' or a timedelta")
+
+
+class QueueSettings(TypedDict, total=False):
+    """Options of a queue, as `create` and `update` take them."""
+
+    visibility_timeout: Duration
+    max_retries: int
+    persistence: str
+    backoff: str
+    backoff_delay: Duration
+    backoff_max: Duration
+    backoff_jitter: float
+    fair: bool
+    key_concurrency: int
+    rate: float
+    rate_burst: int
+    key_rate: float
+    key_rate_burst: int
+    result_ttl: Duration
+    max_jobs: int
+
+
+_DURATIONS = {
+    "visibility_timeout": "visibility_ms",
+    "backoff_delay": "backoff_ms",
+    "backoff_max": "backoff_max_ms",
+    "result_ttl": "result_ttl_ms",
+}
+_RENAMED = {"rate": "rate_per_s", "key_rate": "key_rate_per_s"}
+
+
+def wire_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Options as the server names them; `InvalidOption` for one that does not exist."""
+    unknown = given.keys() - QueueSettings.__annotations__.keys()
+    if unknown:
+        known = ", ".join(sorted(QueueSettings.__annotations__))
+        raise InvalidOption(f"unknown queue option {min(unknown)!r}; known are {known}")
+    return {
+        _DURATIONS.get(name, _RENAMED.get(name, name)): (
+            millis(value) if name in _DURATIONS else value
+        )
+        for name, value in given.items()
+    }
+
+
+class JobIds(Sequence[str]):
+    """The ids of pushed jobs, made when asked for."""
+
+    __slots__ = ("_count", "_replies")
+
+    def __init__(self, replies: list[PushReply]) -> None:
+        self._replies = replies
+        self._count = sum(reply.count for reply in replies)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(self._count))]
+        at = index + self._count if index < 0 else index
+        for reply in self._replies:
+            if 0 <= at < reply.count:
+                return pushed_id(reply, at)
+            at -= reply.count
+        raise IndexError(index)
+
+    def __repr__(self) -> str:
+        return f"<{self._count} job ids>"
+
+
+def pushed_id(reply: PushReply, index: int) -> str:
+    """The id of one job of a push; the older job's if a dedup key was taken."""
+    return id_text(reply.incarnation, reply.instead.get(index, reply.base + index))
+
+
+@dataclass(frozen=True, slots=True)
+class JobView(Generic[T]):
+    """A job that waits, is scheduled, or is dead."""
+
+    id: str
+    value: T
+    priority: int
+    key: str | None
+    pushed_ms: int
+    due_ms: int
+    attempts: int
+    """Failed deliveries so far."""
+    history: list[tuple[int, str]]
+    """Time and error of the last failures, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadJob(JobView[T]):
+    """A dead letter (SPEC D5)."""
+
+    reason: str
+    """``nack``, ``rejected`` or ``timeout``."""
+    died_ms: int
+    error: str
+    """What the last failure said."""
+
+
+def job_view(row: dict[str, Any], type_: type[Any] | None) -> JobView[Any]:
+    """A row of a list, with its value decoded."""
+    value = decode_value(row["value"]) if type_ is None else decode_value(row["value"], type_)
+    history = [(at_ms, error) for at_ms, error in row["history"]]
+    fields = row | {"value": value, "history": history}
+    return DeadJob(**fields) if "died_ms" in row else JobView(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Where a job is."""
+
+    state: str
+    """``waiting``, ``scheduled``, ``working``, ``dead`` or ``done``."""
+    failures: int
+    error: str | None
+    """What its last failure said."""
+    progress: Any
+    """What it last said of itself while running."""
+    result: Any
+    """What it returned, while the queue keeps results."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will not run again by itself."""
+        return self.state in ("dead", "done")
+
+
+def job_state(row: dict[str, Any]) -> JobState:
+    """A reply to Q_JOB."""
+    decoded = {
+        name: None if row[name] is None else decode_value(row[name])
+        for name in ("progress", "result")
+    }
+    return JobState(**row | decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue's options and counts."""
+
+    name: str
+    options: dict[str, Any]
+    created_ms: int
+    paused: bool
+    waiting: int
+    scheduled: int
+    working: int
+    dead: int
+    schedules: int
+    pushed_total: int
+    finished_total: int
+    failed_total: int
+    died_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A cron schedule of a queue."""
+
+    name: str
+    cron: str
+    next_ms: int
+    priority: int
+    key: str | None
