@@ -3,6 +3,7 @@
 The store goes on changing between two chunks. The file therefore holds every key as it was
 at one moment of the save, and every key that existed all through it, but not all keys of
 one and the same moment. It replaces the one before in one step, when it is whole and safe.
+`nexo.storage.snapshot` writes a whole state at once, which a million keys would make too long.
 """
 
 from __future__ import annotations
