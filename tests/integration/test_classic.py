@@ -9,13 +9,20 @@ from typing import Any
 
 import pytest
 
-from nexo.testing import Process
+from nexo.testing import Process, process
 from tests.integration.classic import ERR, OK, Classic, Refused, text, value
 
 VALUES: list[Any] = [
     b"", b"\x00\xff", "", "text", "žluťoučký 🐎", None, 0, -1.5, True, [], {},
     {"nested": [1, {"a": None}], "emoji": "🙂"},
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Process]:
+    """One server for all of these tests: each uses names of its own."""
+    with process() as running:
+        yield running
 
 
 @pytest.fixture
