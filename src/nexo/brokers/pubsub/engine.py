@@ -6,6 +6,7 @@ Fire-and-forget: what matches nobody and is not retained leaves no trace.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +45,9 @@ class PubSub:
         self.routes = Routes()
         self.retained = RetainedMessages()
         self.subscribers: set[Subscriber] = set()
+        self.subscriptions = 0
+        self.slowed: set[Subscriber] = set()
+        """Those that have been behind: only they can have lost anything."""
         self.wills: dict[Subscriber, LastWill] = {}
         self.published = 0
         self.delivered = 0
@@ -53,7 +57,7 @@ class PubSub:
     @property
     def dropped(self) -> int:
         """Copies that clients were too slow for, also those that have left (SPEC C4)."""
-        return self._dropped_before + sum(client.dropped for client in self.subscribers)
+        return self._dropped_before + sum(client.dropped for client in self.slowed)
 
     def subscribe(self, client: Subscriber, pattern: str, limits: Limits) -> Subscription:
         """Let ``client`` receive what matches; repeated, it only changes the limits.
@@ -66,6 +70,9 @@ class PubSub:
             subscription = client.subscriptions[pattern] = Subscription(client, pattern, limits)
             self.routes.add(parsed, subscription)
             self.subscribers.add(client)
+            self.subscriptions += 1
+            if client.behind:
+                self.slowed.add(client)
         subscription.outbox.limits = limits
         return subscription
 
@@ -74,6 +81,7 @@ class PubSub:
         subscription = client.subscriptions.pop(pattern, None)
         if subscription is None:
             return False
+        self.subscriptions -= 1
         client.dropped_before += subscription.outbox.dropped
         self.routes.remove(parse_pattern(pattern), subscription)
         if not client.subscriptions:
@@ -85,6 +93,16 @@ class PubSub:
         for pattern in list(client.subscriptions):
             self.unsubscribe(client, pattern)
         return self.wills.pop(client, None)
+
+    def congest(self, client: Subscriber) -> None:
+        """The client's connection takes no more for now: let its messages wait."""
+        self.slowed.add(client)
+        client.congest()
+
+    def replay(self, client: Subscriber, messages: Iterator[bytes]) -> None:
+        """Send messages before anything published from now on, at the client's own pace."""
+        self.slowed.add(client)
+        client.replay(messages)
 
     def publish(self, run: Published) -> list[tuple[int, int]]:
         """Deliver messages; returns ``(receivers, messages)`` for each stretch of them.
@@ -112,6 +130,7 @@ class PubSub:
 
     def _forget(self, client: Subscriber) -> None:
         self.subscribers.discard(client)
+        self.slowed.discard(client)
         self._dropped_before += client.dropped_before
         client.dropped_before = 0
 

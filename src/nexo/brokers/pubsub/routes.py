@@ -16,6 +16,8 @@ from nexo.brokers.pubsub.trie import Trie
 from nexo.errors import InvalidName
 
 MAX_CACHED = 65_536
+_MAX_CACHED_TOPIC = 512
+"""Longer topics are looked up each time: remembering them could fill the memory."""
 
 
 class Route:
@@ -94,10 +96,15 @@ class Routes:
         route = self._cache.get(topic)
         if route is None:
             route = self._resolve(topic)
-            if len(self._cache) >= self._max_cached:
-                self._cache.clear()
-            self._cache[topic] = route
+            self._remember(topic, route)
         return route
+
+    def _remember(self, topic: bytes, route: Route) -> None:
+        if len(topic) > _MAX_CACHED_TOPIC:
+            return
+        if len(self._cache) >= self._max_cached:
+            self._cache.clear()
+        self._cache[topic] = route
 
     def _resolve(self, topic: bytes) -> Route:
         places = self._places.by_topic(check_topic(_text(topic)))

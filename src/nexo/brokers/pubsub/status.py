@@ -15,10 +15,10 @@ _SLOWEST = 20
 
 def summary(engine: PubSub) -> dict[str, Any]:
     """Totals since the start, and who is slow."""
-    slow = [client for client in engine.subscribers if client.dropped or client.behind]
+    slow = [client for client in engine.slowed if client.dropped or client.behind]
     return {
         "subscribers": len(engine.subscribers),
-        "subscriptions": sum(len(client.subscriptions) for client in engine.subscribers),
+        "subscriptions": engine.subscriptions,
         "retained": engine.retained.count,
         "retained_bytes": engine.retained.size_bytes,
         "wills": len(engine.wills),

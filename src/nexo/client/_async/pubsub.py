@@ -41,6 +41,7 @@ class PubSub:
         self._publisher = Publisher(link)
         self._topics: dict[str, bytes] = {}
         self._will: Will | None = None
+        self._forget_will: Callable[[], None] = lambda: None
 
     @overload
     def __call__(self, pattern: str) -> Topic[Any]: ...
@@ -142,14 +143,16 @@ class PubSub:
         """Have the server publish this should the client vanish without `close` (SPEC C5)."""
         check_topic(topic)
         options = _options(retain, ttl)
+        if self._will is None:
+            self._forget_will = self._link.duplex().on_reconnect(self._send_will)
         self._will = Will(topic, encode_value(value), options.retain, options.ttl_ms)
         await self._send_will()
-        self._link.duplex().on_reconnect(self._send_will)
 
     async def clear_will(self) -> None:
         """Take the last will back."""
         if self._will is not None:
             self._will = None
+            self._forget_will()
             await self._send_will()
 
     async def retained(self, pattern: str = "#", *, limit: int = 100) -> list[dict[str, Any]]:

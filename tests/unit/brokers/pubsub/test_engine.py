@@ -93,7 +93,7 @@ def test_older_clients_get_their_own_push_frame(engine: PubSub) -> None:
 
 def test_a_slow_subscriber_waits_alone_and_then_catches_up(engine: PubSub) -> None:  # SPEC C4
     slow, quick = subscribed(engine, "a"), subscribed(engine, "a")
-    slow.client.congest()
+    engine.congest(slow.client)
     engine.publish(run(("a", b"1"), ("a", b"2")))
     assert (slow.contents, quick.contents) == ([], [b"1", b"2"])
     slow.client.drain()
@@ -107,7 +107,7 @@ def test_a_slow_subscriber_waits_alone_and_then_catches_up(engine: PubSub) -> No
 def test_what_a_slow_subscriber_lost_is_counted_and_shown(engine: PubSub) -> None:  # SPEC C4
     slow = Recorder()
     engine.subscribe(slow.client, "a", Limits(2, 1_000))
-    slow.client.congest()
+    engine.congest(slow.client)
     engine.publish(run(*[("a", b"x")] * 5))
     assert status.summary(engine)["slow"] == [{"client": "test", "waiting": 2, "dropped": 3}]
     engine.leave(slow.client)
@@ -117,7 +117,7 @@ def test_what_a_slow_subscriber_lost_is_counted_and_shown(engine: PubSub) -> Non
 def test_a_large_backlog_is_sent_in_chunks(engine: PubSub) -> None:
     slow = Recorder()
     engine.subscribe(slow.client, "a", Limits(100, 10_000_000))
-    slow.client.congest()
+    engine.congest(slow.client)
     engine.publish(run(*[("a", b"x" * 100_000)] * 10))
     slow.client.drain()
     chunks = 1
@@ -130,7 +130,7 @@ def test_a_large_backlog_is_sent_in_chunks(engine: PubSub) -> None:
 def test_the_disconnect_policy_ends_the_connection(engine: PubSub) -> None:  # SPEC C4
     slow = Recorder()
     engine.subscribe(slow.client, "a", DISCONNECT)
-    slow.client.congest()
+    engine.congest(slow.client)
     engine.publish(run(("a", b"1"), ("a", b"2")))
     assert slow.kicked == []
     engine.publish(run(("a", b"3")))
@@ -148,10 +148,10 @@ def test_a_group_shares_messages_in_turn(engine: PubSub) -> None:  # SPEC C5
 
 def test_a_group_skips_members_that_fall_behind(engine: PubSub) -> None:  # SPEC C5
     slow, quick = (subscribed(engine, "$share/g/a") for _ in range(2))
-    slow.client.congest()
+    engine.congest(slow.client)
     engine.publish(run(("a", b"1"), ("a", b"2")))
     assert quick.contents == [b"1", b"2"]
-    quick.client.congest()
+    engine.congest(quick.client)
     engine.publish(run(("a", b"3"), ("a", b"4")))
     waiting = [len(r.client.subscriptions["$share/g/a"].outbox) for r in (slow, quick)]
     assert waiting == [1, 1]

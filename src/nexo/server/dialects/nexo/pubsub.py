@@ -67,7 +67,7 @@ class PubSubService:
     def peer_congested(self, peer: Peer) -> None:
         """From now on, messages wait in the client's outboxes."""
         if client := self._clients.get(peer.id):
-            client.congest()
+            self._engine.congest(client)
 
     def peer_drained(self, peer: Peer) -> None:
         """Send what waited."""
@@ -221,7 +221,8 @@ class PubSubService:
             return  # a group's members share new messages; the past belongs to none of them
         found = list(self._engine.retained.matching(pattern.levels, self._runtime.clock.now_ms()))
         if found:
-            client.replay(_encoded(client, pattern.text, [one.message for one in found]))
+            messages = [one.message for one in found]
+            self._engine.replay(client, _encoded(client, pattern.text, messages))
             self._catch_up(client)
 
     def _on_unsub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
