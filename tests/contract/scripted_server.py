@@ -39,6 +39,7 @@ class ScriptedServer:
         self.hellos: deque[tuple[Broker, str | None]] = deque()
         self.held: deque[tuple[_Peer, int, bytes]] = deque()
         self.cancelled: deque[int] = deque()
+        self.pongs: deque[int] = deque()
         self.reject: bytes | None = None
         self.answers_pings = True
         self.port = 0
@@ -103,11 +104,11 @@ class ScriptedServer:
     def write(self, data: bytes, peer: _Peer | None = None) -> None:
         """Send bytes as they are, to one peer or to all."""
 
-        def write() -> None:
+        async def write() -> None:
             for each in [peer] if peer else list(self._peers):
                 each.transport.write(data)
 
-        self._loop.call_soon_threadsafe(write)
+        self._do(write())
 
     def note(self) -> None:
         with self._change:
@@ -149,6 +150,8 @@ class _Peer(asyncio.Protocol):
     def one(self, kind: int, op: int, request_id: int, payload: bytes) -> bytes:
         if kind == Kind.PING and self.server.answers_pings:
             return frame(Kind.PONG, 0, request_id)
+        if kind == Kind.PONG:
+            self.server.pongs.append(request_id)
         if kind != Kind.REQUEST:
             return b""
         if op == Op.CANCEL:

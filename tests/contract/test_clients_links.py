@@ -134,6 +134,20 @@ def test_a_reply_after_the_timeout_reaches_nobody_else(
     assert len(server.hellos) == 1, "a timeout keeps the connection"
 
 
+def test_a_late_reply_alone_does_not_end_another_wait(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    with pytest.raises(RequestTimeout):
+        link.call(HOLD_OP, timeout_s=0.05)
+    server.answer(b"late")
+    poll = link.poll(HOLD_OP)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(poll.reply)
+        server.answer(b"mine")
+        assert waiting.result(10) == b"mine"
+
+
 def test_the_address_gives_the_default_timeout(server: ScriptedServer, open_link: Open) -> None:
     link = open_link(f"{server.url}?timeout=0.1")
     with pytest.raises(RequestTimeout):
@@ -210,6 +224,24 @@ def test_the_link_works_again_after_the_server_came_back(
     assert link.call(Op.ECHO, b"back") == b"back"
 
 
+def test_after_one_failure_no_other_dead_connection_is_used(
+    server: ScriptedServer, open_link: Open
+) -> None:
+    link = open_link(server.url)
+    polls = [link.poll(HOLD_OP) for _ in range(3)]
+    for poll in polls:
+        server.answer(b"")
+        poll.reply()
+    lost = link.poll(HOLD_OP)
+    server.wait_for(lambda: server.held)
+    server.stop()
+    with pytest.raises(ConnectionLost):
+        lost.reply()
+    server.start()
+    for _ in range(3):
+        assert link.call(Op.ECHO, b"new") == b"new"
+
+
 def test_a_request_while_down_waits_no_longer_than_told(
     server: ScriptedServer, open_link: Open
 ) -> None:
@@ -248,6 +280,7 @@ def test_a_ping_between_replies_is_answered(server: ScriptedServer, open_link: O
     server.write(frame(Kind.PING, 0, 7))
     server.answer(b"after the ping")
     assert poll.reply() == b"after the ping"
+    server.wait_for(lambda: list(server.pongs) == [7])
 
 
 def test_a_silent_connection_is_given_up_and_replaced(
