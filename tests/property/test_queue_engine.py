@@ -168,7 +168,7 @@ class QueueMachine(RuleBasedStateMachine):
             ledger.apply(decode_record(record))
         if checkpoint:
             self.image, self.log = snapshot(ledger, Places()), []
-        self.queue = Queue(ledger, 1_000_000 + len(self.jobs), self.now)
+        self.queue = Queue(ledger, self.now)
         for job in self.jobs:
             job.token = 0
 

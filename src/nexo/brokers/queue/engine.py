@@ -42,6 +42,8 @@ from nexo.errors import InvalidInput, LeaseLost, NotFound, Overloaded
 Luck = Callable[[], float]
 """A random number in 0..1, asked for once per jittered wait."""
 
+TOKEN_BITS = 16
+"""Lease tokens count on from the time of opening: so many a millisecond are never given out."""
 SWEEP_MS = 1_000
 """Waiting jobs past their life are swept out at most this often; they are never delivered."""
 
@@ -49,10 +51,11 @@ SWEEP_MS = 1_000
 class Queue:
     """One queue and everything in it."""
 
-    def __init__(self, ledger: Ledger, first_token: int, now_ms: int) -> None:
+    def __init__(self, ledger: Ledger, now_ms: int) -> None:
         self.ledger = ledger
         self.outbox: list[Record] = []
-        self.dispatch = Dispatch(ledger, first_token, now_ms)
+        # Tokens of an earlier life, or of a deleted queue of this name, must not fit.
+        self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
         """What running jobs last said of themselves."""
         self.fresh_results: list[int] = []
@@ -66,7 +69,7 @@ class Queue:
         ledger = Ledger()
         created = Created(incarnation, now_ms, rules)
         ledger.apply(created)
-        queue = cls(ledger, 1, now_ms)
+        queue = cls(ledger, now_ms)
         queue.outbox.append(created)
         return queue
 

@@ -158,15 +158,15 @@ class Consumer(Generic[T]):
     async def _release_unstarted(self) -> None:
         """Give back what was fetched and not started; no attempt is counted (SPEC D3)."""
         unstarted, self._unstarted = self._unstarted, deque()
-        jobs: dict[int, list[Job[T]]] = {}
+        batches: dict[JobBatch[T], list[Job[T]]] = {}
         for job, batch in unstarted:
-            jobs.setdefault(batch.delivery.token, []).append(job)
-        for token, some in jobs.items():
+            batches.setdefault(batch, []).append(job)
+        for batch, jobs in batches.items():
             try:
-                await self._held[token].release_some(some)
+                await batch.release_some(jobs)
             except NexoError as error:
                 log.info("jobs of queue %s were not given back: %s", self._queue, error)
-            self._let_go(self._held[token])
+            self._let_go(batch)
 
     # -- one job --------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def recovered(q: Queue, now: int = NOW) -> Queue:
     ledger = Ledger()
     for record in q.outbox:
         ledger.apply(record)
-    return Queue(ledger, 1_000, now)
+    return Queue(ledger, now)
 
 
 # -- order -------------------------------------------------------------------

@@ -79,8 +79,7 @@ class OpenQueue:
             record = decode_record(raw)
             ledger.apply(record)
             self._place(record, number)
-        # Tokens of an earlier life must not fit: time only goes on.
-        self.engine = Queue(ledger, now_ms << 16, now_ms)
+        self.engine = Queue(ledger, now_ms)
         return ledger.created_ms > 0
 
     def _place(self, record: Record, offset: int) -> None:
