@@ -323,5 +323,5 @@ def _parsed(decode: Callable[[Buffer], T], payload: Buffer) -> T:
         return decode(payload)
     except msgspec.ValidationError as error:
         raise InvalidOption(str(error)) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"the command is not valid msgpack: {error}") from None

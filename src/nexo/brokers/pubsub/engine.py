@@ -100,7 +100,7 @@ class PubSub:
         client.congest()
 
     def replay(self, client: Subscriber, messages: Iterator[bytes]) -> None:
-        """Send messages before anything published from now on, at the client's own pace."""
+        """See `Subscriber.replay`."""
         self.slowed.add(client)
         client.replay(messages)
 

@@ -99,9 +99,8 @@ class Subscriber:
         self._sink.kick(reason)
 
     def replay(self, messages: Iterator[bytes]) -> None:
-        """Send messages before anything published from now on, at the client's own pace."""
+        """Send messages before anything published from now on; call `catch_up` next."""
         self._replay.append(messages)
-        self._set_behind(True)
 
     def congest(self) -> None:
         """The connection takes no more for now."""
@@ -125,11 +124,10 @@ class Subscriber:
     def _next_chunk(self) -> list[bytes]:
         chunk = self._replayed()
         room = CHUNK_BYTES - sum(map(len, chunk))
-        if not self._replay:
-            for subscription in self.subscriptions.values():
-                taken = subscription.outbox.take(room)
-                room -= sum(map(len, taken))
-                chunk += taken
+        for subscription in self.subscriptions.values():
+            taken = subscription.outbox.take(room)
+            room -= sum(map(len, taken))
+            chunk += taken
         return chunk
 
     def _replayed(self) -> list[bytes]:

@@ -42,7 +42,22 @@ def test_a_run_is_answered_with_the_receivers_of_each_message(desk: Desk) -> Non
     assert desk.client().ask(Op.PUBLISH_RUN, frames) == b"\0\0\0\1\0\0\0\0\0\0\0\1"
 
 
-@pytest.mark.parametrize("payload", [b"", b"x", message_frame(b"a", b"\0", 1)[:-1]])
+MESSAGE = message_frame(b"a", b"\0", 1)
+LONG_TOPIC = MESSAGE[:18] + b"\0\0\0\x09" + MESSAGE[22:]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"x",
+        MESSAGE[:-1],
+        MESSAGE + b"\x03",
+        b"\x02" + MESSAGE[1:],
+        LONG_TOPIC + MESSAGE,
+        message_frame(b"a", b"", 1) + MESSAGE,
+    ],
+)
 def test_a_run_that_is_none_is_refused(desk: Desk, payload: bytes) -> None:
     with pytest.raises(ProtocolError):
         desk.client().ask(Op.PUBLISH_RUN, payload)
@@ -67,6 +82,12 @@ def test_the_existing_client_publishes_and_gets_its_own_frames(desk: Desk) -> No
 def test_bad_options_of_the_existing_client_get_its_text(desk: Desk, options: str) -> None:
     with pytest.raises(InvalidOption, match=r"^Invalid JSON options: "):
         desk.client(coded=False).old_publish("a", options, b"\0x")
+
+
+@pytest.mark.parametrize("ttl", ["0", "-1", "1e308"])
+def test_a_ttl_that_makes_no_sense_is_refused_to_the_existing_client(desk: Desk, ttl: str) -> None:
+    with pytest.raises(InvalidOption, match="ttl"):
+        desk.client(coded=False).old_publish("a", f'{{"retain":true,"ttl":{ttl}}}', b"\0x")
 
 
 def test_the_existing_clients_retained_messages_last_an_hour(desk: Desk) -> None:
@@ -151,12 +172,13 @@ def test_a_growing_journal_is_replaced_by_a_snapshot(
 ) -> None:
     monkeypatch.setattr(pubsub_journal, "CHECKPOINT_BYTES", 1_000)
     client = desk.client()
+    client.publish("s", b"early", retain=True)
     for number in range(200):
         client.publish("t", b"%d" % number, retain=True)
     names = desk.files.list(desk.runtime.folder)
     assert any(name.endswith(".snap") for name in names)
     client.publish("u", b"after", retain=True)
-    assert sorted(retained(desk.crash())) == [("t", b"199"), ("u", b"after")]
+    assert sorted(retained(desk.crash())) == [("s", b"early"), ("t", b"199"), ("u", b"after")]
 
 
 def test_a_full_disk_refuses_retained_messages_and_lets_others_through(desk: Desk) -> None:
@@ -169,7 +191,9 @@ def test_a_full_disk_refuses_retained_messages_and_lets_others_through(desk: Des
     assert desk.client().publish("t", b"x") == 1
 
 
-@pytest.mark.parametrize("options", [{"ttl_ms": 5}, {"retain": True, "ttl_ms": 0}])
+@pytest.mark.parametrize(
+    "options", [{"ttl_ms": 5}, {"retain": True, "ttl_ms": 0}, {"retain": True, "ttl_ms": 1 << 60}]
+)
 def test_a_ttl_that_makes_no_sense_is_refused(desk: Desk, options: dict[str, int]) -> None:
     with pytest.raises(InvalidOption, match="ttl"):
         desk.client().publish("t", b"x", **options)

@@ -22,6 +22,7 @@ from nexo.server.service import Handler, Peer, Runtime
 log = logging.getLogger("nexo.pubsub")
 
 MAX_LISTED = 10_000
+MAX_TTL_MS = 100 * 365 * 86_400_000
 
 
 class PubSubService:
@@ -123,9 +124,8 @@ class PubSubService:
             return wire.Publish()
         if given.ttl is None:
             return wire.Publish(True, self._runtime.settings.retained_ttl_ms or None)
-        ttl_ms = int(given.ttl * 1000)
-        _check_ttl(ttl_ms, True)
-        return wire.Publish(True, ttl_ms)
+        _check_ttl(given.ttl * 1000, True)
+        return wire.Publish(True, int(given.ttl * 1000))
 
     def _publish(
         self,
@@ -279,10 +279,10 @@ def _listed(asked: wire.Listing) -> int:
     return max(0, min(asked.limit, MAX_LISTED))
 
 
-def _check_ttl(ttl_ms: int | None, retain: bool) -> None:
+def _check_ttl(ttl_ms: float | None, retain: bool) -> None:
     if ttl_ms is None:
         return
     if not retain:
         raise InvalidOption("a ttl is for retained messages: others are not kept at all")
-    if ttl_ms < 1:
-        raise InvalidOption("ttl must be positive; leave it out for no expiry")
+    if not 1 <= ttl_ms <= MAX_TTL_MS:
+        raise InvalidOption("ttl must be positive and at most 100 years; leave it out for none")
