@@ -196,6 +196,7 @@ class Op(enum.IntEnum):
     S_STATE = 0xA7
     S_TIERED = 0xA8
     S_RETAIN = 0xA9
+    S_READ_MANY = 0xAA
     S_ORDERED_JOIN = 0xB0
     S_ORDERED_LEAVE = 0xB1
     S_HEARTBEAT = 0xB2

@@ -30,7 +30,8 @@ S_TX_COMMIT       transaction id                            OK
 S_TX_ABORT        transaction id                            OK
 S_COMPACT         `Name`                                    bytes freed
 S_GET             `Get`                                     a batch of one record, or NULL
-S_STATE           `Name`                                    batches: the newest record per key
+S_STATE           `StateAsk`                                `StateReply`, batches
+S_READ_MANY       `ReadMany`                                `ReadManyReply`, batches; long poll
 S_TIERED          `TieredTo`                                OK
 S_RETAIN          `Name`                                    bytes freed
 ================  ========================================  =================================
@@ -304,6 +305,38 @@ class ReadReply(_Hot, frozen=True):
     """Where to read on: what lies before and did not come holds no records."""
 
 
+class ReadMany(_Hot, frozen=True):
+    """Batches from several places, taking turns, waiting up to ``wait_ms`` for the first."""
+
+    places: list[tuple[str, int, int]]
+    """``stream, partition, offset``."""
+    max_bytes: int
+    wait_ms: int = 0
+
+
+class ReadManyReply(_Hot, frozen=True):
+    """Per place what `ReadReply` says; behind it the batches, and of which place each is."""
+
+    heads: list[tuple[int, int, int]]
+    batches: list[int]
+
+
+class StateAsk(_Open, frozen=True):
+    """The newest record of every key, from a place on."""
+
+    stream: str
+    partition: int = 0
+    offset: int = 0
+    max_bytes: int = DEFAULT_BYTES
+
+
+class StateReply(_Hot, frozen=True):
+    """The partition of each batch that follows, and where to ask on; None at the end."""
+
+    partitions: list[int]
+    following: tuple[int, int] | None
+
+
 class Get(_Open, frozen=True):
     """The newest record of a key."""
 
@@ -351,8 +384,8 @@ class TxOffsets(_Hot, frozen=True):
     group: str
     member: str
     generation: int
-    offsets: list[tuple[str, int, int]]
-    """``stream, partition, offset``: the last one processed."""
+    offsets: list[tuple[str, int, int, str]]
+    """``stream, partition, offset, metadata``: the last one processed."""
 
 
 class TxInputs(_Open, frozen=True):

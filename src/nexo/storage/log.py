@@ -302,6 +302,11 @@ class SegmentedLog:
         before, self.size_bytes = self.size_bytes, self._folder.size_bytes
         return before - self.size_bytes
 
+    def roll(self) -> None:
+        """Close the active segment if it holds anything, so that it can be rewritten."""
+        if self._active is not None and self._active.size > HEADER:
+            self._roll()
+
     def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> int:
         """Replace the closed segments from offset ``first`` to ``end`` by ``entries``.
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nexo.brokers.stream import publishing
+from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.ordered_state import OrderedOptions
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions, options_from, updated
@@ -24,6 +26,9 @@ from nexo.brokers.stream.records import (
     GroupDropped,
     GroupMade,
     JournalRecord,
+    OrderedChanged,
+    OrderedDropped,
+    OrderedMade,
     ProducerStarted,
     Range,
     Snapshot,
@@ -49,7 +54,9 @@ class StreamEngine:
         self.published = 0
         """Records taken in since the start."""
         self._journal: list[JournalRecord] = []
+        self.ordered: dict[str, OrderedGroup] = {}
         self._changed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
+        self._reordered: dict[str, OrderedGroup] = {}
         self._producers: dict[str, tuple[int, int]] = {}
         self._next_producer = 1
         self._unchecked: dict[tuple[int, int], int] = {}
@@ -76,9 +83,12 @@ class StreamEngine:
         self._journal.append(Updated(stream.id, stream.options))
         return stream
 
-    def delete(self, name: str) -> Stream:
+    def delete(self, name: str, now_ms: int) -> Stream:
         """Forget a stream and its groups; the owner removes its folder once that is durable."""
         stream = self.streams.get(name)
+        for group_name, group in self.ordered.items():
+            group.forget(name, now_ms)
+            self.reordered(group_name, group)
         for transaction in self.transactions.touching(stream.id):
             self.abort(transaction)
         self.streams.remove(stream.id)
@@ -160,9 +170,37 @@ class StreamEngine:
         """Have what a group did journalled with this turn."""
         self._changed[stream.id, name] = stream, group
 
+    def ordered_group(self, name: str, options: OrderedOptions | None = None) -> OrderedGroup:
+        """An ordered group, made if need be; options given anew are taken over."""
+        check_name(name, "group")
+        group = self.ordered.get(name)
+        if group is None:
+            group = self.ordered[name] = OrderedGroup(options)
+            self._journal.append(OrderedMade(name, group.snapshot()))
+        return group
+
+    def find_ordered(self, name: str) -> OrderedGroup:
+        """An ordered group; `NotFound` if there is none."""
+        if name not in self.ordered:
+            raise NotFound(f"group {name!r} not found: join it first")
+        return self.ordered[name]
+
+    def drop_ordered(self, name: str) -> None:
+        """Forget an ordered group and its offsets."""
+        self.find_ordered(name)
+        del self.ordered[name]
+        self._reordered.pop(name, None)
+        self._journal.append(OrderedDropped(name))
+
+    def reordered(self, name: str, group: OrderedGroup) -> None:
+        """Have what an ordered group did journalled with this turn."""
+        self._reordered[name] = group
+
     # -- transactions --------------------------------------------------------------
 
-    def commit(self, transaction: Transaction, changes: list[GroupChanged]) -> None:
+    def commit(
+        self, transaction: Transaction, changes: list[GroupChanged | OrderedChanged]
+    ) -> None:
         """Journal the decision; what it wrote is shown by `settle`, once that is durable."""
         ranges = [
             (stream.id, index, first, end)
@@ -201,13 +239,21 @@ class StreamEngine:
 
     def drain(self) -> list[JournalRecord]:
         """The records of this turn; they take effect for good once they are durable."""
+        self.drain_groups()
+        records, self._journal = self._journal, []
+        return records
+
+    def drain_groups(self) -> None:
+        """Enter what groups did so far, so that what follows is entered behind it."""
         for (_, name), (stream, group) in self._changed.items():
             changes = group.drain()
             if changes:
                 self._journal.append(GroupChanged(stream.id, name, changes))
         self._changed.clear()
-        records, self._journal = self._journal, []
-        return records
+        for name, ordered in self._reordered.items():
+            if moves := ordered.drain():
+                self._journal.append(OrderedChanged(name, moves))
+        self._reordered.clear()
 
     def undone(self, records: list[JournalRecord]) -> None:
         """Records that could not be written: they come first the next time."""
@@ -232,6 +278,13 @@ class StreamEngine:
                     self._producers[record.name] = record.producer, record.epoch
             case Committed():
                 self._recommit(record)
+            case OrderedMade():
+                self.ordered[record.group] = OrderedGroup.restore(record.state)
+            case OrderedChanged():
+                for move in record.records:
+                    self.ordered[record.group].apply(move)
+            case OrderedDropped():
+                self.ordered.pop(record.group, None)
             case _:
                 self._apply_to_stream(record)
 
@@ -276,6 +329,7 @@ class StreamEngine:
             self._next_producer,
             dict(self._producers),
             [stream.state() for stream in self.streams],
+            {name: group.snapshot() for name, group in self.ordered.items()},
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -286,6 +340,8 @@ class StreamEngine:
         for state in snapshot.streams:
             self.streams.restore(state)
         self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)
+        for name, group in snapshot.ordered.items():
+            self.ordered[name] = OrderedGroup.restore(group)
 
     def find(self, stream: str, group: str) -> tuple[Stream, SharedGroup]:
         """A group by name."""

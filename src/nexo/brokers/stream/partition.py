@@ -174,18 +174,22 @@ class Partition:
     def read(self, offset: int, max_bytes: int) -> Iterator[tuple[Header, memoryview]]:
         """Entries readers may see, from the one that holds ``offset`` on.
 
-        Entries of aborted transactions are left out.
+        Entries of aborted transactions are stepped over, so it yields nothing only if there is
+        nothing more to see.
         """
-        stable = self.stable_offset
-        if offset >= stable:
-            return
-        for entry in self._entries(offset, max_bytes):
-            header = parse(entry)
-            if header.base_offset >= stable:
+        at, stable, found = offset, self.stable_offset, False
+        while at < stable and not found:
+            before = at
+            for entry in self._entries(at, max_bytes):
+                header = parse(entry)
+                if header.base_offset >= stable:
+                    return
+                at = header.next_offset
+                if header.base_offset not in self.aborted:
+                    found = True
+                    yield header, entry
+            if at == before:
                 return
-            if header.base_offset in self.aborted or header.flags & Flags.CONTROL:
-                continue
-            yield header, entry
 
     def _entries(self, offset: int, max_bytes: int) -> Iterator[memoryview]:
         base, end, entry = self._hot

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from nexo.brokers.stream.groups.ordered_state import OrderedRecord, OrderedSnapshot
 from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Checkpoint
@@ -87,12 +88,32 @@ class GroupDropped(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
     group: str
 
 
+class OrderedMade(msgspec.Struct, frozen=True, array_like=True, tag="ordered"):
+    """An ordered group exists from now on."""
+
+    group: str
+    state: OrderedSnapshot
+
+
+class OrderedChanged(msgspec.Struct, frozen=True, array_like=True, tag="reordered"):
+    """What happened in an ordered group."""
+
+    group: str
+    records: list[OrderedRecord]
+
+
+class OrderedDropped(msgspec.Struct, frozen=True, array_like=True, tag="unordered"):
+    """An ordered group is gone."""
+
+    group: str
+
+
 class Committed(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """A transaction's writes and inputs, in one record: all of them hold, or none (SPEC H1)."""
 
     transaction: int
     ranges: list[Range]
-    changes: list[GroupChanged]
+    changes: list[GroupChanged | OrderedChanged]
 
 
 class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
@@ -104,7 +125,9 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 JournalRecord: TypeAlias = (
     Created | Updated | Deleted | Tiered | Checked | ProducerStarted
-    | GroupMade | GroupChanged | GroupDropped | Committed | Aborted
+    | GroupMade | GroupChanged | GroupDropped
+    | OrderedMade | OrderedChanged | OrderedDropped
+    | Committed | Aborted
 )  # fmt: skip
 
 
@@ -125,3 +148,4 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     next_producer: int
     producers: dict[str, tuple[int, int]]
     streams: list[StreamState]
+    ordered: dict[str, OrderedSnapshot]

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.records import Span
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, TransactionAborted
@@ -15,25 +18,29 @@ from nexo.errors import Conflict, TransactionAborted
 DEFAULT_TIMEOUT_MS = 60_000
 
 
-class Acks:
-    """Messages of a shared group that are finished if the transaction commits."""
+class Acks(msgspec.Struct, frozen=True):
+    """Records of a shared group that are finished if the transaction commits."""
 
-    __slots__ = ("consumer", "generation", "group", "spans", "stream")
+    stream: Stream
+    group: str
+    consumer: str
+    generation: int
+    spans: list[Span]
 
-    def __init__(
-        self, stream: Stream, group: str, consumer: str, generation: int, spans: list[Span]
-    ) -> None:
-        self.stream = stream
-        self.group = group
-        self.consumer = consumer
-        self.generation = generation
-        self.spans = spans
+
+class Offsets(msgspec.Struct, frozen=True):
+    """Offsets of an ordered group that are committed if the transaction commits."""
+
+    group: str
+    member: str
+    generation: int
+    commits: list[OffsetCommit]
 
 
 class Transaction:
     """One open transaction."""
 
-    __slots__ = ("acks", "commits", "deadline_ms", "ending", "id", "owner", "touched")
+    __slots__ = ("acks", "deadline_ms", "ending", "id", "offsets", "owner", "touched")
 
     def __init__(self, number: int, owner: int, deadline_ms: int) -> None:
         self.id = number
@@ -43,9 +50,7 @@ class Transaction:
         self.touched: dict[tuple[int, int], Stream] = {}
         """By stream number and partition: where it wrote."""
         self.acks: list[Acks] = []
-        self.commits: list[tuple[str, str, int, list[tuple[str, int, int, str]]]] = []
-        """Offsets of ordered groups: ``group, member, generation, [(stream, partition, offset,
-        metadata)]``."""
+        self.offsets: list[Offsets] = []
         self.ending = False
 
 

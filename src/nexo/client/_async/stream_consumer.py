@@ -50,6 +50,11 @@ class Delivered(Record[T]):
         self.expires_ms = lease[4]
         self._consumer = consumer
 
+    @property
+    def consumer(self) -> Consumer[T]:
+        """Who holds it."""
+        return self._consumer
+
     async def ack(self) -> None:
         """Finish it; `Fenced` or `NotPending` if it is no longer this consumer's."""
         await self._consumer.ack(self)
@@ -127,6 +132,7 @@ class Consumer(Generic[T]):
     ) -> None:
         if batch < 1:
             raise InvalidOption(f"batch = {batch}: must be at least 1")
+        self.stream = ask.stream
         self.group = ask.group
         self.type_ = type_
         self._link = link.duplex()
@@ -138,6 +144,11 @@ class Consumer(Generic[T]):
         self._poll: Any = None
         self._buffer: Iterator[Delivered[T]] = iter(())
         self._closed = False
+
+    @property
+    def name(self) -> str:
+        """What the server calls this consumer; empty before it joined."""
+        return self._name or ""
 
     # -- receiving
 
@@ -152,7 +163,7 @@ class Consumer(Generic[T]):
         wait_s = self._wait_s if wait is None else wait
         name = self._name or await self.join()
         ask = wire.Take(
-            self._ask.stream, self.group, name, self._batch, int(wait_s * 1000), self._max_bytes
+            self.stream, self.group, name, self._batch, int(wait_s * 1000), self._max_bytes
         )
         poll = self._link.poll(
             Op.S_TAKE, wire.pack(ask), timeout_s=wait_s + _GRACE_S, on_late=self._give_back
@@ -202,7 +213,7 @@ class Consumer(Generic[T]):
                 if not self._closed:
                     await self._link.ready()
             except (Unavailable, TimeoutError) as error:
-                log.warning("fetch from %r failed, trying again: %s", self._ask.stream, error)
+                log.warning("fetch from %r failed, trying again: %s", self.stream, error)
                 await runtime.sleep(_RETRY_S)
         return None
 
@@ -260,9 +271,7 @@ class Consumer(Generic[T]):
         reason: str = "",
     ) -> wire.Settle:
         name = self._name or ""
-        return wire.Settle(
-            self._ask.stream, self.group, name, generation, verb, spans, delay_ms, reason
-        )
+        return wire.Settle(self.stream, self.group, name, generation, verb, spans, delay_ms, reason)
 
     # -- ending
 
@@ -285,9 +294,7 @@ class Consumer(Generic[T]):
         spans: list[wire.Span] = []
         for record in [*self._buffer, *(unstarted or ())]:
             add_span(spans, record.partition, record.offset)
-        ask = wire.GroupLeave(
-            stream=self._ask.stream, group=self.group, consumer=name, unstarted=spans
-        )
+        ask = wire.GroupLeave(stream=self.stream, group=self.group, consumer=name, unstarted=spans)
         try:
             await self._link.call(Op.S_GROUP_LEAVE, wire.pack(ask))
         except NexoError as error:

@@ -279,14 +279,17 @@ class Stream(StreamGroups, Generic[T]):
 
     def state(self) -> Mapping[str, Record[T]]:
         """The newest record of every key that was not deleted."""
-        reply = self._ask(Op.S_STATE, wire.Name(stream=self.name))
-        partitions, rest = wire.unpack_headed(list[int], reply)
-        found = [
-            Record(partition, row, self._type)
-            for partition, batch in zip(partitions, batches_in(rest), strict=True)
-            for row in batch.records()
-        ]
-        return {record.key or "": record for record in found}
+        found: dict[str, Record[T]] = {}
+        at: tuple[int, int] | None = (0, 0)
+        while at is not None:
+            ask = wire.StateAsk(stream=self.name, partition=at[0], offset=at[1])
+            head, rest = wire.unpack_headed(wire.StateReply, self._ask(Op.S_STATE, ask))
+            for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
+                for row in batch.records():
+                    record: Record[T] = Record(partition, row, self._type)
+                    found[record.key or ""] = record
+            at = head.following
+        return found
 
 
 def position(at: wire.Position | datetime) -> tuple[wire.Position, int | None]:

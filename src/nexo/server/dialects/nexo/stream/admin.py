@@ -13,6 +13,7 @@ from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.core import Core, answer
+from nexo.server.dialects.nexo.stream.keyed import Keyed
 from nexo.server.service import Handler, Peer
 
 MAX_NAMES = 10_000
@@ -21,8 +22,9 @@ MAX_NAMES = 10_000
 class Admin:
     """Requests about streams and groups as a whole."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
+        self._keyed = keyed
         self.handlers: dict[int, Handler] = {
             Op.S_MAKE: self.make,
             Op.S_DESCRIBE: self.describe,
@@ -59,7 +61,8 @@ class Admin:
     def delete(self, peer: Peer, request_id: int, name: str) -> None:
         """Delete a stream; its files go once the deletion is durable."""
         core = self._core
-        stream = core.engine.delete(name)
+        stream = core.engine.delete(name, core.now_ms)
+        self._keyed.forget(stream)
         core.waits.fail_stream(stream.id, NotFound(f"stream {name!r} was deleted"))
 
         def safe(error: NexoError | None) -> None:

@@ -149,7 +149,7 @@ class Groups:
             give_up()
             return
         due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
-        self._core.waits.add(Wait(peer, request_id, (stream.id, group), due_ms, attempt, give_up))
+        self._core.waits.add(Wait(peer, request_id, [(stream.id, group)], due_ms, attempt, give_up))
         self._core.runtime.wake_at(due_ms)
 
     def _answer(self, peer: Peer, request_id: int, stream: Stream, ask: wire.Take) -> bool:

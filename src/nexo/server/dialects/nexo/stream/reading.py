@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import Stream
+from nexo.errors import InvalidInput
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
@@ -15,53 +19,106 @@ from nexo.server.service import Handler, Peer
 MAX_READ_BYTES = 16 * 1024**2
 
 
+class Place(NamedTuple):
+    """Where a reader is."""
+
+    stream: Stream
+    partition: Partition
+    offset: int
+
+
+class Found(NamedTuple):
+    """What readers get."""
+
+    heads: list[tuple[int, int, int]]
+    """Per place: first offset, stable offset, where to read on."""
+    batches: list[int]
+    """The place of each batch."""
+    parts: list[Buffer]
+
+
 class Reading:
-    """S_READ."""
+    """S_READ and S_READ_MANY."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.handlers: dict[int, Handler] = {Op.S_READ: self.read}
+        self.handlers: dict[int, Handler] = {
+            Op.S_READ: self.read,
+            Op.S_READ_MANY: self.read_many,
+        }
 
     def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Batches from an offset on; wait for some at the end."""
         ask = wire.unpack(wire.Read, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        stream.partition(ask.partition).check_offset(ask.offset)
-        if self._found(peer, request_id, stream, ask):
+        place = self._place(ask.stream, ask.partition, ask.offset)
+
+        def reply(found: Found) -> None:
+            head = wire.pack_headed(wire.ReadReply(*found.heads[0]))
+            peer.data(request_id, head, *found.parts)
+
+        self._answer(peer, request_id, [place], ask.max_bytes, ask.wait_ms, reply)
+
+    def read_many(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Batches from several places, each getting its share; wait for some."""
+        ask = wire.unpack(wire.ReadMany, payload)
+        if not ask.places:
+            raise InvalidInput("nothing to read: name at least one partition")
+        places = [self._place(*place) for place in ask.places]
+
+        def reply(found: Found) -> None:
+            head = wire.pack_headed(wire.ReadManyReply(found.heads, found.batches))
+            peer.data(request_id, head, *found.parts)
+
+        self._answer(peer, request_id, places, ask.max_bytes, ask.wait_ms, reply)
+
+    def _place(self, name: str, index: int, offset: int) -> Place:
+        stream = self._core.engine.streams.get(name)
+        partition = stream.partition(index)
+        partition.check_offset(offset)
+        return Place(stream, partition, offset)
+
+    def _answer(
+        self,
+        peer: Peer,
+        request_id: int,
+        places: list[Place],
+        max_bytes: int,
+        wait_ms: int,
+        reply: Callable[[Found], None],
+    ) -> None:
+        def attempt() -> bool:
+            found = look(places, max_bytes)
+            if found.parts:
+                reply(found)
+            return bool(found.parts)
+
+        if attempt():
             return
-        if ask.wait_ms <= 0:
-            self._nothing(peer, request_id, stream, ask)
+        if wait_ms <= 0:
+            reply(look(places, max_bytes))
             return
-        due_ms = self._core.now_ms + min(ask.wait_ms, MAX_WAIT_MS)
-        self._core.waits.add(
-            Wait(
-                peer,
-                request_id,
-                (stream.id, READERS),
-                due_ms,
-                lambda: self._found(peer, request_id, stream, ask),
-                lambda: self._nothing(peer, request_id, stream, ask),
-            )
-        )
+        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        channels = [(number, READERS) for number in {place.stream.id for place in places}]
+
+        def give_up() -> None:
+            reply(look(places, max_bytes))
+
+        self._core.waits.add(Wait(peer, request_id, channels, due_ms, attempt, give_up))
         self._core.runtime.wake_at(due_ms)
 
-    def _found(self, peer: Peer, request_id: int, stream: Stream, ask: wire.Read) -> bool:
-        partition = stream.partition(ask.partition)
-        parts: list[Buffer] = []
-        at = ask.offset
-        for header, entry in partition.read(at, min(ask.max_bytes, MAX_READ_BYTES)):
-            parts.append(entry)
+
+def look(places: list[Place], max_bytes: int) -> Found:
+    """What is there at each place, as far as its share of ``max_bytes`` goes."""
+    found = Found([], [], [])
+    share = min(max_bytes, MAX_READ_BYTES) // len(places)
+    for number, place in enumerate(places):
+        partition, at = place.partition, place.offset
+        for header, entry in partition.read(at, share):
+            found.parts.append(entry)
+            found.batches.append(number)
             at = header.next_offset
-        if parts:
-            peer.data(request_id, _head(partition, at), *parts)
-        return bool(parts)
-
-    def _nothing(self, peer: Peer, request_id: int, stream: Stream, ask: wire.Read) -> None:
-        partition = stream.partition(ask.partition)
-        at = max(ask.offset, partition.stable_offset)
-        peer.data(request_id, _head(partition, at))
-
-
-def _head(partition: Partition, at: int) -> bytes:
-    reply = wire.ReadReply(partition.start_offset, partition.stable_offset, at)
-    return wire.pack_headed(reply)
+        if at == place.offset:
+            # Nothing readable up to the end: what lies there was rolled back.
+            at = max(at, partition.stable_offset)
+        found.heads.append((partition.start_offset, partition.stable_offset, at))
+    return found

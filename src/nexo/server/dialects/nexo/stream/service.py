@@ -10,9 +10,12 @@ from nexo.model import Broker
 from nexo.server.dialects.nexo.stream.admin import Admin
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.groups import Groups
+from nexo.server.dialects.nexo.stream.keyed import Keyed
 from nexo.server.dialects.nexo.stream.legacy import Legacy
+from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.dialects.nexo.stream.reading import Reading
+from nexo.server.dialects.nexo.stream.transact import Transact
 from nexo.server.service import Handler, Peer, Runtime
 
 SWEEP = 50
@@ -28,12 +31,18 @@ class StreamService:
     def __init__(self, runtime: Runtime) -> None:
         self.core = Core(runtime)
         self._groups = Groups(self.core)
-        self._admin = Admin(self.core)
+        self._keyed = Keyed(self.core)
+        self._admin = Admin(self.core, self._keyed)
+        self._ordered = Ordered(self.core)
+        self._transact = Transact(self.core, self._ordered)
         publishing = Publishing(self.core)
         self.handlers: dict[int, Handler] = {
             **publishing.handlers,
             **self._groups.handlers,
             **self._admin.handlers,
+            **self._keyed.handlers,
+            **self._ordered.handlers,
+            **self._transact.handlers,
             **Reading(self.core).handlers,
             **Legacy(self.core, publishing, self._groups, self._admin).handlers,
         }
@@ -46,8 +55,10 @@ class StreamService:
         self._plan_sweep(self.core.now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Leases, long polls and retention."""
+        """Leases, members, transactions, long polls, retention and compaction."""
+        self._transact.tick(now_ms)
         self._groups.tick(now_ms)
+        self._ordered.tick(now_ms)
         self.core.waits.expire(now_ms)
         if now_ms >= self._sweep_due_ms:
             self._sweep_some(now_ms)
@@ -66,6 +77,7 @@ class StreamService:
             stream = self._sweep.pop()
             if self.core.engine.streams.numbered(stream.id) is stream:
                 self._admin.apply_limits(stream)
+                self._keyed.compact_if_due(stream)
         if self._sweep:
             self._sweep_due_ms = now_ms + _SWEEP_PAUSE_MS
         else:
@@ -82,8 +94,10 @@ class StreamService:
         """See `peer_congested`."""
 
     def peer_closed(self, peer: Peer) -> None:
-        """Release what the peer's consumers held."""
+        """Release what the peer held: transactions, partitions, records."""
         self.core.waits.drop_peer(peer)
+        self._transact.peer_closed(peer)
+        self._ordered.peer_closed(peer)
         self._groups.peer_closed(peer)
 
     def status(self) -> dict[str, Any]:

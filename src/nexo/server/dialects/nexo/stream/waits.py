@@ -19,20 +19,20 @@ READERS = ""
 class Wait:
     """One waiting request."""
 
-    __slots__ = ("attempt", "channel", "due_ms", "give_up", "peer", "request_id")
+    __slots__ = ("attempt", "channels", "due_ms", "give_up", "peer", "request_id")
 
     def __init__(
         self,
         peer: Peer,
         request_id: int,
-        channel: Channel,
+        channels: list[Channel],
         due_ms: int,
         attempt: Callable[[], bool],
         give_up: Callable[[], None],
     ) -> None:
         self.peer = peer
         self.request_id = request_id
-        self.channel = channel
+        self.channels = channels
         self.due_ms = due_ms
         self.attempt = attempt
         """Try to answer now; says whether it did. May raise what the answer is then."""
@@ -58,9 +58,9 @@ class Waits:
 
     def add(self, wait: Wait) -> None:
         """Have a request wait."""
-        stream, what = wait.channel
         self._all[wait.key] = wait
-        self._channels.setdefault(stream, {}).setdefault(what, {})[wait.key] = wait
+        for stream, what in wait.channels:
+            self._channels.setdefault(stream, {}).setdefault(what, {})[wait.key] = wait
         heappush(self._due, (wait.due_ms, *wait.key))
 
     def waiting_on(self, stream: int) -> bool:
@@ -127,10 +127,10 @@ class Waits:
 
     def _forget(self, wait: Wait) -> None:
         self._all.pop(wait.key, None)
-        stream, what = wait.channel
-        channels = self._channels.get(stream, {})
-        channels.get(what, {}).pop(wait.key, None)
-        if not channels.get(what):
-            channels.pop(what, None)
-        if not channels:
-            self._channels.pop(stream, None)
+        for stream, what in wait.channels:
+            channels = self._channels.get(stream, {})
+            channels.get(what, {}).pop(wait.key, None)
+            if not channels.get(what):
+                channels.pop(what, None)
+            if not channels:
+                self._channels.pop(stream, None)

@@ -1,0 +1,118 @@
+"""Compaction: of every key only the newest record is kept, at its own offset (SPEC I1).
+
+Works on closed segments, one at a time; what is written meanwhile lies in the open one and
+is not touched. Records without a key stay. A deletion stays until readers had time to see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from nexo.brokers.stream.keys import KeyIndex
+from nexo.brokers.stream.partition import Partition
+from nexo.brokers.stream.registry import Stream
+from nexo.protocol.batch import Batch, decode, select
+from nexo.storage.header import parse
+
+
+class Segment(Protocol):
+    """One file of the log."""
+
+    base_offset: int
+    next_offset: int
+
+
+class SegmentedLog(Protocol):
+    """What compaction asks of a log beyond `nexo.storage.ports.Log`."""
+
+    def segments(self) -> Sequence[Segment]:
+        """All segments; the last is open."""
+
+    def roll(self) -> None:
+        """Close the open segment."""
+
+    def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> int:
+        """Replace a closed segment; returns the bytes freed."""
+
+
+def is_due(stream: Stream, partition: Partition) -> bool:
+    """Whether enough was written since the last compaction."""
+    total = partition.stable_offset - partition.start_offset
+    dirty = partition.stable_offset - max(partition.clean_offset, partition.start_offset)
+    return stream.options.compacts and dirty > 0 and dirty >= stream.options.min_dirty_ratio * total
+
+
+def compact(
+    stream: Stream, partition: Partition, index: KeyIndex, now_ms: int, *, keep_deletions: bool
+) -> int:
+    """Compact everything readable; returns the bytes freed.
+
+    Without ``keep_deletions`` tombstones go at once, however young.
+    """
+    log: SegmentedLog = partition.log  # type: ignore[assignment]
+    index.advance()
+    log.roll()
+    horizon_ms = now_ms - stream.options.delete_retention_ms if keep_deletions else None
+    freed = 0
+    for segment in log.segments()[:-1]:
+        if segment.next_offset <= partition.stable_offset:
+            freed += _rewrite(partition, log, segment, index, horizon_ms)
+    partition.cooled()
+    partition.clean_offset = partition.stable_offset
+    return freed
+
+
+def _rewrite(
+    partition: Partition,
+    log: SegmentedLog,
+    segment: Segment,
+    index: KeyIndex,
+    horizon_ms: int | None,
+) -> int:
+    first, end = segment.base_offset, segment.next_offset
+    before = list(_entries(partition, first, end))
+    after = [kept for entry in before if (kept := _thinned(partition, entry, index, horizon_ms))]
+    if sum(map(len, after)) == sum(map(len, before)):
+        return 0
+    return log.rewrite(first, end, after)
+
+
+def _entries(partition: Partition, first: int, end: int) -> Iterator[bytes]:
+    for entry in partition.log.entries(max(first, partition.start_offset)):
+        if parse(entry).base_offset >= end:
+            return
+        yield entry
+
+
+def _thinned(
+    partition: Partition, entry: bytes, index: KeyIndex, horizon_ms: int | None
+) -> bytes | None:
+    """The entry without what is out of date; None if nothing is left."""
+    batch = decode(entry)
+    if batch.base_offset in partition.aborted:
+        return None
+    if batch.layout.keys is None:
+        return entry
+    kept = _kept(batch, index, horizon_ms)
+    if len(kept) == len(batch):
+        return entry
+    if not kept:
+        return None
+    head, body = select(batch, kept)
+    return bytes(head) + b"".join(body)
+
+
+def _kept(batch: Batch, index: KeyIndex, horizon_ms: int | None) -> list[int]:
+    rows = zip(batch.offsets, batch.keys(), batch.values(), batch.timestamps(), strict=True)
+    return [
+        i
+        for i, (offset, key, value, stamp) in enumerate(rows)
+        if key is None
+        or (index.newest.get(key) == offset and (value is not None or _young(stamp, horizon_ms)))
+    ]
+
+
+def _young(stamp_ms: int, horizon_ms: int | None) -> bool:
+    """Whether a deletion must still be shown."""
+    return horizon_ms is not None and stamp_ms >= horizon_ms

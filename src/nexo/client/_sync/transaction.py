@@ -1,0 +1,150 @@
+# Generated from ../_async/transaction.py by tools/unasync.py; edit that file instead.
+"""Transactions: records to several streams and their inputs, together or not at all (SPEC H1)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import TracebackType
+from typing import Any
+
+from nexo.client._sync.connection import Link
+from nexo.client._sync.stream_consumer import Delivered, add_span
+from nexo.client.stream_records import (
+    Headers,
+    Key,
+    Outgoing,
+    Published,
+    content_of,
+    headers_bytes,
+    key_bytes,
+)
+from nexo.errors import Conflict, NexoError
+from nexo.protocol import stream as wire
+from nexo.protocol.murmur import partition_of
+from nexo.protocol.ops import Op
+from nexo.storage.header import Flags
+
+log = logging.getLogger("nexo.client")
+
+_ROUTE = -1
+
+
+class Transaction:
+    """``with client.transaction() as tx``: commits at the end, rolls back on an exception.
+
+    It belongs to the client's connection and ends with it, or after ``timeout`` seconds.
+    """
+
+    def __init__(self, link: Link, timeout: float = 60.0) -> None:
+        self._link = link.duplex()
+        self._timeout_s = timeout
+        self._id: int | None = None
+        self._partitions: dict[str, int] = {}
+        self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
+        self._offsets: list[wire.TxOffsets] = []
+
+    def begin(self) -> Transaction:
+        """Open it; ``with`` does."""
+        ask = wire.TxBegin(timeout_ms=int(self._timeout_s * 1000))
+        self._id = wire.unpack(int, self._link.call(Op.S_TX_BEGIN, wire.pack(ask)) or b"")
+        return self
+
+    def _number(self) -> int:
+        if self._id is None:
+            raise Conflict("the transaction is not open: use it within 'with'")
+        return self._id
+
+    # -- writing
+
+    def produce(
+        self, stream: str, value: object, *, key: Key = None, headers: Headers = None
+    ) -> Published:
+        """Publish a record that nobody sees before the commit."""
+        kind, content = content_of(value)
+        return self._send(stream, kind, content, key_bytes(key), headers_bytes(headers))
+
+    def tombstone(self, stream: str, key: str | bytes) -> Published:
+        """Publish that a key is deleted."""
+        return self._send(stream, 0, None, key_bytes(key), b"")
+
+    def _send(
+        self, stream: str, kind: int, content: bytes | None, key: bytes | None, headers: bytes
+    ) -> Published:
+        records = Outgoing()
+        records.add(kind, content, key, headers)
+        partition = _ROUTE
+        if key is not None:
+            partition = partition_of(key, self._count(stream))
+        head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
+        start = self._number().to_bytes(8, "big") + wire.publish_head(stream, partition)
+        reply = self._link.call(Op.S_TX_PUBLISH, start, head, *body)
+        found, offset, _ = next(wire.places(reply or b""))
+        return Published(found, offset)
+
+    def _count(self, stream: str) -> int:
+        if stream not in self._partitions:
+            ask = wire.pack(wire.Name(stream=stream))
+            info = wire.unpack(wire.StreamInfo, self._link.call(Op.S_DESCRIBE, ask) or b"")
+            self._partitions[stream] = len(info.partitions)
+        return self._partitions[stream]
+
+    # -- inputs
+
+    def commit(self, *records: Delivered[Any]) -> None:
+        """Ack these records with the transaction; rolled back, they are delivered again."""
+        for record in records:
+            key = record.consumer, record.generation
+            add_span(self._acks.setdefault(key, []), record.partition, record.offset)
+
+    def commit_offsets(
+        self, group: str, member: str, generation: int, offsets: list[tuple[str, int, int, str]]
+    ) -> None:
+        """Commit offsets of an ordered group: ``topic, partition, last processed, metadata``."""
+        self._offsets.append(wire.TxOffsets(group, member, generation, offsets))
+
+    # -- ending
+
+    def finish(self) -> None:
+        """Make everything visible together; `TransactionAborted` if it was rolled back instead."""
+        number = self._number()
+        try:
+            if self._acks or self._offsets:
+                self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
+            self._link.call(Op.S_TX_COMMIT, wire.pack(number))
+        finally:
+            self._id = None
+
+    def _inputs(self, number: int) -> wire.TxInputs:
+        acks = [
+            wire.TxAcks(consumer.stream, consumer.group, consumer.name, generation, spans)
+            for (consumer, generation), spans in self._acks.items()
+        ]
+        return wire.TxInputs(transaction=number, acks=acks, offsets=self._offsets)
+
+    def abort(self) -> None:
+        """Roll back: nothing of it is ever seen, and its inputs are delivered again."""
+        number = self._number()
+        if self._acks:
+            self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
+        self._id = None
+        self._link.call(Op.S_TX_ABORT, wire.pack(number))
+
+    def __enter__(self) -> Transaction:
+        return self.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._id is None:
+            return
+        if error is None:
+            self.finish()
+            return
+        try:
+            self.abort()
+        except NexoError as failure:
+            log.info("transaction %s: %s", self._id, failure)

@@ -1,0 +1,134 @@
+"""What members of ordered groups and the stream broker say to each other (SPEC G5, G6).
+
+=================  ==================  ======================
+opcode             request             reply
+=================  ==================  ======================
+S_ORDERED_JOIN     `OrderedJoin`       `Assigned`
+S_HEARTBEAT        `Heartbeat`         `Assigned`
+S_ORDERED_LEAVE    `OrderedLeave`      OK
+S_COMMIT           `Commit`            OK
+S_COMMITTED        `CommittedAsk`      list of `CommittedAt`
+S_ORDERED_SEEK     `OrderedSeek`       generation
+S_ORDERED_GROUPS   `OrderedAsk`        list of `OrderedInfo`
+S_ORDERED_DELETE   `OrderedName`       OK
+=================  ==================  ======================
+
+Records are read with S_READ and S_READ_MANY. Codecs are those of `nexo.protocol.stream`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+TopicPartition: TypeAlias = tuple[str, int]
+OffsetRow: TypeAlias = tuple[str, int, int, str]
+"""``topic, partition, offset, metadata``: the offset is of the last record processed."""
+
+
+class _Open(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Encoded with field names, so that fields can be added."""
+
+
+class OrderedJoin(_Open, frozen=True):
+    """Become a member, or start anew as one; the broker picks a name unless one is given."""
+
+    group: str
+    topics: list[str]
+    member: str = ""
+    options: dict[str, Any] = {}
+    """``strategy``, ``session_timeout_ms``, ``rebalance_timeout_ms``."""
+
+
+class Assigned(_Open, frozen=True):
+    """What a member may and shall do: work on ``owned``, give up ``revoked``.
+
+    It then confirms with a heartbeat of the new generation.
+    """
+
+    member: str
+    generation: int
+    leader: str
+    owned: list[TopicPartition]
+    revoked: list[TopicPartition]
+    awaited: list[TopicPartition]
+
+
+class Heartbeat(_Open, frozen=True):
+    """A sign of life, which confirms ``generation``."""
+
+    group: str
+    member: str
+    generation: int
+
+
+class OrderedLeave(_Open, frozen=True):
+    """Give up all partitions."""
+
+    group: str
+    member: str
+
+
+class Commit(_Open, frozen=True):
+    """Store offsets, all or none; ``generation`` -1 without membership."""
+
+    group: str
+    offsets: list[OffsetRow]
+    member: str = ""
+    generation: int = -1
+    rewind: bool = False
+    """The member sought back, so that lower offsets are meant."""
+
+
+class CommittedAsk(_Open, frozen=True):
+    """Stored offsets, of all topics or one; an unknown group has none."""
+
+    group: str
+    topic: str | None = None
+
+
+class CommittedAt(_Open, frozen=True):
+    """One stored offset."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    committed_ms: int
+
+
+class OrderedSeek(_Open, frozen=True):
+    """Store offsets whatever is there; owners let go and start again from them."""
+
+    group: str
+    offsets: list[OffsetRow]
+
+
+class OrderedName(_Open, frozen=True):
+    """An ordered group."""
+
+    group: str
+
+
+class OrderedAsk(_Open, frozen=True):
+    """All ordered groups, or one."""
+
+    group: str | None = None
+
+
+class OrderedInfo(_Open, frozen=True):
+    """An ordered group."""
+
+    name: str
+    generation: int
+    leader: str
+    members: list[str]
+    stable: bool
+    options: dict[str, Any]
+    owners: list[tuple[str, int, str]]
+    """``topic, partition, member``."""
+    offsets: list[CommittedAt]
+    lag: int

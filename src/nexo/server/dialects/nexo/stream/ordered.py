@@ -1,0 +1,225 @@
+"""Ordered groups on the wire: membership, heartbeats, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
+from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit, OrderedOptions
+from nexo.errors import InvalidOption
+from nexo.model import Persistence
+from nexo.protocol import stream_ordered as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.stream import pack, unpack
+from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.service import Handler, Peer
+
+
+class Ordered:
+    """Everything a member of an ordered group asks for."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._joined = 0
+        self._members: dict[int, set[tuple[str, str]]] = {}
+        self.handlers: dict[int, Handler] = {
+            Op.S_ORDERED_JOIN: self.join,
+            Op.S_ORDERED_LEAVE: self.leave,
+            Op.S_HEARTBEAT: self.heartbeat,
+            Op.S_COMMIT: self.commit,
+            Op.S_COMMITTED: self.committed,
+            Op.S_ORDERED_SEEK: self.seek,
+            Op.S_ORDERED_GROUPS: self.groups,
+            Op.S_ORDERED_DELETE: self.delete,
+        }
+
+    # -- membership ------------------------------------------------------------------
+
+    def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Become a member of a group over topics."""
+        ask, core = unpack(wire.OrderedJoin, payload), self._core
+        topics = {name: core.engine.streams.get(name).options.partitions for name in ask.topics}
+        group = self._ensure(ask.group, ask.options)
+        member = ask.member or self._name(peer)
+        assignment = group.join(member, topics, core.now_ms)
+        self._members.setdefault(peer.id, set()).add((ask.group, member))
+        self._reply(peer, request_id, ask.group, group, member, assignment)
+
+    def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
+        known = self._core.engine.ordered.get(name)
+        if known is None:
+            return self._core.engine.ordered_group(name, ordered_options(given))
+        wanted = ordered_options(msgspec.to_builtins(known.options) | given)
+        if wanted != known.options:
+            known.tune(wanted, self._core.now_ms)
+        return known
+
+    def _name(self, peer: Peer) -> str:
+        self._joined += 1
+        return f"m{self._core.started_ms:x}-{peer.id:x}-{self._joined:x}"
+
+    def heartbeat(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Note a sign of life; the reply says what changed."""
+        ask = unpack(wire.Heartbeat, payload)
+        group = self._core.engine.find_ordered(ask.group)
+        assignment = group.heartbeat(ask.member, ask.generation, self._core.now_ms)
+        self._reply(peer, request_id, ask.group, group, ask.member, assignment)
+
+    def _reply(
+        self,
+        peer: Peer,
+        request_id: int,
+        name: str,
+        group: OrderedGroup,
+        member: str,
+        found: Assignment,
+    ) -> None:
+        self._after(name, group)
+        reply = wire.Assigned(
+            member=member,
+            generation=found.generation,
+            leader=found.leader,
+            owned=found.owned,
+            revoked=found.revoked,
+            awaited=found.awaited,
+        )
+        self._core.data_when_safe(Persistence.FILE_ASYNC, peer, request_id, pack(reply))
+
+    def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Free what a member owns."""
+        ask = unpack(wire.OrderedLeave, payload)
+        group = self._core.engine.find_ordered(ask.group)
+        self._members.get(peer.id, set()).discard((ask.group, ask.member))
+        group.leave(ask.member, self._core.now_ms)
+        self._after(ask.group, group)
+        self._core.ok_when_safe(Persistence.FILE_ASYNC, peer, request_id)
+
+    def peer_closed(self, peer: Peer) -> None:
+        """The members of a cut connection leave at once."""
+        for name, member in self._members.pop(peer.id, ()):
+            group = self._core.engine.ordered.get(name)
+            if group is not None and group.leave(member, self._core.now_ms):
+                self._after(name, group)
+
+    # -- offsets ---------------------------------------------------------------------
+
+    def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store offsets."""
+        ask, core = unpack(wire.Commit, payload), self._core
+        commits = self.commits(ask.offsets)
+        group = self._ensure(ask.group, {})
+        group.commit(ask.member, ask.generation, commits, core.now_ms, rewind=ask.rewind)
+        self._after(ask.group, group)
+        core.ok_when_safe(self._mode(commits), peer, request_id)
+
+    def commits(self, rows: Iterable[wire.OffsetRow]) -> list[OffsetCommit]:
+        """Offsets of partitions that there are."""
+        found = [OffsetCommit(*row) for row in rows]
+        for commit in found:
+            self._core.engine.streams.get(commit.topic).partition(commit.partition)
+        return found
+
+    def _mode(self, commits: Iterable[OffsetCommit]) -> Persistence:
+        """As safe as the safest of the topics."""
+        get = self._core.engine.streams.get
+        modes = {get(commit.topic).options.persistence for commit in commits}
+        sync = Persistence.FILE_SYNC
+        return sync if sync in modes else Persistence.FILE_ASYNC
+
+    def committed(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show stored offsets."""
+        ask = unpack(wire.CommittedAsk, payload)
+        group = self._core.engine.ordered.get(ask.group)
+        rows = _stored(group) if group is not None else []
+        peer.data(request_id, pack([r for r in rows if ask.topic in (None, r.topic)]))
+
+    def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Reset stored offsets."""
+        ask = unpack(wire.OrderedSeek, payload)
+        commits = self.commits(ask.offsets)
+        group = self._ensure(ask.group, {})
+        group.reset(commits, self._core.now_ms)
+        self._after(ask.group, group)
+        reply = pack(group.generation)
+        self._core.data_when_safe(self._mode(commits), peer, request_id, reply)
+
+    # -- administration --------------------------------------------------------------
+
+    def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show groups."""
+        ask = unpack(wire.OrderedAsk, payload)
+        engine = self._core.engine
+        names = list(engine.ordered) if ask.group is None else [ask.group]
+        peer.data(request_id, pack([self._info(n, engine.find_ordered(n)) for n in names]))
+
+    def _info(self, name: str, group: OrderedGroup) -> wire.OrderedInfo:
+        return wire.OrderedInfo(
+            name=name,
+            generation=group.generation,
+            leader=group.leader,
+            members=group.members,
+            stable=group.stable,
+            options=msgspec.to_builtins(group.options),
+            owners=[(topic, index, who) for (topic, index), who in sorted(group.owners.items())],
+            offsets=_stored(group),
+            lag=sum(self._lag(at, kept) for at, kept in group.offsets.items()),
+        )
+
+    def _lag(self, at: tuple[str, int], kept: Committed) -> int:
+        topic, index = at
+        if topic not in self._core.engine.streams:
+            return 0
+        partition = self._core.engine.streams.get(topic).partition(index)
+        return max(0, partition.stable_offset - max(kept.offset + 1, partition.start_offset))
+
+    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Forget a group."""
+        ask = unpack(wire.OrderedName, payload)
+        self._core.engine.drop_ordered(ask.group)
+        self._core.ok_when_safe(Persistence.FILE_ASYNC, peer, request_id)
+
+    # -- time ------------------------------------------------------------------------
+
+    def _after(self, name: str, group: OrderedGroup) -> None:
+        core = self._core
+        core.engine.reordered(name, group)
+        core.end_turn_soon()
+        deadline = group.next_deadline()
+        if deadline is not None:
+            core.runtime.wake_at(deadline)
+
+    def tick(self, now_ms: int) -> None:
+        """Put out silent members."""
+        for name, group in self._core.engine.ordered.items():
+            deadline = group.next_deadline()
+            if deadline is None:
+                continue
+            if deadline <= now_ms:
+                group.expire(now_ms)
+                self._after(name, group)
+            else:
+                self._core.runtime.wake_at(deadline)
+
+
+def ordered_options(given: dict[str, Any]) -> OrderedOptions:
+    """Checked options; `InvalidOption` names what is wrong."""
+    try:
+        return msgspec.convert(given, OrderedOptions)
+    except msgspec.ValidationError as error:
+        raise InvalidOption(f"group options: {error}") from None
+
+
+def _stored(group: OrderedGroup) -> list[wire.CommittedAt]:
+    return [
+        wire.CommittedAt(
+            topic=topic,
+            partition=partition,
+            offset=kept.offset,
+            metadata=kept.metadata,
+            committed_ms=kept.committed_ms,
+        )
+        for (topic, partition), kept in sorted(group.offsets.items())
+    ]

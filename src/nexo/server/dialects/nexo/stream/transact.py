@@ -1,0 +1,185 @@
+"""Transactions on the wire (SPEC H1).
+
+A commit has two steps. First everything the transaction wrote is synced; only then the one
+journal record that decides is written. So after a power loss there is never a decision about
+records that are gone.
+"""
+
+from __future__ import annotations
+
+from nexo.brokers.stream.records import GroupChanged, OrderedChanged
+from nexo.brokers.stream.transactions import Acks, Offsets, Transaction
+from nexo.errors import NexoError, TransactionAborted
+from nexo.model import Persistence
+from nexo.protocol import stream as wire
+from nexo.protocol.frames import Reader
+from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.ordered import Ordered
+from nexo.server.service import Handler, Peer
+
+MAX_TIMEOUT_MS = 900_000
+
+
+class Transact:
+    """Begin, publish, inputs, commit, abort."""
+
+    def __init__(self, core: Core, ordered: Ordered) -> None:
+        self._core = core
+        self._ordered = ordered
+        self.handlers: dict[int, Handler] = {
+            Op.S_TX_BEGIN: self.begin,
+            Op.S_TX_PUBLISH: self.publish,
+            Op.S_TX_INPUTS: self.inputs,
+            Op.S_TX_COMMIT: self.commit,
+            Op.S_TX_ABORT: self.abort,
+        }
+
+    def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Open a transaction; it lives no longer than its connection."""
+        ask, core = wire.unpack(wire.TxBegin, payload), self._core
+        deadline_ms = core.now_ms + min(max(1, ask.timeout_ms), MAX_TIMEOUT_MS)
+        transaction = core.engine.transactions.begin(peer.id, deadline_ms)
+        core.runtime.wake_at(deadline_ms)
+        peer.data(request_id, wire.pack(transaction.id))
+
+    def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store a batch that nobody sees yet."""
+        reader, core = Reader(payload), self._core
+        transaction = core.engine.transactions.get(reader.u64(), peer.id)
+        stream = core.engine.streams.get(reader.text())
+        partition = wire.read_partition(reader.take(4))
+        entry = bytes(reader.rest())
+        core.runtime.check_writable()
+        core.pressure.check()
+        placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
+        core.appended(sum(place.count for place in placed))
+        reply = b"".join([wire.PLACE.pack(p.partition, p.offset, p.count) for p in placed])
+        peer.data(request_id, reply)
+
+    def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Note what the transaction has read."""
+        ask, core = wire.unpack(wire.TxInputs, payload), self._core
+        transaction = core.engine.transactions.get(ask.transaction, peer.id)
+        acks = [
+            Acks(core.engine.find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.spans)
+            for a in ask.acks
+        ]
+        offsets = [
+            Offsets(o.group, o.member, o.generation, self._ordered.commits(o.offsets))
+            for o in ask.offsets
+        ]
+        transaction.acks += acks
+        transaction.offsets += offsets
+        peer.ok(request_id)
+
+    # -- ending ----------------------------------------------------------------------
+
+    def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Make everything visible together."""
+        core = self._core
+        number = wire.unpack(int, payload)
+        transaction = core.engine.transactions.get(number, peer.id)
+        transaction.ending = True
+
+        def synced(error: NexoError | None) -> None:
+            self._decide(peer, request_id, transaction, error)
+
+        core.when_safe(Persistence.FILE_SYNC, synced)
+
+    def _decide(
+        self, peer: Peer, request_id: int, transaction: Transaction, error: NexoError | None
+    ) -> None:
+        core = self._core
+        try:
+            if error is not None:
+                raise error
+            changes = self._finish_inputs(transaction)
+        except NexoError as cause:
+            self._abort(transaction)
+            reason = TransactionAborted(f"the transaction was rolled back: {cause.message}")
+            core.when_safe(Persistence.FILE_ASYNC, lambda _: peer.fail(request_id, reason))
+            return
+        core.engine.commit(transaction, changes)
+
+        def safe(failed: NexoError | None) -> None:
+            if failed is not None:
+                peer.fail(request_id, failed)
+                return
+            core.engine.settle(transaction)
+            for stream in transaction.touched.values():
+                core.touched(stream)
+            peer.ok(request_id)
+
+        core.when_safe(self._mode(transaction), safe)
+
+    @staticmethod
+    def _mode(transaction: Transaction) -> Persistence:
+        modes = {stream.options.persistence for stream in transaction.touched.values()}
+        sync = Persistence.FILE_SYNC
+        return sync if sync in modes else Persistence.FILE_ASYNC
+
+    def _finish_inputs(self, transaction: Transaction) -> list[GroupChanged | OrderedChanged]:
+        """Check every input, then finish all; what the groups did goes into the decision."""
+        self._check_inputs(transaction)
+        engine, now_ms = self._core.engine, self._core.now_ms
+        engine.drain_groups()
+        changes: list[GroupChanged | OrderedChanged] = []
+        for acks in transaction.acks:
+            group = acks.stream.group(acks.group)
+            group.ack(acks.consumer, acks.generation, acks.spans)
+            changes.append(GroupChanged(acks.stream.id, acks.group, group.drain()))
+            self._core.touched(acks.stream)
+        for offsets in transaction.offsets:
+            ordered = engine.find_ordered(offsets.group)
+            ordered.commit(offsets.member, offsets.generation, offsets.commits, now_ms)
+            changes.append(OrderedChanged(offsets.group, ordered.drain()))
+        return changes
+
+    def _check_inputs(self, transaction: Transaction) -> None:
+        for acks in transaction.acks:
+            group = acks.stream.group(acks.group)
+            # Renewing the leases tells whether they are held, and keeps them held.
+            refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.spans)
+            if refusals:
+                raise refusals[0].error
+        for offsets in transaction.offsets:
+            ordered = self._core.engine.find_ordered(offsets.group)
+            ordered.check(offsets.member, offsets.generation, offsets.commits)
+
+    def abort(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Hide everything it wrote, for good."""
+        core = self._core
+        self._abort(core.engine.transactions.get(wire.unpack(int, payload), peer.id))
+        core.ok_when_safe(Persistence.FILE_ASYNC, peer, request_id)
+
+    def _abort(self, transaction: Transaction) -> None:
+        """Roll back: readers go on behind it, and its inputs are delivered again."""
+        core = self._core
+        core.engine.abort(transaction)
+        for stream in transaction.touched.values():
+            core.touched(stream)
+        for acks in transaction.acks:
+            group = acks.stream.groups.get(acks.group)
+            if group is not None and acks.consumer in group.members:
+                self._release(acks)
+        core.end_turn_soon()
+
+    def _release(self, acks: Acks) -> None:
+        group = acks.stream.group(acks.group)
+        if acks.generation == group.generation:
+            group.release(acks.consumer, acks.generation, acks.spans)
+            self._core.changed(acks.stream, acks.group, group)
+            self._core.touched(acks.stream)
+
+    def peer_closed(self, peer: Peer) -> None:
+        """Roll back what the connection left open."""
+        for transaction in self._core.engine.transactions.of(peer.id):
+            self._abort(transaction)
+
+    def tick(self, now_ms: int) -> None:
+        """Roll back what nobody ended in time."""
+        for transaction in self._core.engine.transactions.overdue(now_ms):
+            self._abort(transaction)
+        for deadline_ms in self._core.engine.transactions.deadlines():
+            self._core.runtime.wake_at(deadline_ms)

@@ -1,0 +1,142 @@
+"""Compaction and the newest record per key."""
+
+from __future__ import annotations
+
+import pytest
+
+from nexo.protocol import stream as wire
+from nexo.protocol.batch import decode, entries
+from nexo.protocol.ops import Op
+from tests.unit.brokers.stream.desk import Desk, Peer
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(segment_bytes=1_024)
+
+
+def put(peer: Peer, key: bytes | None, value: bytes | None) -> None:
+    keys = [key]
+    peer.publish("s", value, keys=keys if key is not None else None)
+
+
+def get(peer: Peer, key: bytes) -> bytes | None:
+    reply = peer.ask(Op.S_GET, wire.pack(wire.Get(stream="s", key=key)))
+    if reply is None:
+        return None
+    _, rest = wire.unpack_headed(int, reply)
+    return next(decode(next(entries(rest))).records()).value
+
+
+def compact(peer: Peer) -> int:
+    return peer.call(Op.S_COMPACT, wire.Name(stream="s"), int)
+
+
+def rows(peer: Peer) -> list[tuple[int, bytes | None]]:
+    found, at = [], 0
+    while True:
+        ask = wire.Read("s", 0, at, 1 << 20)
+        head, rest = wire.unpack_headed(wire.ReadReply, peer.ask(Op.S_READ, wire.pack(ask)))
+        found += [
+            (row.offset, row.value)
+            for entry in entries(rest)
+            for row in decode(entry).records()
+            if row.offset >= at
+        ]
+        if head.next_offset >= head.stable_offset:
+            return found
+        at = head.next_offset
+
+
+def test_only_the_newest_record_of_a_key_stays_at_its_own_offset(desk: Desk) -> None:  # SPEC I1
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    for i in range(20):
+        put(peer, b"k%d" % (i % 3), b"v%d" % i)
+    put(peer, None, b"no key")
+    assert compact(peer) > 0
+    expected = [(17, b"v17"), (18, b"v18"), (19, b"v19"), (20, b"no key")]
+    assert rows(peer) == expected
+    again = desk.crash().client()
+    assert rows(again) == expected
+    assert again.publish("s", b"next") == [(0, 21, 1)]
+
+
+def test_records_of_one_batch_are_compacted_too(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    peer.publish("s", b"1", b"2", b"3", keys=[b"a", b"b", b"a"])
+    compact(peer)
+    assert rows(peer) == [(1, b"2"), (2, b"3")]
+    assert compact(peer) == 0
+
+
+def test_a_deletion_goes_at_once_when_asked_and_later_by_itself(desk: Desk) -> None:  # SPEC I1
+    peer = desk.client()
+    peer.make("s", cleanup="compact", min_dirty_ratio=0.1, delete_retention_ms=1_000_000)
+    put(peer, b"a", b"1")
+    put(peer, b"a", None)
+    put(peer, b"b", b"2")
+    desk.after(600_000)
+    assert rows(peer) == [(1, None), (2, b"2")]
+    compact(peer)
+    assert rows(peer) == [(2, b"2")]
+
+
+def test_compaction_waits_for_the_dirty_ratio(desk: Desk) -> None:  # SPEC I1
+    peer = desk.client()
+    peer.make("s", cleanup="compact", min_dirty_ratio=0.9)
+    for i in range(10):
+        put(peer, b"k", b"%d" % i)
+    desk.after(600_000)
+    assert rows(peer) == [(9, b"9")]
+    put(peer, b"k", b"10")
+    desk.after(600_000)
+    assert len(rows(peer)) == 2
+
+
+def test_a_group_steps_over_what_compaction_removed(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    for i in range(10):
+        put(peer, b"k%d" % (i % 2), b"%d" % i)
+    peer.publish("s", b"x", b"y", b"z", keys=[b"q", b"r", b"q"])
+    consumer = peer.join("s", "g")
+    compact(peer)
+    got = consumer.take()
+    assert [(g.offset, g.value) for g in got] == [(8, b"8"), (9, b"9"), (11, b"y"), (12, b"z")]
+    consumer.settle("ack", 8, 9, 11, 12)
+    info = peer.group("s", "g")
+    assert (info.lag, info.partitions[0].floor) == (0, 13)
+
+
+def test_the_newest_record_of_a_key_is_found(desk: Desk) -> None:  # SPEC G2
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    put(peer, b"a", b"1")
+    put(peer, b"b", b"2")
+    assert get(peer, b"a") == b"1"
+    put(peer, b"a", b"3")
+    assert get(peer, b"a") == b"3"
+    put(peer, b"a", None)
+    assert get(peer, b"a") is None
+    assert get(peer, b"never") is None
+    compact(peer)
+    assert get(peer, b"b") == b"2"
+    assert get(desk.crash().client(), b"b") == b"2"
+
+
+def test_the_current_state_comes_in_portions(desk: Desk) -> None:  # SPEC G2
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    for i in range(50):
+        put(peer, b"k%d" % (i % 10), b"%d" % i)
+    put(peer, b"k0", None)
+    state: dict[bytes | None, bytes | None] = {}
+    at: tuple[int, int] | None = (0, 0)
+    while at is not None:
+        ask = wire.StateAsk(stream="s", partition=at[0], offset=at[1], max_bytes=200)
+        head, rest = wire.unpack_headed(wire.StateReply, peer.ask(Op.S_STATE, wire.pack(ask)))
+        state |= {r.key: r.value for entry in entries(rest) for r in decode(entry).records()}
+        at = head.following
+    assert state == {b"k%d" % i: b"%d" % (40 + i) for i in range(1, 10)}

@@ -1,0 +1,117 @@
+"""Ordered groups over the service: membership, offsets, crashes."""
+
+from __future__ import annotations
+
+import pytest
+
+from nexo.errors import Fenced, InvalidOption, NotFound
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol.frames import pack_str
+from nexo.protocol.ops import Op
+from tests.unit.brokers.stream.desk import Desk, Peer
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def join(peer: Peer, *topics: str, **options: object) -> ordered.Assigned:
+    ask = ordered.OrderedJoin(group="g", topics=list(topics), options=dict(options))
+    return peer.call(Op.S_ORDERED_JOIN, ask, ordered.Assigned)
+
+
+def beat(peer: Peer, me: ordered.Assigned, generation: int | None = None) -> ordered.Assigned:
+    ask = ordered.Heartbeat(
+        group="g", member=me.member, generation=me.generation if generation is None else generation
+    )
+    return peer.call(Op.S_HEARTBEAT, ask, ordered.Assigned)
+
+
+def commit(peer: Peer, me: ordered.Assigned, *rows: tuple[str, int, int]) -> None:
+    offsets = [(*row, "") for row in rows]
+    ask = ordered.Commit(group="g", member=me.member, generation=me.generation, offsets=offsets)
+    peer.ask(Op.S_COMMIT, wire.pack(ask))
+
+
+def committed(peer: Peer) -> list[tuple[str, int, int]]:
+    rows = peer.call(Op.S_COMMITTED, ordered.CommittedAsk(group="g"), list[ordered.CommittedAt])
+    return [(row.topic, row.partition, row.offset) for row in rows]
+
+
+def test_partitions_are_shared_out_and_taken_over(desk: Desk) -> None:  # SPEC G6
+    one, two = desk.client(), desk.client()
+    one.make("t", partitions=8)
+    first = join(one, "t")
+    assert len(first.owned) == 8
+    second = join(two, "t")
+    first = beat(one, first)
+    assert [p for _, p in first.revoked] == [4, 5, 6, 7]
+    first = beat(one, first)
+    second = beat(two, second, first.generation)
+    assert [p for _, p in second.owned] == [4, 5, 6, 7]
+    two.close()
+    first = beat(one, first)
+    assert len(beat(one, first).owned) == 8
+
+
+def test_offsets_survive_a_crash_and_stale_generations_are_refused(desk: Desk) -> None:  # SPEC G5
+    peer = desk.client()
+    peer.make("t")
+    peer.publish("t", b"a", b"b")
+    me = join(peer, "t")
+    commit(peer, me, ("t", 0, 1))
+    join(desk.client(), "t")
+    with pytest.raises(Fenced):
+        commit(peer, me, ("t", 0, 0))
+    assert committed(desk.crash().client()) == [("t", 0, 1)]
+    assert committed(desk.restart().client()) == [("t", 0, 1)]
+
+
+def test_a_silent_member_is_put_out(desk: Desk) -> None:  # SPEC G6
+    one, two = desk.client(), desk.client()
+    one.make("t", partitions=2)
+    join(one, "t", session_timeout_ms=1_000)
+    second = join(two, "t")
+    desk.after(900)
+    second = beat(two, second)
+    desk.after(200)
+    second = beat(two, beat(two, second))
+    assert len(second.owned) == 2
+    info = two.call(Op.S_ORDERED_GROUPS, ordered.OrderedAsk(group="g"), list[ordered.OrderedInfo])
+    assert info[0].members == [second.member]
+
+
+def test_deleting_a_topic_forgets_its_offsets(desk: Desk) -> None:  # SPEC G1
+    peer = desk.client()
+    peer.make("t")
+    peer.publish("t", b"a")
+    commit(peer, join(peer, "t"), ("t", 0, 0))
+    peer.ask(Op.S_DELETE, pack_str("t"))
+    assert committed(peer) == []
+    assert committed(desk.crash().client()) == []
+
+
+def test_one_request_reads_all_partitions_and_waits_for_any(desk: Desk) -> None:  # SPEC G4
+    peer = desk.client()
+    peer.make("t", partitions=2)
+    peer.make("u")
+    ask = wire.pack(wire.ReadMany([("t", 0, 0), ("t", 1, 0), ("u", 0, 0)], 1 << 20, 1_000))
+    first, second = peer.send(Op.S_READ_MANY, ask), peer.send(Op.S_READ_MANY, ask)
+    assert first not in peer.replies
+    peer.publish("u", b"x")
+    head, _ = wire.unpack_headed(wire.ReadManyReply, peer.replies[first])
+    assert (head.batches, [at for _, _, at in head.heads]) == ([2], [0, 0, 1])
+    assert second in peer.replies
+
+
+def test_bad_requests_are_named(desk: Desk) -> None:
+    peer = desk.client()
+    with pytest.raises(NotFound, match="'nowhere'"):
+        join(peer, "nowhere")
+    peer.make("t")
+    with pytest.raises(InvalidOption, match="strategy"):
+        join(peer, "t", strategy="best")
+    with pytest.raises(NotFound, match="'g'"):
+        peer.ask(Op.S_HEARTBEAT, wire.pack(ordered.Heartbeat(group="g", member="m", generation=1)))

@@ -1,0 +1,334 @@
+"""Streams themselves: creating, publishing, offsets, limits, recovery."""
+
+from __future__ import annotations
+
+import pytest
+
+from nexo.errors import (
+    AlreadyExists,
+    Corrupt,
+    DiskFull,
+    Fenced,
+    InvalidInput,
+    InvalidName,
+    InvalidOption,
+    NotFound,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    Overloaded,
+    PayloadTooLarge,
+    ReadOnly,
+)
+from nexo.protocol import stream as wire
+from nexo.protocol.batch import Producer
+from nexo.protocol.frames import pack_str
+from nexo.protocol.murmur import partition_of
+from nexo.protocol.ops import Op
+from tests.unit.brokers.stream.desk import Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_stream_is_created_once_and_found_again(desk: Desk) -> None:  # SPEC E1
+    peer = desk.client()
+    made = peer.make("orders/eu:1", partitions=3)
+    assert peer.make("orders/eu:1", partitions=3) == made
+    with pytest.raises(AlreadyExists, match="partitions = 3"):
+        peer.make("orders/eu:1", partitions=4)
+    assert len(desk.crash().client().describe("orders/eu:1").partitions) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"partitions": 0}, "partitions"),
+        ({"partitions": -1}, "partitions"),
+        ({"partitions": 1.5}, "partitions"),
+        ({"retention": 5}, "retention"),
+        ({"cleanup": "burn"}, "cleanup"),
+        ({"persistence": "paper"}, "persistence"),
+        ({"min_dirty_ratio": 2}, "min_dirty_ratio"),
+        ({"retention_ms": -1}, "retention_ms"),
+    ],
+)
+def test_bad_options_are_named_and_nothing_is_created(
+    desk: Desk, options: dict[str, object], named: str
+) -> None:
+    peer = desk.client()
+    with pytest.raises(InvalidOption, match=named):
+        peer.make("s", **options)
+    with pytest.raises(NotFound):
+        peer.describe("s")
+
+
+@pytest.mark.parametrize("name", ["", "..", "/etc", "a/../b", "$cdc", "ä", "x" * 256])
+def test_bad_names_are_refused(desk: Desk, name: str) -> None:  # SPEC A11
+    with pytest.raises(InvalidName):
+        desk.client().make(name)
+
+
+def test_names_never_share_a_folder(desk: Desk) -> None:  # SPEC A11
+    peer = desk.client()
+    for name in ("a/b", "a:b", "a.b", ".a", "x/" * 120 + "y", "x/" * 120 + "z"):
+        peer.make(name)
+        peer.publish(name, name.encode())
+    again = desk.crash().client()
+    for name in ("a/b", "a:b", "a.b", ".a", "x/" * 120 + "y", "x/" * 120 + "z"):
+        assert again.read(name) == [name.encode()]
+
+
+def test_options_change_while_it_runs_but_not_the_partitions(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    ask = wire.Make(stream="s", options={"retention_ms": 5})
+    assert peer.call(Op.S_UPDATE, ask, wire.StreamInfo).options["retention_ms"] == 5
+    with pytest.raises(InvalidOption, match="fixed"):
+        peer.ask(Op.S_UPDATE, wire.pack(wire.Make(stream="s", options={"partitions": 2})))
+    assert desk.crash().client().describe("s").options["retention_ms"] == 5
+
+
+def test_offsets_are_dense_and_go_on_after_a_restart(desk: Desk) -> None:  # SPEC E2
+    peer = desk.client()
+    peer.make("s")
+    assert peer.publish("s", b"a", b"b") == [(0, 0, 2)]
+    assert peer.publish("s", b"c") == [(0, 2, 1)]
+    again = desk.crash()
+    assert again.client().publish("s", b"d") == [(0, 3, 1)]
+    assert again.restart().client().read("s") == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_deleted_stream_is_gone_and_its_name_is_free(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"old")
+    waiting = peer.send(Op.S_READ, wire.pack(wire.Read("s", 0, 1, 100, 1_000)))
+    peer.ask(Op.S_DELETE, pack_str("s"))
+    assert isinstance(peer.replies[waiting], NotFound)
+    peer.make("s")
+    assert peer.publish("s", b"new") == [(0, 0, 1)]
+    assert desk.crash().client().read("s") == [b"new"]
+
+
+def test_the_broker_routes_by_key_as_kafka_does_and_the_rest_in_turn(desk: Desk) -> None:
+    peer = desk.client()  # SPEC E2
+    peer.make("s", partitions=8)
+    keys: list[bytes | None] = [b"order_123", b"order_7", b"order_123"]
+    placed = peer.publish("s", b"1", b"2", b"3", keys=keys, partition=-1)
+    assert {(p, n) for p, _, n in placed} == {(5, 2), (partition_of(b"order_7", 8), 1)}
+    assert peer.read("s", partition=5) == [b"1", b"3"]
+    turns = [peer.publish("s", b"x", partition=-1)[0][0] for _ in range(8)]
+    assert sorted(turns) == list(range(8))
+
+
+def test_timestamps_never_go_back_nor_far_ahead(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", now_ms=1_000_000)
+    peer.publish("s", b"b", now_ms=5)
+    peer.publish("s", b"c", now_ms=10**12)
+    assert peer.describe("s").partitions[0].last_ms == 1_000_000
+    assert peer.read("s") == [b"a", b"b", b"c"]
+
+
+def test_values_over_the_limit_are_refused(desk: Desk) -> None:  # SPEC E7
+    peer = desk.client()
+    peer.make("s", max_message_bytes=10)
+    peer.publish("s", b"x" * 10, b"y" * 10)
+    with pytest.raises(PayloadTooLarge, match="11 bytes"):
+        peer.publish("s", b"ok", b"x" * 11)
+    assert len(peer.read("s")) == 2
+
+
+def test_large_values_round_trip(desk: Desk) -> None:  # SPEC E7
+    peer = desk.client()
+    peer.make("s")
+    for size in (100_000, 5_000_000):
+        peer.publish("s", b"v" * size)
+    assert [len(v or b"") for v in peer.read("s", 1)] == [5_000_000]
+
+
+def test_damaged_and_forged_batches_are_refused(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    good = bytearray(peer.batch(b"abc"))
+    good[70] ^= 1
+    with pytest.raises(Corrupt):
+        peer.ask(Op.S_PUBLISH, wire.publish_head("s", 0) + bytes(good))
+    with pytest.raises(InvalidInput, match="control"):
+        peer.publish("s", b"a", flags=0x08)
+    with pytest.raises(InvalidInput, match="transactional"):
+        peer.publish("s", b"a", flags=0x04)
+    assert peer.read("s") == []
+
+
+def test_unknown_streams_partitions_and_offsets_are_named(desk: Desk) -> None:
+    peer = desk.client()
+    with pytest.raises(NotFound, match="'s'"):
+        peer.publish("s", b"a")
+    peer.make("s")
+    with pytest.raises(InvalidInput, match="partition 7"):
+        peer.publish("s", b"a", partition=7)
+    with pytest.raises(OffsetOutOfRange, match=r"0\.\.0"):
+        peer.read("s", 5)
+
+
+# -- durability
+
+
+def test_file_sync_replies_and_shows_after_the_sync(desk: Desk) -> None:  # SPEC E3
+    peer = desk.client()
+    peer.make("s", persistence="file_sync")
+    consumer = peer.join("s", "g")
+    desk.runtime.slow_disk = True
+    poll = consumer.poll()
+    publish = peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"a"))
+    assert publish not in peer.replies
+    assert poll not in peer.replies
+    assert peer.read("s") == []
+    desk.runtime.sync()
+    assert publish in peer.replies
+    assert [got.value for got in consumer.opened(peer.replies[poll])] == [b"a"]
+
+
+def test_nothing_is_acknowledged_after_a_failed_sync(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s", persistence="file_sync")
+    desk.runtime.slow_disk = True
+    publish = peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"a"))
+    desk.runtime.sync(ReadOnly("broken disk"))
+    assert isinstance(peer.replies[publish], ReadOnly)
+    assert peer.read("s") == []
+
+
+def test_a_full_disk_refuses_writers_and_serves_consumers(desk: Desk) -> None:  # SPEC I7
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a")
+    consumer = peer.join("s", "g")
+    desk.runtime.refuses = DiskFull("full")
+    with pytest.raises(DiskFull):
+        peer.publish("s", b"b")
+    assert len(consumer.take()) == 1
+    assert consumer.settle("ack", 0) == []
+    desk.runtime.refuses = None
+    assert peer.publish("s", b"b") == [(0, 1, 1)]
+
+
+def test_producers_are_refused_past_the_high_mark_and_resume_at_the_low(desk: Desk) -> None:
+    desk = Desk(stream_unsynced_bytes=1_024)  # SPEC I7
+    peer = desk.client()
+    peer.make("s", persistence="file_sync")
+    desk.runtime.slow_disk = True
+    sent = [
+        peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"x" * 500))
+        for _ in range(4)
+    ]
+    assert isinstance(peer.replies[sent[-1]], Overloaded)
+    desk.runtime.sync()
+    assert peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"x")) not in peer.replies
+    desk.runtime.sync()
+    assert len(peer.read("s")) == 3
+
+
+# -- idempotent producers
+
+
+def test_a_repeated_batch_is_stored_once_and_gets_its_first_offset(desk: Desk) -> None:  # SPEC G3
+    peer = desk.client()
+    peer.make("s")
+    for sequence, value in ((0, b"a"), (1, b"b"), (0, b"a"), (1, b"b")):
+        placed = peer.publish("s", value, producer=Producer(9, 0, sequence))
+        assert placed == [(0, sequence, 1)]
+    again = desk.crash().client()
+    assert again.publish("s", b"b", producer=Producer(9, 0, 1)) == [(0, 1, 1)]
+    assert again.read("s") == [b"a", b"b"]
+
+
+def test_a_gap_is_an_error_and_an_older_epoch_is_fenced(desk: Desk) -> None:  # SPEC G3
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", b"b", producer=Producer(9, 1, 0))
+    with pytest.raises(OutOfOrderSequence, match="2 is next"):
+        peer.publish("s", b"d", producer=Producer(9, 1, 3))
+    with pytest.raises(Fenced):
+        peer.publish("s", b"c", producer=Producer(9, 0, 2))
+    peer.publish("s", b"new epoch", producer=Producer(9, 2, 0))
+    restarted = desk.restart().client()
+    with pytest.raises(Fenced):
+        restarted.publish("s", b"c", producer=Producer(9, 1, 2))
+
+
+def test_producer_ids_are_never_given_out_twice(desk: Desk) -> None:
+    def start(desk: Desk, name: str = "") -> tuple[int, int]:
+        reply = desk.client().ask(Op.S_PRODUCER, pack_str(name))
+        started = wire.unpack(wire.ProducerStart, reply)
+        return started.producer, started.epoch
+
+    first, named = start(desk), start(desk, "till")
+    assert start(desk, "till") == (named[0], named[1] + 1)
+    again = desk.crash()
+    assert start(again, "till") == (named[0], named[1] + 2)
+    assert start(again)[0] not in (first[0], named[0])
+
+
+# -- retention
+
+
+def test_old_records_go_also_from_a_single_segment(desk: Desk) -> None:  # SPEC E4
+    peer = desk.client()
+    peer.make("s", retention_ms=1_000)
+    for value in (b"a", b"b", b"c"):
+        peer.publish("s", value)
+        desk.after(600)
+    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    assert peer.read("s", 2) == [b"c"]
+    assert peer.describe("s").partitions[0].start_offset == 2
+    assert desk.crash().client().publish("s", b"d") == [(0, 3, 1)]
+
+
+def test_too_many_bytes_go_from_the_front(desk: Desk) -> None:  # SPEC E4
+    peer = desk.client()
+    peer.make("s", retention_bytes=3_000)
+    for i in range(10):
+        peer.publish("s", b"%d" % i * 1_000)
+    desk.after(600_000)
+    assert peer.describe("s").partitions[0].start_offset == 8
+
+
+def test_what_the_lake_has_not_taken_is_kept(desk: Desk) -> None:  # SPEC E4
+    peer = desk.client()
+    peer.make("s", retention_ms=1, tiering=True)
+    peer.publish("s", b"a")
+    peer.publish("s", b"b")
+    desk.after(600_000)
+    assert peer.describe("s").partitions[0].start_offset == 0
+    peer.ask(Op.S_TIERED, wire.pack(wire.TieredTo(stream="s", partition=0, offset=1)))
+    desk.after(600_000)
+    assert peer.describe("s").partitions[0].start_offset == 1
+
+
+def test_a_group_goes_on_behind_what_retention_removed(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s", retention_ms=1_000)
+    consumer = peer.join("s", "g")
+    peer.publish("s", b"old")
+    desk.after(5_000)
+    peer.publish("s", b"new")
+    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    assert [got.value for got in consumer.take()] == [b"new"]
+    consumer.settle("ack", 1)
+    assert peer.group("s", "g").lag == 0
+
+
+def test_ten_thousand_streams_open_no_log_at_start(desk: Desk) -> None:  # SPEC E1
+    peer = desk.client()
+    for i in range(10_000):
+        peer.send(Op.S_CREATE, pack_str(f"chat-{i}") + pack_str("{}"))
+    peer.publish("chat-7", b"hello")
+    again = desk.crash()
+    assert again.service.status()["streams"] == 10_000
+    assert again.client().read("chat-7") == [b"hello"]
+    assert sum(item["opened"] for item in again.service.status()["items"]) <= 1
