@@ -5,22 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from nexo.client._async import runtime
 from nexo.client._async.connection import Link
+from nexo.client._async.pubsub import PubSub
+from nexo.client._async.queue import Queue, list_queues
+from nexo.client._async.store import Store
+from nexo.client._async.stream import Stream
+from nexo.client._async.transaction import Transaction
 from nexo.client.address import Address, parse_url
+from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
-
-if TYPE_CHECKING:
-    from nexo.client._async.pubsub import PubSub
-    from nexo.client._async.queue import Queue
-    from nexo.client._async.store import Store
-    from nexo.client._async.stream import Stream
-    from nexo.client._async.transaction import Transaction
-    from nexo.client.queue_views import QueueInfo
 
 T = TypeVar("T")
 
@@ -58,15 +56,11 @@ class AsyncClient:
     @cached_property
     def store(self) -> Store:
         """Shared state: keys, counters, maps, lists, sets."""
-        from nexo.client._async.store import Store  # noqa: PLC0415
-
         return Store(self._links[Broker.STORE])
 
     @cached_property
     def pubsub(self) -> PubSub:
         """Topics: publish and subscribe."""
-        from nexo.client._async.pubsub import PubSub  # noqa: PLC0415
-
         return PubSub(self._links[Broker.PUBSUB])
 
     @overload
@@ -75,14 +69,10 @@ class AsyncClient:
     def queue(self, name: str, type_: type[T]) -> Queue[T]: ...
     def queue(self, name: str, type_: type[T] | None = None) -> Queue[Any]:
         """The queue of that name, whose jobs are of ``type_``; nothing is sent yet."""
-        from nexo.client._async.queue import Queue  # noqa: PLC0415
-
         return Queue(self._links[Broker.QUEUE], name, type_)
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue, with its options and counts."""
-        from nexo.client._async.queue import list_queues  # noqa: PLC0415
-
         return await list_queues(self._links[Broker.QUEUE])
 
     @overload
@@ -91,15 +81,14 @@ class AsyncClient:
     def stream(self, name: str, type_: type[T]) -> Stream[T]: ...
     def stream(self, name: str, type_: type[T] | None = None) -> Stream[Any]:
         """The stream of that name, whose records are of ``type_``; nothing is sent yet."""
-        from nexo.client._async.stream import Stream  # noqa: PLC0415
-
         return Stream(self._links[Broker.STREAM], name, type_)
 
-    def transaction(self) -> Transaction:
-        """Records and commits that become visible together or not at all."""
-        from nexo.client._async.transaction import Transaction  # noqa: PLC0415
+    def transaction(self, *, timeout: float = 60.0) -> Transaction:
+        """Records and commits that become visible together or not at all.
 
-        return Transaction(self._links[Broker.STREAM])
+        A transaction open for ``timeout`` seconds is rolled back.
+        """
+        return Transaction(self._links[Broker.STREAM], timeout)
 
     async def ping(self, broker: Broker = Broker.STORE) -> float:
         """Seconds that a round trip to ``broker`` takes."""
