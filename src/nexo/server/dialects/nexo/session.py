@@ -23,6 +23,12 @@ JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""
 
 
+# Plain numbers: looking a member up in its enum costs as much as packing a header.
+_REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
+_OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
+_pack = HEADER.pack
+
+
 class Session(asyncio.BufferedProtocol):
     """Implements `nexo.server.service.Peer` on an asyncio transport.
 
@@ -109,27 +115,26 @@ class Session(asyncio.BufferedProtocol):
     # -- requests -------------------------------------------------------------
 
     def _on_frame(self, kind: int, meta: int, request_id: int, payload: memoryview) -> None:
-        if kind == Kind.REQUEST:
-            self._on_request(meta, request_id, payload)
-        elif kind == Kind.PING:
+        if kind != _REQUEST:
+            self._on_sign_of_life(kind, request_id)
+        elif not self._closing:
+            handler = self._host.handlers[meta]
+            try:
+                if handler is not None:
+                    handler(self, request_id, payload)
+                else:
+                    self._on_other(meta, request_id, payload)
+            except NexoError as error:
+                self.fail(request_id, error)
+            except Exception:
+                log.exception("request 0x%02X of %s failed", meta, self.name)
+                self.fail(request_id, NexoError("internal error; the server's log has details"))
+
+    def _on_sign_of_life(self, kind: int, request_id: int) -> None:
+        if kind == Kind.PING:
             self._send(frame(Kind.PONG, 0, request_id))
         elif kind != Kind.PONG:
             raise ProtocolError(f"Frame type 0x{kind:02X} is not for clients to send")
-
-    def _on_request(self, op: int, request_id: int, payload: memoryview) -> None:
-        if self._closing:
-            return
-        handler = self._host.handlers[op]
-        try:
-            if handler is not None:
-                handler(self, request_id, payload)
-            else:
-                self._on_other(op, request_id, payload)
-        except NexoError as error:
-            self.fail(request_id, error)
-        except Exception:
-            log.exception("request 0x%02X of %s failed", op, self.name)
-            self.fail(request_id, NexoError("internal error; the server's log has the details"))
 
     def _on_other(self, op: int, request_id: int, payload: memoryview) -> None:
         match op:
@@ -180,20 +185,20 @@ class Session(asyncio.BufferedProtocol):
 
     def ok(self, request_id: int) -> None:
         """Reply OK."""
-        self._send(HEADER.pack(Kind.RESPONSE, Status.OK, request_id, 0))
+        self._send(_pack(_RESPONSE, _OK, request_id, 0))
 
     def null(self, request_id: int) -> None:
         """Reply NULL."""
-        self._send(HEADER.pack(Kind.RESPONSE, Status.NULL, request_id, 0))
+        self._send(_pack(_RESPONSE, _NULL, request_id, 0))
 
     def data(self, request_id: int, *parts: Buffer) -> None:
         """Reply DATA."""
         if self.closed:
             return
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        self._out.append(HEADER.pack(Kind.RESPONSE, Status.DATA, request_id, size))
-        self._out.extend(parts)
-        self._touch()
+        self._out += (_pack(_RESPONSE, _DATA, request_id, size), *parts)
+        if not self._replying:
+            self._touch()
 
     def fail(self, request_id: int, error: NexoError) -> None:
         """Reply with an error, coded for clients that said HELLO."""
