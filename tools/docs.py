@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from nexo import cli, config  # noqa: E402
 from tools import docs_protocol  # noqa: E402
-from tools.docs_protocol import table  # noqa: E402
+from tools.docs_text import table  # noqa: E402
 
 NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
 START, END = "<!-- speed: written by tools/docs.py from `make bench` -->", "<!-- /speed -->"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nexo.errors import BY_CODE
 from nexo.model import Broker
 from nexo.protocol.frames import Kind, Status
 from nexo.protocol.ops import BROKER_OF, Op
+from tools.docs_text import blocks, prose, table
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nexo" / "protocol"
 
@@ -46,30 +47,30 @@ def page() -> str:
     parts += ["### Status of a response\n", _enum("frames.py", "Status", Status)]
     parts += ["## Any broker\n", _opcodes(None), *_structs(["hello.py"])]
     for broker in Broker:
-        parts += [f"## {broker.label.capitalize()}\n", _opcodes(broker)]
+        parts += [f"## {broker.label.capitalize()}\n", *_introduction(broker), _opcodes(broker)]
         parts += _structs(_modules(broker))
     parts += ["## Error codes\n", _errors()]
     return "\n".join(parts)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _introduction(broker: Broker) -> Iterator[str]:
+    """What the broker's modules say at their heads, but for the tables of opcodes."""
+    for file in _modules(broker):
+        for block in blocks(_module_doc(_parse(file))):
+            if isinstance(block, str):
+                yield block + "\n"
+            elif block[0][0] != "opcode":
+                yield table(block[0], block[1:])
 
 
 def _enum(file: str, name: str, members: type[Kind] | type[Status]) -> str:
-    notes = _notes(_class(SOURCE / file, name))
+    notes = _notes(_class(file, name))
     rows = [(f"0x{member:02X}", member.name, notes.get(member.name, "")) for member in members]
     return table(("number", "name", "meaning"), rows)
 
 
 def _opcodes(broker: Broker | None) -> str:
-    notes = _requests(broker) | _notes(_class(SOURCE / "ops.py", "Op"))
+    notes = _requests(broker) | _notes(_class("ops.py", "Op"))
     found = [op for op in Op if BROKER_OF[op] is broker]
     rows = [(f"0x{op:02X}", f"`{op.name}`", notes.get(op.name, "")) for op in sorted(found)]
     return table(("op", "name", "request and reply"), rows)
@@ -82,7 +83,7 @@ def _requests(broker: Broker | None) -> dict[str, str]:
     """Opcodes and their structs: paired by a table in the module, or named in the docstring."""
     found: dict[str, str] = {}
     for file in _modules(broker) if broker else ():
-        tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
+        tree = _parse(file)
         notes = {
             node.name: f"[`{node.name}`](#{node.name.lower()}). {_doc(node)}"
             for node in tree.body
@@ -91,7 +92,24 @@ def _requests(broker: Broker | None) -> dict[str, str]:
         for note in notes.values():
             found |= dict.fromkeys(_OPCODE.findall(note), note)
         found |= {op: notes[struct] for op, struct in _pairs(tree) if struct in notes}
+        found |= dict(_tabled(tree))
     return found
+
+
+def _tabled(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The rows ``opcode, request, reply`` of a table in the module's docstring."""
+    for block in blocks(_module_doc(tree)):
+        if not isinstance(block, str) and block[0][0] == "opcode":
+            for op, request, reply in block[1:]:
+                yield op, f"{request}. Reply: {reply}."
+
+
+def _parse(file: str) -> ast.Module:
+    return ast.parse((SOURCE / file).read_text(encoding="utf-8"))
+
+
+def _module_doc(tree: ast.Module) -> str:
+    return ast.get_docstring(tree) or ""
 
 
 def _pairs(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -117,7 +135,7 @@ def _modules(broker: Broker) -> list[str]:
 def _structs(files: Iterable[str]) -> Iterator[str]:
     for file in files:
         arrays: dict[str, bool] = {"msgspec.Struct": False, "Struct": False}
-        for node in ast.parse((SOURCE / file).read_text(encoding="utf-8")).body:
+        for node in _parse(file).body:
             if isinstance(node, ast.ClassDef) and (array := _layout(node, arrays)) is not None:
                 arrays[node.name] = array
                 if not node.name.startswith("_"):
@@ -156,9 +174,8 @@ def _errors() -> str:
     return table(("code", "meaning"), rows)
 
 
-def _class(path: Path, name: str) -> ast.ClassDef:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+def _class(file: str, name: str) -> ast.ClassDef:
+    return next(n for n in _parse(file).body if isinstance(n, ast.ClassDef) and n.name == name)
 
 
 def _notes(node: ast.ClassDef) -> dict[str, str]:
@@ -172,8 +189,3 @@ def _notes(node: ast.ClassDef) -> dict[str, str]:
             ):
                 found[name] = prose(text)
     return found
-
-
-def prose(text: str) -> str:
-    """A docstring's text as Markdown, on one line."""
-    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split()))

@@ -1,0 +1,50 @@
+"""Docstrings as Markdown: double backticks, and tables drawn with ``====``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+Rows: TypeAlias = list[list[str]]
+"""A table: the head, then the rows."""
+
+
+def prose(text: str) -> str:
+    """A docstring's text as Markdown, on one line."""
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split()))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def blocks(docstring: str) -> Iterator[str | Rows]:
+    """The paragraphs and tables of a docstring, in order."""
+    for block in docstring.split("\n\n"):
+        yield _rows(block.splitlines()) if block.startswith("====") else prose(block)
+
+
+def _rows(lines: list[str]) -> Rows:
+    """Columns are where the rule has signs; a line with an empty first cell continues a row."""
+    spans = [found.span() for found in re.finditer("=+", lines[0])]
+    rows: Rows = []
+    for line in (line for line in lines if not line.startswith("====")):
+        cells = _cut(line, [start for start, _ in spans])
+        if cells[0] or not rows:
+            rows.append(cells)
+        else:
+            rows[-1] = [
+                f"{above} {below}".strip() for above, below in zip(rows[-1], cells, strict=True)
+            ]
+    return [[prose(cell) for cell in row] for row in rows]
+
+
+def _cut(line: str, starts: list[int]) -> list[str]:
+    return [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
