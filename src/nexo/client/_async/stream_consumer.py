@@ -118,7 +118,7 @@ class Records(Generic[T]):
 class Consumer(Generic[T]):
     """One consumer of a shared group; ``async with`` leaves the group at the end.
 
-    Joins on first use, and again after a reconnect.
+    Joins there or on first use, and again after a reconnect.
     """
 
     def __init__(
@@ -301,6 +301,8 @@ class Consumer(Generic[T]):
             log.debug("could not leave group %r: %s", self.group, error)
 
     async def __aenter__(self) -> Consumer[T]:
+        if self._name is None:
+            await self.join()
         return self
 
     async def __aexit__(

@@ -119,7 +119,7 @@ class Records(Generic[T]):
 class Consumer(Generic[T]):
     """One consumer of a shared group; ``with`` leaves the group at the end.
 
-    Joins on first use, and again after a reconnect.
+    Joins there or on first use, and again after a reconnect.
     """
 
     def __init__(
@@ -302,6 +302,8 @@ class Consumer(Generic[T]):
             log.debug("could not leave group %r: %s", self.group, error)
 
     def __enter__(self) -> Consumer[T]:
+        if self._name is None:
+            self.join()
         return self
 
     def __exit__(
