@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_READY_S = 15.0
+_READY_S = 30.0
 _STOP_S = 10.0
 
 
@@ -196,7 +196,7 @@ class Process:
         from nexo.model import Broker
         from nexo.protocol.ops import Op
 
-        address = parse_url(f"{self.url}?while_down=fail&timeout=1&connect_timeout=1")
+        address = parse_url(f"{self.url}?while_down=fail&timeout=5")
         deadline_s = time.monotonic() + _READY_S
         for broker in Broker:
             link = Link(address, broker)
