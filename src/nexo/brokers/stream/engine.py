@@ -86,6 +86,7 @@ class StreamEngine:
     def delete(self, name: str, now_ms: int) -> Stream:
         """Forget a stream and its groups; the owner removes its folder once that is durable."""
         stream = self.streams.get(name)
+        stream.check_writable()
         for group_name, group in self.ordered.items():
             group.forget(name, now_ms)
             self.reordered(group_name, group)
@@ -123,6 +124,7 @@ class StreamEngine:
         transaction: Transaction | None = None,
     ) -> list[Placed]:
         """Store a batch; see `nexo.brokers.stream.publishing.publish`."""
+        stream.check_writable()
         placed = publishing.publish(stream, partition, entry, now_ms, transaction)
         for place in placed:
             self.published += place.count if place.new else 0

@@ -41,7 +41,7 @@ class Partition:
 
     __slots__ = (
         "_hot", "aborted", "clean_offset", "committed", "last_ms", "log", "open_ranges",
-        "producers", "unsynced",
+        "opened_at", "producers", "unsynced",
     )  # fmt: skip
 
     def __init__(self, log: Log, found: Checkpoint) -> None:
@@ -56,6 +56,8 @@ class Partition:
         """By transaction: what it wrote here and is not decided."""
         self.unsynced = log.next_offset
         """Readers see nothing from here on, because it may not survive a power loss."""
+        self.opened_at = log.next_offset
+        """Where the log ended when this process first used it."""
         self._hot: tuple[int, int, bytes] = (0, 0, b"")
         self._recover(max(found.offset, log.start_offset))
 

@@ -12,7 +12,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Checkpoint, Partition
 from nexo.brokers.stream.records import Created, StreamState
-from nexo.errors import AlreadyExists, InvalidInput, NotFound
+from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
 from nexo.model import path_segment
 from nexo.storage.ports import Log
 
@@ -50,6 +50,11 @@ class Stream:
     def folder(self) -> str:
         """The name of the folder that holds its logs; never used by another stream."""
         return f"{path_segment(self.name)[:_READABLE]}~{self.id:x}"
+
+    def check_writable(self) -> None:
+        """Raise `Forbidden` for a stream that only the broker itself writes to."""
+        if self.name.startswith("$"):
+            raise Forbidden(f"stream {self.name!r} belongs to the broker: it can only be read")
 
     def partition(self, index: int) -> Partition:
         """One partition, opened if need be."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
+from nexo.brokers.stream.cdc import Capture
 from nexo.brokers.stream.engine import StreamEngine
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.pressure import Pressure
@@ -22,6 +25,8 @@ from nexo.server.service import Peer, Runtime
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Log
+
+log = logging.getLogger("nexo.stream")
 
 SNAPSHOT_BYTES = 16 * 1024**2
 """The journal's growth after which the whole state is written down anew."""
@@ -53,6 +58,8 @@ class Core:
         self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
         self._ending = False
         self._touched: dict[int, Stream] = {}
+        self._grown: dict[int, Stream] = {}
+        self._capture: Capture | None = None
         self._unsynced_records = 0
 
     @property
@@ -89,6 +96,11 @@ class Core:
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self.runtime.folder / "streams" / folder)
+        if self.runtime.settings.stream_cdc:
+            self._capture = Capture(self.engine, self.now_ms)
+            for stream in self._capture.sources():
+                stream.partitions()
+                self.touched(stream)
 
     def close(self) -> None:
         """Write the state down, so that the next start is quick."""
@@ -128,6 +140,8 @@ class Core:
 
     def _end_turn(self) -> None:
         self._ending = False
+        if self._grown:
+            self._capture_grown()
         error = self._write_journal()
         for mode, waiting in self._done.items():
             if waiting:
@@ -165,9 +179,29 @@ class Core:
 
     def touched(self, stream: Stream) -> None:
         """There may be something new for those who wait on the stream."""
+        if self._capture is not None:
+            self._grown[stream.id] = stream
+            self.end_turn_soon()
         if self.waits.waiting_on(stream.id):
             self._touched[stream.id] = stream
             self.end_turn_soon()
+
+    def committed(self, group: str, commits: list[OffsetCommit]) -> None:
+        """An ordered group stored offsets."""
+        if self._capture is not None:
+            self._capture.committed(group, commits, self.now_ms)
+            self.touched(self._capture.stream)
+
+    def _capture_grown(self) -> None:
+        """Write events for what became visible; what fails now is made up for later."""
+        assert self._capture is not None
+        grown, self._grown = self._grown, {}
+        try:
+            for stream in grown.values():
+                if self._capture.follow(stream, self.now_ms):
+                    self._touched[self._capture.stream.id] = self._capture.stream
+        except NexoError:
+            log.exception("changes could not be captured; they will be with the next ones")
 
     def _wake_touched(self) -> None:
         touched, self._touched = self._touched, {}
