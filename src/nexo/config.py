@@ -66,6 +66,12 @@ class Settings:
     pubsub_path: Path | None = _setting(
         None, "PUBSUB_ROOT_PERSISTENCE_PATH", "The pub/sub broker's folder, if not in `data_dir`."
     )
+    lake_path: Path | None = _setting(
+        None, "NEXO_LAKE_PATH", "The lake's folder, if not `lake` under `data_dir`."
+    )
+    lake_catalog: str = _setting(
+        "", "NEXO_LAKE_CATALOG", "A catalog of PyIceberg's configuration instead of the folder's."
+    )
     tls_cert: Path | None = _setting(
         None, "NEXO_TLS_CERT", "Certificate chain (PEM); with it both ports speak TLS only."
     )
@@ -139,6 +145,11 @@ class Settings:
         30_000, "QUEUE_VISIBILITY_TIMEOUT_MS", "Default lease of a job.", 1
     )
     queue_max_retries: int = _setting(5, "QUEUE_MAX_RETRIES", "Default retries of a job.", 0)
+
+    @property
+    def lake_folder(self) -> Path:
+        """Where the lake is, unless a catalog says otherwise."""
+        return (self.lake_path or self.data_dir / "lake").absolute()
 
     @property
     def users_path(self) -> Path:

@@ -1,0 +1,134 @@
+"""``nexo pipeline``: streams into the lake with Spark, and what is there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from nexo import config
+from nexo.cli import output
+from nexo.cli.options import terms
+from nexo.errors import ConfigError
+from nexo.model import duration_ms
+
+if TYPE_CHECKING:
+    from nexo.lake.catalog import Lake
+    from pyspark_nexo.pipeline import Pipeline, Progress
+
+# ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lake_options(function: F) -> F:
+    """``--config``, ``--lake`` and ``--catalog``: where the lake is."""
+    for option in (
+        click.option("--catalog", metavar="NAME", help="A catalog of PyIceberg's configuration."),
+        click.option("--lake", "folder", type=click.Path(path_type=Path), help="Its folder."),
+        click.option(
+            "--config", "file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
+            help="The server's settings, to find its lake.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def open_lake(file: Path | None, folder: Path | None, catalog: str | None) -> Lake:
+    """The lake the options mean; by default the one of a server started here."""
+    try:
+        from nexo.lake.catalog import Lake
+        from nexo.lake.settings import LakeSettings
+    except ImportError as error:
+        raise missing_extra(error) from None
+    flags = {"lake_path": folder, "lake_catalog": catalog}
+    settings = config.load(file, os.environ, flags)
+    return Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))
+
+
+def missing_extra(error: ImportError) -> ConfigError:
+    """What to install."""
+    return ConfigError(f"{error.name} is not installed: pip install 'nexo-broker[spark]'")
+
+
+@click.group()
+def command() -> None:
+    """Move streams into the lake with Spark: Parquet files of Iceberg tables."""
+
+
+@command.command()
+@click.option("--once", is_flag=True, help="Take what is there now, then end.")
+@click.option("--continuous", is_flag=True, help="Go on until stopped; the default.")
+@click.option("--every", default="1s", show_default=True, help="Pause between micro-batches.")
+@click.option("--streams", default="", metavar="A,B", help="Only these; else all with tiering on.")
+@click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
+@click.option("--no-maintenance", is_flag=True, help="Leave merging and expiry to someone else.")
+@lake_options
+def run(
+    once: bool,
+    continuous: bool,
+    every: str,
+    streams: str,
+    master: str | None,
+    no_maintenance: bool,
+    **where: Any,
+) -> None:
+    """Take streams into the lake."""
+    if once and continuous:
+        raise click.UsageError("give either --once or --continuous, not both")
+    pause_ms = duration_ms(every)
+    pipeline = _pipeline(open_lake(**where), streams, master)
+    try:
+        if once:
+            total = pipeline.run_once(_report)
+            output.done(f"took {total:,} records", records=total)
+        else:
+            _run_on(pipeline, pause_ms / 1000, maintained=not no_maintenance)
+    finally:
+        pipeline.spark.stop()
+
+
+def _run_on(pipeline: Pipeline, every_s: float, *, maintained: bool) -> None:
+    from pyspark_nexo.continuous import Continuous
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    Continuous(pipeline, every_s, maintained=maintained).run(stop, _report, output.note)
+
+
+def _pipeline(lake: Lake, streams: str, master: str | None) -> Pipeline:
+    try:
+        from pyspark_nexo.pipeline import Pipeline
+        from pyspark_nexo.sessions import session
+    except ImportError as error:
+        raise missing_extra(error) from None
+    names = [name for part in streams.split(",") if (name := part.strip())]
+    output.note("starting Spark")
+    return Pipeline(session(master, app="nexo pipeline"), lake, terms().url, names)
+
+
+def _report(progress: Progress) -> None:
+    if progress.lost:
+        output.note(f"{progress.stream}: another pipeline was first")
+    else:
+        output.note(
+            f"{progress.stream}: {progress.rows:,} records in {progress.files} files, "
+            f"{progress.seconds:.2f} s"
+        )
+
+
+@command.command()
+@lake_options
+def status(**where: Any) -> None:
+    """Show how far each stream is in the lake, and how far behind."""
+    lake = open_lake(**where)
+    from pyspark_nexo.status import status as find
+
+    columns = ["stream", "partition", "lake_offset", "hot_start", "hot_end", "behind"]
+    output.rows(find(lake, terms().url), columns, "no stream has tiering on")

@@ -1,0 +1,201 @@
+"""The lake's catalog: one Iceberg table per stream."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from nexo.errors import ConfigError, Conflict, NexoError, NotFound, Unavailable
+from nexo.lake.settings import LakeSettings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+
+# ruff: noqa: PLC0415 - PyIceberg takes half a second to import
+
+STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
+KIND, RECORDS = "nexo.kind", "records"
+"""Table properties: whose records these are, and how far they go (`nexo.lake.commit`)."""
+
+_PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
+_OWN_RETRIES = {"commit.retry.num-retries": "0"}
+_FORMAT = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamId:
+    """A stream, told apart from a later one of the same name by when it was made."""
+
+    name: str
+    created_ms: int
+
+
+def table_name(stream: str, suffix: str = "") -> str:
+    """A table's name for a stream: the same where SQL allows it, else readable and unique."""
+    if _PLAIN.fullmatch(stream):
+        return stream + suffix
+    digest = hashlib.blake2s(stream.encode(), digest_size=4).hexdigest()
+    readable = re.sub(r"[^a-z0-9]+", "_", stream.lower()).strip("_")[:80]
+    return f"s_{readable}_{digest}{suffix}"
+
+
+class Lake:
+    """The tables behind the streams. Opens its catalog on first use."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """PyIceberg's catalog, with our namespace in it."""
+        with as_ours(f"cannot open the catalog {self._label}"):
+            catalog = self._named() if self.settings.catalog else self._local()
+            catalog.create_namespace_if_not_exists(self.settings.namespace)
+        return catalog
+
+    @property
+    def _label(self) -> str:
+        return self.settings.catalog or str(self.settings.folder / "catalog.db")
+
+    def _named(self) -> Catalog:
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog(self.settings.catalog)
+
+    def _local(self) -> Catalog:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        folder = self.settings.folder.absolute()
+        (folder / "warehouse").mkdir(parents=True, exist_ok=True)
+        return SqlCatalog(
+            "nexo",
+            uri=f"sqlite:///{folder / 'catalog.db'}",
+            warehouse=(folder / "warehouse").as_uri(),
+        )
+
+    # -- tables ----------------------------------------------------------------------
+
+    def find(self, stream: str, suffix: str = "") -> Table | None:
+        """A stream's table, as it is now; None if there is none yet."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        with as_ours(f"cannot read the table of stream {stream!r}"):
+            try:
+                table = self.catalog.load_table(self._identifier(stream, suffix))
+            except NoSuchTableError:
+                return None
+        owner = table.properties.get(STREAM)
+        if owner != stream:
+            raise Conflict(
+                f"table {'.'.join(table.name())} belongs to {owner or 'something else'!r}: "
+                f"rename it, or give the lake another namespace, to keep stream {stream!r} there"
+            )
+        return table
+
+    def get(self, stream: str, suffix: str = "") -> Table:
+        """A stream's table; `NotFound` if there is none."""
+        found = self.find(stream, suffix)
+        if found is None:
+            raise NotFound(f"stream {stream!r} has no table in the lake: run the pipeline first")
+        return found
+
+    def ensure(
+        self,
+        stream: StreamId,
+        schema: Callable[[], Schema],
+        suffix: str = "",
+        kind: str = RECORDS,
+    ) -> Table:
+        """A stream's table, made if need be.
+
+        The table of an earlier stream of the same name is kept under another name.
+        """
+        found = self.find(stream.name, suffix)
+        if found is not None:
+            if int(found.properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms:
+                return found
+            self._set_aside(found)
+        return self._create(stream, schema(), suffix, kind)
+
+    def _set_aside(self, table: Table) -> None:
+        old = table.name()
+        new = (*old[:-1], f"{old[-1]}_until_{table.properties[CREATED_MS]}")
+        with as_ours(f"cannot rename table {'.'.join(old)}"):
+            self.catalog.rename_table(old, new)
+
+    def _create(self, stream: StreamId, schema: Schema, suffix: str, kind: str) -> Table:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        properties = {
+            STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,
+        }  # fmt: skip
+        with as_ours(f"cannot create the table of stream {stream.name!r}"):
+            try:
+                return self.catalog.create_table(
+                    self._identifier(stream.name, suffix),
+                    schema,
+                    partition_spec=_by_day(schema) if kind == RECORDS else _unpartitioned(),
+                    properties=properties | _FORMAT | _OWN_RETRIES,
+                )
+            except TableAlreadyExistsError:
+                return self.get(stream.name, suffix)
+
+    def _identifier(self, stream: str, suffix: str) -> tuple[str, ...]:
+        return (self.settings.namespace, table_name(stream, suffix))
+
+    def tables(self) -> Iterator[Table]:
+        """Every table of ours."""
+        with as_ours("cannot list the lake's tables"):
+            for identifier in self.catalog.list_tables(self.settings.namespace):
+                table = self.catalog.load_table(identifier)
+                if STREAM in table.properties:
+                    yield table
+
+
+def _by_day(schema: Schema) -> PartitionSpec:
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.transforms import DayTransform
+
+    source = schema.find_field("timestamp").field_id
+    return PartitionSpec(PartitionField(source, 1000, DayTransform(), "day"))
+
+
+def _unpartitioned() -> PartitionSpec:
+    from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+
+    return UNPARTITIONED_PARTITION_SPEC
+
+
+@contextmanager
+def as_ours(what: str) -> Iterator[None]:
+    """Errors of catalogs and object stores as ours, with ``what`` was tried."""
+    try:
+        yield
+    except (NexoError, ImportError):
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{what}: {error}") from error
+    except Exception as error:  # catalogs raise whatever their drivers raise
+        if type(error).__module__.startswith(("pyiceberg", "sqlalchemy", "requests")) or isinstance(
+            error, OSError
+        ):
+            raise Unavailable(f"{what}: {first_line(error)}") from error
+        raise
+
+
+def first_line(error: BaseException) -> str:
+    """An error's message without the pages that some drivers add."""
+    return (str(error) or type(error).__name__).splitlines()[0]

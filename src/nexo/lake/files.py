@@ -1,0 +1,225 @@
+"""Writing data files: Parquet, split by day, with what a manifest says about each.
+
+Runs where the data is, in a Spark task or a test; only `DataFileFacts` travel.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nexo.lake.rows import CHUNK_ROWS, chunked, days
+from nexo.lake.schema import FIELD_ID
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+_LONG, _INT = Struct("<q"), Struct("<i")
+_EPOCH = date(1970, 1, 1)
+_BOUNDED = ("partition", "offset", "timestamp")
+"""Columns whose bounds readers use to leave files out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where and how a table's files are written; travels to tasks."""
+
+    location: str
+    schema: pa.Schema
+    io_properties: dict[str, str]
+    partitioned: bool = True
+
+
+@dataclass(slots=True)
+class DataFileFacts:
+    """What a manifest holds about one file, keyed by field id."""
+
+    path: str
+    day: int | None
+    partition: int
+    first: int
+    last: int
+    count: int
+    size_bytes: int
+    column_sizes: dict[int, int] = field(default_factory=dict)
+    value_counts: dict[int, int] = field(default_factory=dict)
+    lower: dict[int, bytes] = field(default_factory=dict)
+    upper: dict[int, bytes] = field(default_factory=dict)
+    split_offsets: list[int] = field(default_factory=list)
+
+
+def file_io(target: Target) -> FileIO:
+    """What reads and writes files at the target."""
+    from pyiceberg.io import load_file_io  # noqa: PLC0415 - takes half a second to import
+
+    return load_file_io(target.io_properties, target.location)
+
+
+class FileWriter:
+    """Writes rows of one stream partition, in offset order, one file per day.
+
+    ``label`` begins the files' names. Nothing is part of the table before the commit; `discard`
+    removes what was written.
+    """
+
+    def __init__(self, target: Target, partition: int, label: str) -> None:
+        self._target = target
+        self._partition = partition
+        self._label = label
+        self._io = file_io(target)
+        self._day: int | None = None
+        self._open: _OpenFile | None = None
+        self.done: list[DataFileFacts] = []
+
+    def write(self, batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> None:
+        """Write batches; each chunk becomes a row group."""
+        for table in chunked(batches, chunk_rows):
+            for day, part in self._parts(table):
+                self._file(day).write(part)
+
+    def _parts(self, table: pa.Table) -> Iterable[tuple[int | None, pa.Table]]:
+        return days(table) if self._target.partitioned else [(None, table)]
+
+    def _file(self, day: int | None) -> _OpenFile:
+        if self._open is None or day != self._day:
+            self._finish()
+            self._day = day
+            self._open = _OpenFile(self._io, self._path(day), self._target.schema)
+        return self._open
+
+    def _path(self, day: int | None) -> str:
+        folder = f"{self._target.location}/data"
+        if day is not None:
+            folder += f"/day={(_EPOCH + timedelta(days=day)).isoformat()}"
+        return f"{folder}/{self._label}-{uuid.uuid4().hex[:12]}.parquet"
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            opened, self._open = self._open, None
+            self.done.append(opened.close(self._day, self._partition))
+
+    def close(self) -> list[DataFileFacts]:
+        """Finish and sync the files; returns what the commit needs."""
+        self._finish()
+        return self.done
+
+    def discard(self) -> None:
+        """Remove every file written."""
+        if self._open is not None:
+            self.done.append(self._open.close(self._day, self._partition))
+            self._open = None
+        delete_files(self._io, [facts.path for facts in self.done])
+
+
+class _OpenFile:
+    """One Parquet file being written."""
+
+    def __init__(self, io: FileIO, path: str, schema: pa.Schema) -> None:
+        self.path = path
+        self._stream = io.new_output(path).create(overwrite=True)
+        self._schema = schema
+        self._count = 0
+        self._bounds: dict[str, tuple[int, int]] = {}
+        names = set(schema.names)
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[name for name in ("partition", "value_type") if name in names],
+            write_statistics=[name for name in _BOUNDED if name in names],
+            store_schema=False,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        for name in _BOUNDED:
+            if name in table.column_names:
+                self._bound(name, table.column(name))
+        self._count += table.num_rows
+        self._writer.write_table(table.cast(self._schema), row_group_size=table.num_rows)
+
+    def _bound(self, name: str, column: pa.ChunkedArray) -> None:
+        found = pc.min_max(column.cast(pa.int64()))
+        low, high = found["min"].as_py(), found["max"].as_py()
+        if low is not None:
+            known = self._bounds.get(name, (low, high))
+            self._bounds[name] = (min(low, known[0]), max(high, known[1]))
+
+    def close(self, day: int | None, partition: int) -> DataFileFacts:
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        sync_local([self.path])
+        first, last = self._bounds.get("offset", (0, 0))
+        facts = DataFileFacts(self.path, day, partition, first, last, self._count, size)
+        _describe(facts, self._writer.writer.metadata, self._schema)
+        self._add_bounds(facts)
+        return facts
+
+    def _add_bounds(self, facts: DataFileFacts) -> None:
+        for name, (low, high) in self._bounds.items():
+            pack = (_INT if self._schema.field(name).type == pa.int32() else _LONG).pack
+            facts.lower[_id(self._schema, name)] = pack(low)
+            facts.upper[_id(self._schema, name)] = pack(high)
+
+
+def _id(schema: pa.Schema, name: str) -> int:
+    return int(schema.field(name).metadata[FIELD_ID])
+
+
+def _describe(facts: DataFileFacts, metadata: Any, schema: pa.Schema) -> None:
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for index, name in enumerate(schema.names):
+            column, key = group.column(index), _id(schema, name)
+            sizes, counts = facts.column_sizes, facts.value_counts
+            sizes[key] = sizes.get(key, 0) + column.total_compressed_size
+            counts[key] = counts.get(key, 0) + column.num_values
+        facts.split_offsets.append(_start(group))
+
+
+def _start(group: Any) -> int:
+    column = group.column(0)
+    start = column.data_page_offset
+    return int(min(start, column.dictionary_page_offset or start))
+
+
+def local_path(location: str) -> str | None:
+    """The path behind a location on this machine's file system; None for object stores."""
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return unquote(parts.path) if parts.scheme else location
+    return None
+
+
+def sync_local(locations: Iterable[str]) -> None:
+    """Sync files and their folders to disk: the broker will forget what they hold."""
+    paths = [path for location in locations if (path := local_path(location))]
+    for path in [*paths, *{os.path.dirname(path) for path in paths}]:  # noqa: PTH120
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def delete_files(io: FileIO, locations: Iterable[str]) -> int:
+    """Delete files that are there; returns how many."""
+    count = 0
+    for location in locations:
+        try:
+            io.delete(location)
+            count += 1
+        except FileNotFoundError:
+            continue
+    return count

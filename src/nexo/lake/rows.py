@@ -1,0 +1,90 @@
+"""Records as rows of a table: one schema for lake files and for Spark.
+
+Types are those that Spark takes without conversion: microseconds in UTC, 32-bit lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nexo.lake.arrow import to_arrow
+from nexo.protocol.batch import Batch
+
+DAY_US = 86_400_000_000
+
+ROWS = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.string()),
+        pa.field("value_type", pa.int32()),
+    ]
+)
+"""``headers`` is a JSON object, null for none; ``value_type`` is 0 raw, 1 text, 2 JSON."""
+
+CHUNK_ROWS = 65_536
+"""Rows per Arrow batch that readers yield: enough to make the cost per batch small."""
+
+
+def rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
+    """The records of ``batch`` with offsets from ``first`` up to before ``end``."""
+    start, stop = batch.index_of(first), batch.index_of(end)
+    found = to_arrow(batch)
+    if stop - start < len(batch):
+        found = found.slice(start, max(stop - start, 0))
+    columns = [
+        _partitions(partition, found.num_rows),
+        found.column("offset"),
+        found.column("timestamp").cast(ROWS.field("timestamp").type),
+        found.column("key"),
+        found.column("value"),
+        found.column("headers").cast(pa.string()),
+        found.column("value_type").cast(pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+@cache
+def _many(partition: int) -> pa.Array:
+    return pa.repeat(pa.scalar(partition, pa.int32()), CHUNK_ROWS)
+
+
+def _partitions(partition: int, count: int) -> pa.Array:
+    if count <= CHUNK_ROWS:
+        return _many(partition).slice(0, count)
+    return pa.repeat(pa.scalar(partition, pa.int32()), count)
+
+
+def chunked(batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.Table]:
+    """Small batches put together, so that no later step pays per batch."""
+    kept: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        kept.append(batch)
+        count += batch.num_rows
+        if count >= chunk_rows:
+            yield pa.Table.from_batches(kept)
+            kept, count = [], 0
+    if count:
+        yield pa.Table.from_batches(kept)
+
+
+def days(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """``table`` cut where a day (UTC, counted from 1970) ends; its timestamps never go back."""
+    stamps = table.column("timestamp").cast(pa.int64())
+    at, count = 0, table.num_rows
+    while at < count:
+        day = stamps[at].as_py() // DAY_US
+        end = count
+        if stamps[count - 1].as_py() // DAY_US != day:
+            within = pc.less(stamps, (day + 1) * DAY_US)
+            end = pc.sum(within.cast(pa.int64())).as_py()
+        yield day, table.slice(at, end - at)
+        at = end

@@ -1,0 +1,91 @@
+"""The stream broker as Spark's driver and executors use it: blocking, one connection each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+from nexo.client._sync.connection import Link
+from nexo.client.address import parse_url
+from nexo.errors import OffsetOutOfRange
+from nexo.lake.plan import Held
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.batch import Batch, decode, entries
+from nexo.protocol.ops import Op
+
+READ_BYTES = 8 * 1024**2
+
+
+class StreamBroker:
+    """Requests about streams; ``with`` closes the connection."""
+
+    def __init__(self, url: str | None) -> None:
+        self._link = Link(parse_url(url), Broker.STREAM)
+
+    def __enter__(self) -> StreamBroker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._link.close()
+
+    def names(self) -> Iterator[str]:
+        """Every stream's name, in order."""
+        after = ""
+        while True:
+            ask = wire.ListAsk(after=after)
+            found = wire.unpack(list[str], self._call(Op.S_LIST, ask))
+            yield from found
+            if len(found) < ask.limit:
+                return
+            after = found[-1]
+
+    def describe(self, stream: str) -> wire.StreamInfo:
+        """A stream's options and partitions; `NotFound` if there is none."""
+        return wire.unpack(wire.StreamInfo, self._call(Op.S_DESCRIBE, wire.Name(stream=stream)))
+
+    def groups(self, stream: str) -> list[wire.GroupInfo]:
+        """A stream's shared groups."""
+        ask = wire.GroupsAsk(stream=stream)
+        return wire.unpack(list[wire.GroupInfo], self._call(Op.S_GROUPS, ask))
+
+    def tiered(self, stream: str, partition: int, offset: int) -> None:
+        """Tell the broker that the lake durably holds everything below ``offset``."""
+        ask = wire.TieredTo(stream=stream, partition=partition, offset=offset)
+        self._call(Op.S_TIERED, ask)
+
+    def read(self, stream: str, partition: int, first: int, end: int) -> Iterator[Batch]:
+        """The batches that hold the offsets from ``first`` up to before ``end``.
+
+        The first and the last may hold more. Raises `OffsetOutOfRange` rather than leave a gap.
+        """
+        at = first
+        while at < end:
+            ask = wire.Read(stream, partition, at, READ_BYTES)
+            reply, rest = wire.unpack_headed(wire.ReadReply, self._call(Op.S_READ, ask))
+            for entry in entries(rest):
+                batch = decode(entry)
+                if batch.base_offset >= end:
+                    return
+                yield batch
+            if reply.next_offset <= at:
+                raise OffsetOutOfRange(
+                    f"stream {stream!r}, partition {partition} ends at {at}, before {end}"
+                )
+            at = reply.next_offset
+
+    def _call(self, op: Op, ask: object) -> bytes | memoryview:
+        return self._link.call(op, wire.pack(ask)) or b""
+
+
+def held(info: wire.StreamInfo) -> list[Held]:
+    """What the broker holds of each partition, as planning needs it."""
+    return [
+        Held(part.start_offset, part.stable_offset, part.size_bytes, part.tiered_offset)
+        for part in info.partitions
+    ]

@@ -1,0 +1,72 @@
+"""The pipeline as a service: micro-batches at a steady pace, maintenance in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nexo.errors import Conflict, InvalidInput, NexoError
+from pyspark_nexo.pipeline import Pipeline, Progress
+
+RESCAN_S = 5.0
+"""How often new streams are looked for."""
+MAINTAIN_S = 300.0
+_LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(slots=True)
+class Continuous:
+    """Runs a pipeline until it is told to stop.
+
+    What may pass (a broker or catalog that does not answer) is retried with growing pauses;
+    what will not (bad settings, a lake ahead of its broker) ends it.
+    """
+
+    pipeline: Pipeline
+    every_s: float = 1.0
+    maintained: bool = True
+
+    def run(
+        self,
+        stop: threading.Event,
+        report: Callable[[Progress], None],
+        note: Callable[[str], None],
+    ) -> None:
+        """Take streams until ``stop`` is set."""
+        failures, names, scanned_s = 0, list[str](), -RESCAN_S
+        maintained_s = time.monotonic()
+        while not stop.is_set():
+            started_s = time.monotonic()
+            try:
+                if started_s - scanned_s >= RESCAN_S:
+                    names, scanned_s = self.pipeline.names(), started_s
+                self._batch(names, report)
+                if self.maintained and started_s - maintained_s >= MAINTAIN_S:
+                    maintained_s = started_s
+                    self._maintain(note)
+                failures = 0
+            except NexoError as error:
+                if isinstance(error, InvalidInput | Conflict):
+                    raise
+                failures += 1
+                scanned_s = -RESCAN_S
+                note(f"will try again: {error.message}")
+            stop.wait(self._pause_s(started_s, failures))
+
+    def _pause_s(self, started_s: float, failures: int) -> float:
+        if failures:
+            return min(self.every_s * 2.0**failures, _LONGEST_PAUSE_S)
+        return max(self.every_s - (time.monotonic() - started_s), 0)
+
+    def _batch(self, names: Sequence[str], report: Callable[[Progress], None]) -> None:
+        for progress in self.pipeline.run_batch(names):
+            report(progress)
+
+    def _maintain(self, note: Callable[[str], None]) -> None:
+        from nexo.lake.maintain import maintain  # noqa: PLC0415 - only if asked for
+
+        for table in self.pipeline.lake.tables():
+            for line in maintain(table).lines():
+                note(line)

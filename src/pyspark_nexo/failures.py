@@ -1,0 +1,40 @@
+"""What failed in Spark, in a sentence: Python's own error instead of Java's stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nexo.errors import BY_CODE, NexoError, Unavailable
+
+_OURS = re.compile(r"nexo\.errors\.(\w+): (.*)")
+_PYTHON = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.*)$", re.MULTILINE)
+_CLASSES = {cls.__name__: cls for cls in BY_CODE.values()}
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise what Spark reports as a `NexoError` with the cause's own message."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise plain(str(error)) from error
+    except ConnectionError as error:
+        if isinstance(error, NexoError):
+            raise
+        raise Unavailable(f"Spark has ended: {error}") from error
+
+
+def plain(text: str) -> NexoError:
+    """The cause that a Spark error's ``text`` tells of."""
+    if ours := _OURS.findall(text):
+        name, message = ours[-1]
+        return _CLASSES.get(name, NexoError)(message)
+    if python := _PYTHON.findall(text):
+        name, message = python[-1]
+        return NexoError(f"Spark failed: {name}: {message}")
+    return NexoError(f"Spark failed: {text.splitlines()[0] if text else 'no reason given'}")

@@ -1,0 +1,166 @@
+"""The pipeline: takes streams into the lake, micro-batch by micro-batch (SPEC I2, I4).
+
+There is no checkpoint beside the tables: what to take next is read from the tables' own offsets
+each time, so a pipeline can be killed anywhere and started anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.commit import LostRace, Taken, commit, offsets_of
+from nexo.lake.files import DataFileFacts, Target
+from nexo.lake.plan import Advance, Limits, advances
+from nexo.lake.schema import file_schema, raw_schema
+from nexo.protocol import stream as wire
+from pyspark_nexo.broker import StreamBroker, held
+from pyspark_nexo.tiering import Fetcher, Probe, Task, no_probe, write_all
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyspark.sql import SparkSession
+
+Files: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
+"""What was written, by stream and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one micro-batch did to one stream."""
+
+    stream: str
+    rows: int
+    files: int
+    lost: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One stream's part of a micro-batch."""
+
+    info: wire.StreamInfo
+    table: Table
+    advances: Sequence[Advance]
+
+    def tasks(self, limits: Limits) -> Iterator[Task]:
+        """Its work, cut for Spark."""
+        where = target(self.table)
+        for advance in self.advances:
+            for first, end in advance.tasks(limits):
+                yield Task(self.info.name, advance.partition, first, end, where)
+
+    def taken(self, files: Files) -> list[Taken]:
+        """What is to be committed once ``files`` are written."""
+        return [
+            Taken(step.partition, step.after, step.end, files[self.info.name, step.partition])
+            for step in self.advances
+        ]
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """Takes streams into the lake.
+
+    ``streams`` limits it to these; otherwise it takes every stream with tiering on.
+    """
+
+    spark: SparkSession
+    lake: Lake
+    url: str | None = None
+    streams: Sequence[str] = ()
+    limits: Limits = field(default_factory=Limits)
+    probe: Probe = no_probe
+
+    def run_once(self, report: Callable[[Progress], None] = lambda _: None) -> int:
+        """Take everything that is there at the start; returns the rows taken."""
+        with StreamBroker(self.url) as broker:
+            targets = {name: _ends(broker.describe(name)) for name in self._names(broker)}
+            total = 0
+            while True:
+                done = self._batch(broker, targets)
+                for progress in done:
+                    report(progress)
+                    total += progress.rows
+                if not done:
+                    return total
+
+    def run_batch(self, names: Sequence[str]) -> list[Progress]:
+        """One micro-batch of these streams over what is there now; empty if nothing is new."""
+        with StreamBroker(self.url) as broker:
+            return self._batch(broker, dict.fromkeys(names))
+
+    def names(self) -> list[str]:
+        """The streams it takes now."""
+        with StreamBroker(self.url) as broker:
+            return self._names(broker)
+
+    def _names(self, broker: StreamBroker) -> list[str]:
+        if self.streams:
+            return list(self.streams)
+        return [name for name in broker.names() if broker.describe(name).options.get("tiering")]
+
+    def _batch(
+        self, broker: StreamBroker, targets: Mapping[str, list[int] | None]
+    ) -> list[Progress]:
+        started_s = time.monotonic()
+        planned = (self._plan(broker, name, ends) for name, ends in targets.items())
+        steps = [step for step in planned if step.advances]
+        if not steps:
+            return []
+        files = self._write([task for step in steps for task in step.tasks(self.limits)])
+        return [self._finish(broker, step, files, started_s) for step in steps]
+
+    def _plan(self, broker: StreamBroker, name: str, ends: list[int] | None) -> Step:
+        info = broker.describe(name)
+        table = self.lake.ensure(StreamId(name, info.created_ms), raw_schema)
+        offsets, parts = offsets_of(table.properties), held(info)
+        if ends is not None:
+            parts = [
+                replace(part, stable=min(part.stable, end))
+                for part, end in zip(parts, ends, strict=True)
+            ]
+        step = Step(info, table, advances(name, offsets, parts, self.limits))
+        self._tell(broker, info, offsets)
+        return step
+
+    def _write(self, tasks: Sequence[Task]) -> Files:
+        files: Files = defaultdict(list)
+        results = write_all(self.spark, Fetcher(self.url, tasks, self.probe))
+        for task, found in zip(tasks, results, strict=True):
+            files[task.stream, task.partition] += found
+        return files
+
+    def _finish(self, broker: StreamBroker, step: Step, files: Files, started_s: float) -> Progress:
+        taken = step.taken(files)
+        rows = sum(facts.count for part in taken for facts in part.files)
+        try:
+            table = commit(step.table, taken)
+        except LostRace:
+            return Progress(step.info.name, 0, 0, True, time.monotonic() - started_s)
+        self.probe("after the commit")
+        self._tell(broker, step.info, offsets_of(table.properties))
+        count = sum(len(part.files) for part in taken)
+        return Progress(step.info.name, rows, count, False, time.monotonic() - started_s)
+
+    def _tell(
+        self, broker: StreamBroker, info: wire.StreamInfo, offsets: Mapping[int, int]
+    ) -> None:
+        """Tell the broker what is safe; also what an earlier pipeline could not tell any more."""
+        for partition, offset in offsets.items():
+            if offset > info.partitions[partition].tiered_offset:
+                broker.tiered(info.name, partition, offset)
+
+
+def _ends(info: wire.StreamInfo) -> list[int]:
+    return [part.stable_offset for part in info.partitions]
+
+
+def target(table: Table) -> Target:
+    """Where a table's files go."""
+    return Target(table.location(), file_schema(table.schema()), dict(table.io.properties))

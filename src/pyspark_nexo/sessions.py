@@ -1,0 +1,46 @@
+"""Spark sessions set up for Nexo."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark_nexo.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# ruff: noqa: PLC0415 - pyspark takes a second to import
+
+CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""What our sessions differ in from Spark's defaults; ``conf`` wins over it."""
+
+
+def session(
+    master: str | None = None, *, app: str = "nexo", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running session, or a new one: on ``master``, ``SPARK_MASTER`` or this machine's cores.
+
+    A master that begins with ``sc://`` is a Spark Connect server.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    if master.startswith("sc://"):
+        return builder.remote(master).getOrCreate()
+    find_java()
+    for key, value in (CONF | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    return builder.master(master).getOrCreate()

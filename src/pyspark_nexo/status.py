@@ -1,0 +1,31 @@
+"""How far streams are in the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nexo.lake.catalog import Lake
+from nexo.lake.commit import offsets_of
+from pyspark_nexo.broker import StreamBroker
+
+
+def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
+    """Per partition of every stream with tiering on or a table: its place in both tiers."""
+    with StreamBroker(url) as broker:
+        for name in list(broker.names()):
+            info = broker.describe(name)
+            table = lake.find(name)
+            if table is None and not info.options.get("tiering"):
+                continue
+            offsets = offsets_of(table.properties) if table is not None else {}
+            for partition, part in enumerate(info.partitions):
+                taken = offsets.get(partition, part.start_offset)
+                yield {
+                    "stream": name,
+                    "partition": partition,
+                    "lake_offset": offsets.get(partition),
+                    "told_offset": part.tiered_offset,
+                    "hot_start": part.start_offset,
+                    "hot_end": part.stable_offset,
+                    "behind": max(part.stable_offset - taken, 0),
+                }

@@ -1,0 +1,81 @@
+"""One micro-batch of tier-through: ranges to Parquet in Spark tasks, only manifests back.
+
+Tasks fetch from the broker and write lake files from the batches' own buffers; no row passes
+through the JVM.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from nexo.lake.files import DataFileFacts, FileWriter, Target
+from nexo.lake.rows import rows
+from pyspark_nexo.broker import StreamBroker
+from pyspark_nexo.failures import plain_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Probe: TypeAlias = Callable[[str], None]
+"""Called with the name of each point that a crash test stops at."""
+
+
+def no_probe(point: str) -> None:
+    """Nothing to test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A range of one partition to be written into one table."""
+
+    stream: str
+    partition: int
+    first: int
+    end: int
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """What a Spark task does; travels to the executors."""
+
+    url: str | None
+    tasks: Sequence[Task]
+    probe: Probe = no_probe
+
+    def __call__(self, number: int) -> bytes:
+        """Write the files of one task."""
+        return pickle.dumps(self.write(self.tasks[number]))
+
+    def write(self, task: Task) -> list[DataFileFacts]:
+        """Write one range; nothing is left behind on failure."""
+        label = f"{task.partition:04}-{task.first:016}-{task.end:016}"
+        writer = FileWriter(task.target, task.partition, label)
+        self.probe("before the file")
+        try:
+            with StreamBroker(self.url) as broker:
+                found = broker.read(task.stream, task.partition, task.first, task.end)
+                writer.write(rows(batch, task.partition, task.first, task.end) for batch in found)
+            files = writer.close()
+        except BaseException:
+            writer.discard()
+            raise
+        self.probe("after the file")
+        return files
+
+
+def write_all(spark: SparkSession, fetcher: Fetcher) -> list[list[DataFileFacts]]:
+    """Run every task on Spark; the files of each, in the order of the tasks."""
+    from pyspark.sql.functions import udf  # noqa: PLC0415 - pyspark takes a second to import
+
+    # A plain function of a row, as it needs no pandas and works on every kind of master.
+    # One row per partition of the range: each is a Spark task of its own.
+    count = len(fetcher.tasks)
+    write = udf(fetcher.__call__, "binary", useArrow=False).asNondeterministic()
+    frame = spark.range(0, count, 1, count).select("id", write("id").alias("files"))
+    with plain_errors():
+        found = {row.id: pickle.loads(row.files) for row in frame.collect()}
+    return [found[number] for number in range(count)]

@@ -1,0 +1,50 @@
+"""One Spark for the whole suite: starting it takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyiceberg")
+
+from nexo.lake.catalog import Lake
+from nexo.lake.settings import LakeSettings
+from pyspark_nexo.pipeline import Pipeline
+from pyspark_nexo.sessions import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark with two cores."""
+    folder = tmp_path_factory.mktemp("spark")
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    running = session("local[2]", app="nexo tests", conf=conf)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty lake in a folder."""
+    return Lake(LakeSettings(tmp_path / "lake"))
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, lake: Lake, url: str) -> Pipeline:
+    """A pipeline from a fresh server into an empty lake."""
+    return Pipeline(spark, lake, url)

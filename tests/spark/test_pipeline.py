@@ -1,0 +1,148 @@
+"""Streams reach the lake once, whole, and readable by any tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as ds
+import pytest
+
+import nexo
+from nexo.errors import Conflict, ConnectionLost, NotFound
+from nexo.lake.catalog import Lake
+from nexo.lake.commit import LostRace, Taken, commit, offsets_of
+from nexo.lake.files import local_path
+from nexo.lake.plan import Limits
+from pyspark_nexo.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def places(lake: Lake, stream: str) -> list[tuple[int, int]]:
+    rows = lake.get(stream).scan(selected_fields=("partition", "offset")).to_arrow()
+    return sorted(zip(*(rows.column(name).to_pylist() for name in rows.column_names), strict=True))
+
+
+def published(client: nexo.Client, stream: str) -> list[tuple[int, int]]:
+    parts = client.stream(stream).describe().partitions
+    return [(p, o) for p, part in enumerate(parts) for o in range(part.next_offset)]
+
+
+def test_every_record_is_in_the_table_once_with_its_offsets(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:  # SPEC I2, I4
+    orders = client.stream("orders").create(partitions=2, tiering=True)
+    orders.publish_many(
+        [{"n": n} for n in range(500)],
+        keys=[f"k{n % 7}" for n in range(500)],
+        headers=[{"h": n} for n in range(500)],
+    )
+    assert pipeline.run_once() == 500
+    orders.publish(b"\x00raw")
+    orders.tombstone("k1")
+    assert pipeline.run_once() == 2
+    assert pipeline.run_once() == 0
+
+    table = lake.get("orders")
+    assert places(lake, "orders") == published(client, "orders")
+    ends = [part.next_offset for part in orders.describe().partitions]
+    assert [offsets_of(table.properties)[p] for p in (0, 1)] == ends
+    assert [part.tiered_offset for part in orders.describe().partitions] == ends
+    assert len(table.metadata.snapshots) == 2
+
+
+def test_values_keys_headers_and_times_arrive_unchanged(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:
+    mixed = client.stream("mixed").create(tiering=True)
+    mixed.publish({"a": [1, None]}, key="k", headers={"x": "ü"})
+    mixed.publish(b"\x00\xff")
+    mixed.publish("")
+    mixed.tombstone("k")
+    pipeline.run_once()
+    rows = lake.get("mixed").scan().to_arrow().sort_by("offset").to_pylist()
+    records = mixed.read()
+    assert [row["value"] for row in rows] == [b'{"a":[1,null]}', b"\x00\xff", b"", None]
+    assert [row["key"] for row in rows] == [b"k", None, None, b"k"]
+    assert [row["headers"] for row in rows] == ['{"x":"ü"}', None, None, None]
+    assert [row["value_type"] for row in rows] == [2, 0, 1, 0]
+    assert [row["timestamp"] for row in rows] == [record.timestamp for record in records]
+
+
+def test_other_tools_count_the_same(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake, spark: SparkSession
+) -> None:
+    client.stream("a/b:c").create(tiering=True).publish_many([b"x"] * 3_000)
+    pipeline.limits = Limits(task_rows=1_000)
+    pipeline.run_once()
+    table = lake.get("a/b:c")
+    folder = local_path(table.location())
+    assert table.scan().to_arrow().num_rows == 3_000
+    assert ds.dataset(f"{folder}/data", format="parquet").count_rows() == 3_000
+    assert spark.read.parquet(f"{folder}/data").count() == 3_000
+    assert len(list(table.scan().plan_files())) == 3
+
+
+def test_a_large_backlog_is_taken_in_several_commits(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:
+    client.stream("log").create(tiering=True).publish_many([b"x"] * 2_500)
+    pipeline.limits = Limits(batch_rows=1_000)
+    assert pipeline.run_once() == 2_500
+    assert len(lake.get("log").metadata.snapshots) == 3
+
+
+def test_streams_without_tiering_stay_out_unless_named(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:
+    client.stream("plain").create().publish(b"x")
+    assert pipeline.run_once() == 0
+    pipeline.streams = ["plain"]
+    assert pipeline.run_once() == 1
+
+
+def test_a_batch_planned_twice_is_committed_once(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:  # SPEC I4
+    client.stream("log").create(tiering=True).publish_many([b"x"] * 10)
+    pipeline.run_once()
+    stale = Taken(0, None, 10, [])
+    with pytest.raises(LostRace):
+        commit(lake.get("log"), [stale])
+    assert places(lake, "log") == published(client, "log")
+
+
+def test_a_stream_made_anew_gets_a_new_table_and_the_old_one_is_kept(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:
+    log = client.stream("log").create(tiering=True)
+    log.publish_many([b"old"] * 5)
+    pipeline.run_once()
+    log.delete()
+    log.create(tiering=True)
+    log.publish_many([b"new"] * 3)
+    pipeline.run_once()
+    assert lake.get("log").scan().to_arrow().column("value").to_pylist() == [b"new"] * 3
+    assert sum(table.scan().to_arrow().num_rows for table in lake.tables()) == 8
+
+
+def test_a_lake_ahead_of_its_broker_is_refused(
+    client: nexo.Client, pipeline: Pipeline, lake: Lake
+) -> None:
+    client.stream("log").create(tiering=True).publish(b"x")
+    pipeline.run_once()
+    commit(lake.get("log"), [Taken(0, 1, 5, [])])
+    with pytest.raises(Conflict, match="lost records"):
+        pipeline.run_once()
+
+
+def test_unknown_streams_and_brokers_that_do_not_answer_are_told_plainly(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.streams = ["nowhere"]
+    with pytest.raises(NotFound, match="nowhere"):
+        pipeline.run_once()
+    pipeline.url = "nexo://127.0.0.1:1?while_down=fail&connect_timeout=1"
+    with pytest.raises(ConnectionLost):
+        pipeline.run_once()
