@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import pubsub_clients as clients
+from benchmarks import pubsub_isolation as isolation
 from benchmarks.harness import Bench, Contender, Measure, Row
 from benchmarks.peers import Server
 from benchmarks.pubsub_raw import DIALECTS, FanOut
@@ -32,7 +33,7 @@ def rows() -> list[Row]:
     fan_outs = [
         _fan_out(subscribers, bar) for subscribers, bar in ((1, 0.5), (100, 2), (1000, 1.2))
     ]
-    return [*fan_outs, _one_at_a_time(), _python_clients()]
+    return [*fan_outs, _one_at_a_time(), _python_clients(), _isolation()]
 
 
 def _row(name: str, unit: str, bar: float, prepare: Callable[[str, Bench], Measure]) -> Row:
@@ -63,3 +64,15 @@ def _python_clients() -> Row:
         return clients.prepare(bench, _CLIENTS[name], _SERVERS[name](bench).url)
 
     return _row("1 → 1, Python clients", "msg/s", 3, prepare)
+
+
+def _isolation() -> Row:
+    return Row(
+        "p99 of a publish while the queue is at full load",
+        "µs",
+        Contender("nexo", isolation.apart),
+        [Contender("all brokers in one loop", isolation.in_one_loop)],
+        bar=0.25,
+        lower_is_better=True,
+        durability="queue: file_sync",
+    )
