@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.brokers.pubsub.recorder import LIMITS, Recorder
 
 from nexo.brokers.pubsub.outbox import Limits, Outbox, Policy
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
@@ -16,6 +15,7 @@ from nexo.brokers.pubsub.subscriber import Subscription
 from nexo.brokers.pubsub.topics import matches, parse_pattern
 from nexo.errors import ProtocolError
 from nexo.protocol.pubsub import message_frame, parse_run
+from tests.unit.brokers.pubsub.recorder import LIMITS, Recorder
 
 LEVEL = st.sampled_from(["", "a", "b", "$x"])
 TOPIC = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool)
