@@ -74,10 +74,14 @@ class Places:
         """The lowest offset that a moved job needs."""
         return min((offset for offset, _ in self._moved.values()), default=otherwise)
 
-    def first_job_from(self, offset: int) -> int:
-        """The first job pushed at or behind ``offset`` in the log; 0 if there is none."""
+    def first_job_from(self, offset: int, otherwise: int) -> int:
+        """The first job pushed at or behind ``offset`` in the log."""
         index = bisect_right(self._offsets, offset - 1)
-        return self._bases[index] if index < len(self._bases) else 0
+        return self._bases[index] if index < len(self._bases) else otherwise
+
+    def moved_from(self, offset: int) -> int:
+        """How many moved jobs lie at or behind ``offset``."""
+        return sum(at >= offset for at, _ in self._moved.values())
 
     def trim(self, floor: int, is_over: Callable[[int], bool]) -> None:
         """Forget entries whose jobs are all below ``floor``, and moved jobs that are over."""

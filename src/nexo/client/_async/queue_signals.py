@@ -6,13 +6,22 @@ import asyncio
 from signal import SIGINT, SIGTERM
 
 
-async def stop_signal() -> None:
-    """Return when the process is asked to stop: SIGTERM or Ctrl-C."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (SIGTERM, SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        await stop.wait()
-    finally:
+class StopSignal:
+    """Heard from the moment it is made: SIGTERM or Ctrl-C. For use in ``with``."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
         for number in (SIGTERM, SIGINT):
-            loop.remove_signal_handler(number)
+            self._loop.add_signal_handler(number, self._stop.set)
+
+    def __enter__(self) -> StopSignal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number in (SIGTERM, SIGINT):
+            self._loop.remove_signal_handler(number)
+
+    async def wait(self) -> None:
+        """Return when the process is asked to stop."""
+        await self._stop.wait()

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._async.queue_consumer import Consumer
 from nexo.client._async.queue_jobs import Job
-from nexo.client._async.queue_signals import stop_signal
+from nexo.client._async.queue_signals import StopSignal
 
 log = logging.getLogger("nexo.worker")
 
@@ -40,7 +40,8 @@ class Worker(Generic[T]):
 
         Jobs that were fetched and not started go back without counting an attempt.
         """
-        consumer = await self.start()
-        await stop_signal()
-        log.info("stopping: running jobs are finished, the others go back")
-        await consumer.stop(stop_timeout)
+        with StopSignal() as signal:
+            consumer = await self.start()
+            await signal.wait()
+            log.info("stopping: running jobs are finished, the others go back")
+            await consumer.stop(stop_timeout)

@@ -7,12 +7,23 @@ import threading
 from signal import SIGINT, SIGTERM
 
 
-def stop_signal() -> None:
-    """Return when the process is asked to stop: SIGTERM or Ctrl-C. Main thread only."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (SIGTERM, SIGINT)}
-    try:
-        stop.wait()
-    finally:
-        for number, handler in before.items():
+class StopSignal:
+    """Heard from the moment it is made: SIGTERM or Ctrl-C. In ``with``, on the main thread."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._before = {
+            number: signal.signal(number, lambda *_: self._stop.set())
+            for number in (SIGTERM, SIGINT)
+        }
+
+    def __enter__(self) -> StopSignal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def wait(self) -> None:
+        """Return when the process is asked to stop."""
+        self._stop.wait()

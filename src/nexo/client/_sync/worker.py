@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.queue_consumer import Consumer
 from nexo.client._sync.queue_jobs import Job
-from nexo.client._sync.queue_signals import stop_signal
+from nexo.client._sync.queue_signals import StopSignal
 
 log = logging.getLogger("nexo.worker")
 
@@ -41,7 +41,8 @@ class Worker(Generic[T]):
 
         Jobs that were fetched and not started go back without counting an attempt.
         """
-        consumer = self.start()
-        stop_signal()
-        log.info("stopping: running jobs are finished, the others go back")
-        consumer.stop(stop_timeout)
+        with StopSignal() as signal:
+            consumer = self.start()
+            signal.wait()
+            log.info("stopping: running jobs are finished, the others go back")
+            consumer.stop(stop_timeout)

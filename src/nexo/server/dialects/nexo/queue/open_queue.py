@@ -34,8 +34,8 @@ from nexo.storage.snapshot import Snapshot, Snapshots
 
 TAIL_BYTES = 32 * 1024 * 1024
 """A snapshot is taken when this much was written since the last, or twice its size if more."""
-MOVE_JOBS = 1_000
-MOVES_PER_CHECKPOINT = 10
+MOVE_JOBS = 10_000
+"""Most jobs copied forward at once."""
 
 
 class OpenQueue:
@@ -152,25 +152,26 @@ class OpenQueue:
                     yield job
 
     def _move_old_values(self, now_ms: int) -> None:
-        """Copy old jobs forward if the older half of the log is kept for few of them."""
+        """Copy old jobs forward if the older half of the log is kept for few bytes of them."""
         log, places = self._journal.log, self.values.places
         if log.size_bytes < 2 * self._runtime.settings.segment_bytes:
             return
         half = (log.start_offset + log.next_offset) // 2
-        end = places.first_job_from(half)
-        first = places.first_job_from(log.start_offset)
-        for _ in range(MOVES_PER_CHECKPOINT):
-            old = (job for job in self._live_jobs() if places.find(job).offset < half)
-            chosen = list(islice(old, MOVE_JOBS))
-            if not chosen or 4 * len(chosen) > end - first:
-                return
-            self._move(chosen, now_ms)
-
-    def _move(self, jobs: list[int], now_ms: int) -> None:
+        jobs = [
+            job for job in islice(self._live_jobs(), MOVE_JOBS) if places.find(job).offset < half
+        ]
         found = [self.values.one(job) for job in jobs]
-        block = pack_block([value for value, _ in found])
-        self.engine.outbox.append(Moved(jobs, [pushed_ms for _, pushed_ms in found], block))
-        self.write(now_ms)
+        each = sum(len(value) for value, _ in found) // len(jobs) if jobs else 0
+        if jobs and each * self._live_before(half) <= log.size_bytes // 8:
+            block = pack_block([value for value, _ in found])
+            moved = Moved(jobs, [pushed_ms for _, pushed_ms in found], block)
+            self.engine.outbox.append(moved)
+
+    def _live_before(self, offset: int) -> int:
+        """About how many live jobs have their values before ``offset`` in the log."""
+        ledger, places = self.engine.ledger, self.values.places
+        end = places.first_job_from(offset, ledger.next_job)
+        return sum(b.kept for b in ledger.batches if b.base < end) - places.moved_from(offset)
 
     # -- ending ---------------------------------------------------------------
 

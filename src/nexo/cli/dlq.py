@@ -1,0 +1,60 @@
+"""``nexo dlq``: a queue's dead letters."""
+
+from __future__ import annotations
+
+import click
+
+from nexo.cli import output
+from nexo.cli.options import client
+from nexo.cli.queue import show_jobs
+
+_DEAD = ("id", "value", "reason", "attempts", "error", "died_ms")
+
+
+@click.group()
+def command() -> None:
+    """Dead-letter queues: look, replay, delete."""
+
+
+@command.command("list")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--offset", type=click.IntRange(min=0), default=0)
+def list_(name: str, limit: int, offset: int) -> None:
+    """The dead letters of the queue NAME, newest first."""
+    with client() as nexo:
+        found = nexo.queue(name).dlq.peek(limit, offset)
+    show_jobs([*found], _DEAD, "there are no dead letters")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("job_id", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every dead letter of the queue.")
+def replay(name: str, job_id: str | None, everything: bool) -> None:
+    """Let one dead letter of the queue NAME, or all, run again."""
+    if (job_id is None) != everything:
+        raise click.UsageError("name one job id, or say --all")
+    with client() as nexo:
+        count = nexo.queue(name).dlq.replay(job_id)
+    output.done(f"{count} jobs wait again", replayed=count)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("job_id")
+def delete(name: str, job_id: str) -> None:
+    """Remove one dead letter of the queue NAME for good."""
+    with client() as nexo:
+        removed = nexo.queue(name).dlq.delete(job_id)
+    output.done("removed" if removed else "no dead letter has that id", removed=removed)
+
+
+@command.command()
+@click.argument("name")
+@click.confirmation_option(prompt="Remove all dead letters for good?")
+def purge(name: str) -> None:
+    """Remove all dead letters of the queue NAME for good."""
+    with client() as nexo:
+        count = nexo.queue(name).dlq.purge()
+    output.done(f"{count} dead letters removed", removed=count)

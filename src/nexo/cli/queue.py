@@ -1,0 +1,249 @@
+"""``nexo queue``: create queues, push and pop jobs, look inside."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nexo.cli import output
+from nexo.cli.options import as_option, client, read_value, terms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.client.queue_views import JobView, QueueInfo
+
+_COUNTS = ("name", "waiting", "scheduled", "working", "dead", "paused")
+_JOB = ("id", "value", "priority", "key", "attempts", "due_ms")
+
+_OPTIONS = [
+    click.option("--visibility-timeout", help="How long a job is leased: 30s, 5m."),
+    click.option("--max-retries", type=click.IntRange(min=0), help="Retries before a job is dead."),
+    click.option("--persistence", type=click.Choice(["file_sync", "file_async"])),
+    click.option("--backoff", type=click.Choice(["none", "fixed", "exponential"])),
+    click.option("--backoff-delay", help="The first wait before a retry: 1s."),
+    click.option("--backoff-max", help="The longest wait before a retry: 1h."),
+    click.option("--fair/--not-fair", default=None, help="Take turns between keys."),
+    click.option("--key-concurrency", type=click.IntRange(min=0), help="Jobs of a key at once."),
+    click.option("--rate", type=click.FloatRange(min=0), help="Deliveries per second."),
+    click.option("--rate-burst", type=click.IntRange(min=1), help="Deliveries after a pause."),
+    click.option("--result-ttl", help="How long results are kept: 1h."),
+    click.option("--max-jobs", type=click.IntRange(min=0), help="Refuse pushes beyond this."),
+]
+
+
+def _queue_options(function: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@click.group()
+def command() -> None:
+    """Jobs: create, push, pop, inspect."""
+
+
+@command.command()
+@click.argument("name")
+@click.option("--update", is_flag=True, help="Change an existing queue to these options.")
+@_queue_options
+def create(name: str, update: bool, **options: Any) -> None:
+    """Create the queue NAME; options that are not given keep their defaults."""
+    with client() as nexo:
+        queue = nexo.queue(name).create(update=update, **_given(options))
+        _show(queue.info())
+
+
+@command.command()
+@click.argument("name")
+@_queue_options
+def update(name: str, **options: Any) -> None:
+    """Change options of the queue NAME while it runs."""
+    with client() as nexo:
+        _show(nexo.queue(name).update(**_given(options)))
+
+
+@command.command("list")
+def list_() -> None:
+    """All queues and their counts."""
+    with client() as nexo:
+        output.rows((asdict(info) for info in nexo.queues()), _COUNTS, "there are no queues")
+
+
+@command.command()
+@click.argument("name")
+def info(name: str) -> None:
+    """Options and counts of the queue NAME."""
+    with client() as nexo:
+        _show(nexo.queue(name).info())
+
+
+def _show(info: QueueInfo) -> None:
+    shown = asdict(info)
+    output.fields(shown if terms().as_json else shown | shown.pop("options"))
+
+
+@command.command()
+@click.argument("name")
+@click.argument("values", nargs=-1, required=True)
+@as_option
+@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True)
+@click.option("--delay", default="0s", help="Hold the jobs back: 10s, 2h.")
+@click.option("--ttl", default="0s", help="Drop jobs that have not started by then.")
+@click.option("--key", help="The key of the jobs, for fairness and limits.")
+@click.option("--dedup-key", help="Push nothing while a job with this key waits or runs.")
+def push(
+    name: str, values: tuple[str, ...], kind: str, priority: int, delay: str, ttl: str,
+    key: str | None, dedup_key: str | None,
+) -> None:  # fmt: skip
+    """Push VALUES to the queue NAME and print their ids.
+
+    A value is - for standard input or @name for a file.
+    """
+    content = [read_value(value, kind) for value in values]
+    with client() as nexo:
+        ids = nexo.queue(name).push_many(
+            content,
+            priority=priority,
+            delay=delay,
+            ttl=ttl,
+            keys=key and [key] * len(content),
+            dedup_keys=dedup_key and [dedup_key] * len(content),
+        )
+    for job_id in ids:
+        output.done(job_id, id=job_id)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True)
+@click.option("--wait", default="0s", help="How long to wait for the first job.")
+@click.option("--no-ack", is_flag=True, help="Give the jobs back instead of finishing them.")
+def pop(name: str, count: int, wait: str, no_ack: bool) -> None:
+    """Take jobs off the queue NAME, print and finish them."""
+    with client() as nexo:
+        jobs = nexo.queue(name).pop(count, wait=wait)
+        for job in jobs:
+            if terms().as_json:
+                output.line({"id": job.id, "value": job.value, "attempt": job.attempt})
+            else:
+                output.value(job.value)
+        if no_ack:
+            jobs.release()
+        else:
+            jobs.ack()
+    if not jobs:
+        output.note("no job is ready")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--offset", type=click.IntRange(min=0), default=0)
+@click.option("--scheduled", is_flag=True, help="Jobs that are not due yet.")
+def peek(name: str, limit: int, offset: int, scheduled: bool) -> None:
+    """Show the next jobs of the queue NAME without taking them."""
+    with client() as nexo:
+        queue = nexo.queue(name)
+        found = (queue.scheduled.list if scheduled else queue.peek)(limit, offset)
+    show_jobs(found, _JOB, "no job waits")
+
+
+def show_jobs(found: list[JobView[Any]], columns: tuple[str, ...], empty: str) -> None:
+    """A table of jobs."""
+    output.rows((asdict(job) for job in found), columns, empty)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("job_id")
+def cancel(name: str, job_id: str) -> None:
+    """Remove a job of the queue NAME that has not started."""
+    with client() as nexo:
+        removed = nexo.queue(name).scheduled.cancel(job_id)
+    output.done("removed" if removed else "not there, or already running", removed=removed)
+
+
+@command.command()
+@click.argument("name")
+@click.confirmation_option(prompt="Remove all jobs that have not started?")
+def purge(name: str) -> None:
+    """Remove every job of the queue NAME that has not started."""
+    with client() as nexo:
+        count = nexo.queue(name).purge()
+    output.done(f"{count} jobs removed", removed=count)
+
+
+@command.command()
+@click.argument("name")
+@click.confirmation_option(prompt="Delete the queue with all its jobs?")
+def delete(name: str) -> None:
+    """Delete the queue NAME."""
+    with client() as nexo:
+        existed = nexo.queue(name).delete()
+    output.done("deleted" if existed else "there was no such queue", deleted=existed)
+
+
+@command.command()
+@click.argument("name")
+def pause(name: str) -> None:
+    """Deliver no jobs of the queue NAME until it is resumed."""
+    with client() as nexo:
+        nexo.queue(name).pause()
+    output.done(f"{name} is paused", name=name, paused=True)
+
+
+@command.command()
+@click.argument("name")
+def resume(name: str) -> None:
+    """Deliver jobs of the queue NAME again."""
+    with client() as nexo:
+        nexo.queue(name).resume()
+    output.done(f"{name} is running", name=name, paused=False)
+
+
+@command.group()
+def cron() -> None:
+    """Schedules that push jobs by themselves, in UTC."""
+
+
+@cron.command("set")
+@click.argument("name")
+@click.argument("schedule")
+@click.argument("expression")
+@click.argument("value")
+@as_option
+@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True)
+def set_cron(
+    name: str, schedule: str, expression: str, value: str, kind: str, priority: int
+) -> None:
+    """Push VALUE to the queue NAME whenever EXPRESSION (five fields) matches."""
+    with client() as nexo:
+        crons = nexo.queue(name).cron
+        next_ms = crons.set(schedule, expression, read_value(value, kind), priority=priority)
+    output.done(f"{schedule} fires next at {next_ms} ms", name=schedule, next_ms=next_ms)
+
+
+@cron.command("list")
+@click.argument("name")
+def list_crons(name: str) -> None:
+    """The schedules of the queue NAME."""
+    with client() as nexo:
+        found = [asdict(schedule) for schedule in nexo.queue(name).cron.list()]
+    output.rows(found, ("name", "cron", "next_ms", "priority"), "there are no schedules")
+
+
+@cron.command("delete")
+@click.argument("name")
+@click.argument("schedule")
+def delete_cron(name: str, schedule: str) -> None:
+    """Remove a schedule of the queue NAME."""
+    with client() as nexo:
+        nexo.queue(name).cron.delete(schedule)
+    output.done(f"{schedule} removed", name=schedule)
