@@ -227,6 +227,8 @@ def _checked(key: str, value: object, label: str) -> Any:
     spec = _SPECS.get(key)
     if spec is None:
         raise ConfigError(f"unknown setting {label}; known are {', '.join(sorted(_SPECS))}")
+    if value == spec.default and type(value) is type(spec.default):
+        return value
     checked = _converter(spec)(label, value)
     if isinstance(checked, int):
         _check_range(checked, label, spec.metadata["low"], spec.metadata["high"])
