@@ -10,11 +10,13 @@ from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Span
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import Stream
+from nexo.errors import Corrupt
 from nexo.protocol.batch import cut, decode
 from nexo.protocol.frames import Buffer
 from nexo.storage.header import Flags, Header
 
 READ_BYTES = 256 * 1024
+_COMPRESSION = int(Flags.COMPRESSION)
 
 
 @dataclass(slots=True)
@@ -30,17 +32,35 @@ class Gathered:
     unsent: list[Span] = field(default_factory=list)
     """Delivered offsets that did not fit."""
     size_bytes: int = 0
+    reached: dict[int, int] = field(default_factory=dict)
+    """Per partition: how far the entries found go."""
 
 
 def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Gathered:
     """The entries that hold the delivered ranges, cut to them unless compressed.
 
-    At least one entry, then no more than ``max_bytes``.
+    At least one entry, then no more than ``max_bytes``, and none behind a damaged one: that
+    raises `Corrupt` once nothing comes before it.
     """
-    found = Gathered()
+    found, damaged = Gathered(), False
     for delivery in deliveries:
-        _gather_range(stream, delivery, max_bytes, found)
+        if damaged:
+            found.unsent.append((delivery.partition, delivery.first, delivery.end))
+            continue
+        try:
+            _gather_range(stream, delivery, max_bytes, found)
+        except Corrupt:
+            if not found.parts:
+                raise
+            damaged = True
+            found.unsent.append(_rest(delivery, found))
     return found
+
+
+def _rest(delivery: Delivery, found: Gathered) -> Span:
+    """What of a delivery lies behind the entries found for it."""
+    reached = max(delivery.first, found.reached.get(delivery.partition, 0))
+    return delivery.partition, reached, delivery.end
 
 
 def _gather_range(stream: Stream, delivery: Delivery, max_bytes: int, found: Gathered) -> None:
@@ -60,6 +80,8 @@ def _gather_range(stream: Stream, delivery: Delivery, max_bytes: int, found: Gat
             if header.base_offset > at:
                 found.gaps.append((index, at, header.base_offset))
             at = _add(index, header, entry, max(at, header.base_offset), end, found)
+            if at >= end:
+                return
         if at == before:
             found.gaps.append((index, at, end))
             return
@@ -69,11 +91,11 @@ def _add(
     index: int, header: Header, entry: memoryview, first: int, end: int, found: Gathered
 ) -> int:
     """Add the part of an entry from ``first`` up to ``end``; returns where that part ends."""
-    stop = min(end, header.next_offset)
+    stop = found.reached[index] = min(end, header.next_offset)
     whole = first == header.base_offset and stop == header.next_offset
     if header.span != header.count:
         found.gaps += _holes(index, entry, first, stop)
-    if whole or header.flags & Flags.COMPRESSION:
+    if whole or header.flags & _COMPRESSION:
         found.parts.append(entry)
         found.partitions.append(index)
         found.size_bytes += len(entry)

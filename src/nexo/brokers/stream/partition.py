@@ -11,16 +11,19 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.producers import Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
-from nexo.protocol.batch import Batch, entries, retime
+from nexo.protocol.batch import Batch, retime
 from nexo.storage.header import SIZE, Flags, Header, parse
 from nexo.storage.ports import Buffer, Log
 
 FUTURE_MS = 60_000
 """How far ahead of the broker's clock a producer's timestamp may be."""
-_HOT_BYTES = 1024**2
+_CACHED_BYTES = 1024**2
+"""Larger reads are for one reader that will not come back to them."""
+_TRANSACTIONAL = int(Flags.TRANSACTIONAL)
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
@@ -40,11 +43,11 @@ class Partition:
     """The records of one partition of a stream."""
 
     __slots__ = (
-        "_hot", "aborted", "clean_offset", "committed", "last_ms", "log", "open_ranges",
+        "_cache", "aborted", "clean_offset", "committed", "last_ms", "log", "open_ranges",
         "opened_at", "producers", "unsynced",
     )  # fmt: skip
 
-    def __init__(self, log: Log, found: Checkpoint) -> None:
+    def __init__(self, log: Log, found: Checkpoint, cache: ChunkCache) -> None:
         """Recover: read the log from the checkpoint on; undecided transactions are aborted."""
         self.log = log
         self.last_ms = found.last_ms
@@ -58,7 +61,7 @@ class Partition:
         """Readers see nothing from here on, because it may not survive a power loss."""
         self.opened_at = log.next_offset
         """Where the log ended when this process first used it."""
-        self._hot: tuple[int, int, bytes] = (0, 0, b"")
+        self._cache = cache
         self._recover(max(found.offset, log.start_offset))
 
     def _recover(self, offset: int) -> None:
@@ -67,7 +70,7 @@ class Partition:
             self.last_ms = max(self.last_ms, header.last_ms)
             if header.producer_id >= 0:
                 self.producers.note(header, header.base_offset)
-            if header.flags & Flags.TRANSACTIONAL and header.base_offset not in self.committed:
+            if header.flags & _TRANSACTIONAL and header.base_offset not in self.committed:
                 self.aborted.add(header.base_offset, header.next_offset)
 
     def _sound_entries(self, offset: int) -> Iterator[bytes]:
@@ -179,35 +182,34 @@ class Partition:
         Entries of aborted transactions are stepped over, so it yields nothing only if there is
         nothing more to see.
         """
-        at, stable, found = offset, self.stable_offset, False
-        while at < stable and not found:
-            before = at
-            for entry in self._entries(at, max_bytes):
-                header = parse(entry)
-                if header.base_offset >= stable:
+        at, stable, size = offset, self.stable_offset, 0
+        while at < stable and size < max(max_bytes, 1):
+            try:
+                chunk = self._chunk(at, max_bytes)
+            except Corrupt:
+                if size:
+                    return  # whoever reads on from here is told
+                raise
+            if chunk is None:
+                return
+            for header, entry in chunk.since(at):
+                if header.base_offset >= stable or (size and size + len(entry) > max_bytes):
                     return
                 at = header.next_offset
                 if header.base_offset not in self.aborted:
-                    found = True
+                    size += len(entry)
                     yield header, entry
-            if at == before:
-                return
 
-    def _entries(self, offset: int, max_bytes: int) -> Iterator[memoryview]:
-        base, end, entry = self._hot
-        if base <= offset < end:
-            # Groups take a large batch in small cuts: the one read last is read again.
-            yield memoryview(entry)
-            offset, max_bytes = end, max_bytes - len(entry)
-            if max_bytes <= 0 or offset >= self.log.next_offset:
-                return
-        data = self.log.read(offset, max_bytes)
-        last: memoryview | None = None
-        for last in entries(data):
-            yield last
-        if last is not None and len(last) <= _HOT_BYTES:
-            header = parse(last)
-            self._hot = (header.base_offset, header.next_offset, bytes(last))
+    def _chunk(self, offset: int, max_bytes: int) -> Chunk | None:
+        found = self._cache.find(self, offset)
+        if found is None:
+            data = self.log.read(offset, max(max_bytes, CHUNK_BYTES))
+            if not data:
+                return None
+            found = Chunk(data)
+            if found.size_bytes <= _CACHED_BYTES:
+                self._cache.add(self, found)
+        return found
 
     # -- forgetting ------------------------------------------------------------
 
@@ -218,14 +220,14 @@ class Partition:
         return freed
 
     def _forget_below(self, offset: int) -> None:
-        self._hot = (0, 0, b"")
+        self._cache.drop(self)
         if offset > 0:
             self.aborted.remove(0, offset)
             self.committed.remove(0, offset)
 
     def cooled(self) -> None:
         """The log was rewritten: forget what was read from it."""
-        self._hot = (0, 0, b"")
+        self._cache.drop(self)
 
     def checkpoint(self) -> Checkpoint:
         """What recovery needs instead of the log up to here."""

@@ -9,9 +9,11 @@ from nexo.brokers.stream.partition import check_sizes
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import InvalidInput
-from nexo.protocol.batch import Batch, encode, verify
+from nexo.protocol.batch import Batch, decode, encode, verify
 from nexo.protocol.murmur import partition_of
 from nexo.storage.header import Flags
+
+_CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 
 ROUTE = -1
 """In place of a partition: the broker picks by key, or in turn."""
@@ -43,16 +45,16 @@ def publish(
     if batch.header.producer_id >= 0:
         raise InvalidInput("an idempotent producer must name the partition of each batch")
     return [
-        _append(stream, target, part, verify(part), now_ms, transaction)
-        for target, part in _routed(stream, entry, batch)
+        _append(stream, target, part, found, now_ms, transaction)
+        for target, part, found in _routed(stream, entry, batch)
     ]
 
 
 def _check_flags(batch: Batch, transaction: Transaction | None) -> None:
     flags = batch.header.flags
-    if flags & Flags.CONTROL:
+    if flags & _CONTROL:
         raise InvalidInput("a batch from a client cannot be a control batch")
-    if bool(flags & Flags.TRANSACTIONAL) != (transaction is not None):
+    if bool(flags & _TRANSACTIONAL) != (transaction is not None):
         raise InvalidInput(
             "a batch must be flagged transactional within a transaction, and only then"
         )
@@ -74,16 +76,17 @@ def _append(
     return Placed(index, offset, len(batch), new)
 
 
-def _routed(stream: Stream, entry: bytes, batch: Batch) -> Iterable[tuple[int, bytes]]:
+def _routed(stream: Stream, entry: bytes, batch: Batch) -> Iterable[tuple[int, bytes, Batch]]:
     """The batch cut by partition; whole if it holds no keys."""
     count = stream.options.partitions
     if count == 1 or batch.layout.keys is None:
-        return [(stream.next_partition() if count > 1 else 0, entry)]
+        return [(stream.next_partition() if count > 1 else 0, entry, batch)]
     lanes: dict[int, list[int]] = {}
     for i, key in enumerate(batch.keys()):
         target = stream.next_partition() if key is None else partition_of(key, count)
         lanes.setdefault(target, []).append(i)
-    return [(target, _picked(batch, rows)) for target, rows in lanes.items()]
+    parts = ((target, _picked(batch, rows)) for target, rows in lanes.items())
+    return [(target, part, decode(part)) for target, part in parts]
 
 
 def _picked(batch: Batch, rows: list[int]) -> bytes:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import structs
 
+from nexo.brokers.stream.chunks import ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
@@ -27,11 +28,11 @@ class Stream:
     """One stream: its options, groups and partitions, which open on first use."""
 
     __slots__ = (
-        "_open_log", "_partitions", "_recommitted", "_turn", "checkpoints", "created_ms",
+        "_cache", "_open_log", "_partitions", "_recommitted", "_turn", "checkpoints", "created_ms",
         "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
-    def __init__(self, created: Created, open_log: OpenLog) -> None:
+    def __init__(self, created: Created, open_log: OpenLog, cache: ChunkCache) -> None:
         self.id = created.stream
         self.name = created.name
         self.options = created.options
@@ -44,6 +45,7 @@ class Stream:
         self._partitions: list[Partition | None] = [None] * count
         self._recommitted: dict[int, RangeSet] = {}
         self._open_log = open_log
+        self._cache = cache
         self._turn = 0
 
     @property
@@ -66,7 +68,8 @@ class Stream:
         found = self._partitions[index]
         if found is None:
             log = self._open_log(self.folder, index)
-            found = self._partitions[index] = Partition(log, self._checkpoint(index))
+            found = Partition(log, self._checkpoint(index), self._cache)
+            self._partitions[index] = found
         return found
 
     def recommit(self, index: int, first: int, end: int) -> None:
@@ -108,6 +111,7 @@ class Stream:
     def close(self) -> None:
         """Give back what the logs hold."""
         for _, part in self.opened():
+            part.cooled()
             part.log.close()
 
     def state(self) -> StreamState:
@@ -129,6 +133,7 @@ class Registry:
 
     def __init__(self, open_log: OpenLog) -> None:
         self._open_log = open_log
+        self._cache = ChunkCache()
         self._by_name: dict[str, Stream] = {}
         self._by_id: dict[int, Stream] = {}
         self.next_id = 1
@@ -169,7 +174,7 @@ class Registry:
 
     def add(self, created: Created) -> Stream:
         """A new stream."""
-        stream = Stream(created, self._open_log)
+        stream = Stream(created, self._open_log, self._cache)
         self._by_name[stream.name] = self._by_id[stream.id] = stream
         self.next_id = max(self.next_id, stream.id + 1)
         return stream

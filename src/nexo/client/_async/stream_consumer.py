@@ -13,6 +13,7 @@ from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
 from nexo.errors import (
     ConnectionLost,
+    Corrupt,
     InvalidOption,
     NexoError,
     NotMember,
@@ -212,7 +213,7 @@ class Consumer(Generic[T]):
             except (ConnectionLost, NotMember):
                 if not self._closed:
                     await self._link.ready()
-            except (Unavailable, TimeoutError) as error:
+            except (Unavailable, TimeoutError, Corrupt) as error:
                 log.warning("fetch from %r failed, trying again: %s", self.stream, error)
                 await runtime.sleep(_RETRY_S)
         return None

@@ -14,6 +14,7 @@ from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
 from nexo.errors import (
     ConnectionLost,
+    Corrupt,
     InvalidOption,
     NexoError,
     NotMember,
@@ -213,7 +214,7 @@ class Consumer(Generic[T]):
             except (ConnectionLost, NotMember):
                 if not self._closed:
                     self._link.ready()
-            except (Unavailable, TimeoutError) as error:
+            except (Unavailable, TimeoutError, Corrupt) as error:
                 log.warning("fetch from %r failed, trying again: %s", self.stream, error)
                 runtime.sleep(_RETRY_S)
         return None

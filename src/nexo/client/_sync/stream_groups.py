@@ -26,6 +26,11 @@ class ParkedRecord(Record[Any]):
         """Why it failed the last time."""
 
 
+def gone(offset: int) -> tuple[object, ...]:
+    """Stands for a record that is damaged or was removed by retention: its value is None."""
+    return offset, 0, None, None, 0, b""
+
+
 class StreamGroups:
     """What `Stream` does with shared groups as a whole."""
 
@@ -79,10 +84,11 @@ class StreamGroups:
             for row in batch.records()
         }
         return [
-            ParkedRecord(info.partition, rows[info.partition, offset], self._type, info)
+            ParkedRecord(
+                info.partition, rows.get((info.partition, offset)) or gone(offset), self._type, info
+            )
             for info in head.rows
             for offset in range(info.first, info.end)
-            if (info.partition, offset) in rows
         ]
 
     def replay_parked(self, group: str, records: Iterable[Record[Any]] | None = None) -> int:

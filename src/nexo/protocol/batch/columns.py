@@ -43,6 +43,7 @@ class Column(enum.IntFlag):
 
 
 KNOWN = sum(Column)
+_TIMESTAMPS = int(Column.TIMESTAMPS)
 
 
 def little(numbers: array[int]) -> bytes:
@@ -140,19 +141,30 @@ class Layout:
     )  # fmt: skip
 
     def __init__(self, header: Header, body: bytes | memoryview) -> None:
-        n, has = header.count, header.columns
+        n, has, at = header.count, header.columns, _Cursor(body)
+        self.timestamps = at.take(8 * n) if has & _TIMESTAMPS else -1
+        self.values = at.strings(n)
+        self.value_valid = self.value_types = self.key_valid = self.deltas = -1
+        self.keys: Strings | None = None
+        self.headers: Strings | None = None
+        if has & ~_TIMESTAMPS:
+            self._place_rest(n, has, at)
+        at.end()
+
+    def _place_rest(self, n: int, has: int, at: _Cursor) -> None:
         if has & ~KNOWN:
             raise Corrupt(f"batch has columns 0x{has:x} that are not known here")
-        at = _Cursor(body)
-        self.timestamps = at.take(8 * n) if has & Column.TIMESTAMPS else -1
-        self.values = at.strings(n)
-        self.value_valid = at.take((n + 7) // 8) if has & Column.VALUE_NULLS else -1
-        self.value_types = at.take(n) if has & Column.VALUE_TYPES else -1
-        self.key_valid = at.take((n + 7) // 8) if has & Column.KEYS else -1
-        self.keys = at.strings(n) if has & Column.KEYS else None
-        self.headers = at.strings(n) if has & Column.HEADERS else None
-        self.deltas = at.take(4 * n) if has & Column.DELTAS else -1
-        at.end()
+        if has & Column.VALUE_NULLS:
+            self.value_valid = at.take((n + 7) // 8)
+        if has & Column.VALUE_TYPES:
+            self.value_types = at.take(n)
+        if has & Column.KEYS:
+            self.key_valid = at.take((n + 7) // 8)
+            self.keys = at.strings(n)
+        if has & Column.HEADERS:
+            self.headers = at.strings(n)
+        if has & Column.DELTAS:
+            self.deltas = at.take(4 * n)
 
 
 class _Cursor:

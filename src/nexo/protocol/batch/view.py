@@ -16,6 +16,8 @@ from nexo.protocol.frames import Buffer
 from nexo.storage import header as head_format
 from nexo.storage.header import SIZE, Flags, Header
 
+_COMPRESSION = int(Flags.COMPRESSION)
+
 
 class Record(NamedTuple):
     """One record of a batch, still encoded."""
@@ -35,9 +37,9 @@ class Batch:
     """
 
     def __init__(self, header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> None:
-        kind = Compression(header.flags & Flags.COMPRESSION)
+        kind = header.flags & _COMPRESSION
         self.header = header
-        self.body = memoryview(decompress(kind, body, max_bytes) if kind else body)
+        self.body = memoryview(decompress(Compression(kind), body, max_bytes) if kind else body)
         self.layout = Layout(header, self.body)
 
     def __len__(self) -> int:
@@ -141,7 +143,9 @@ class Batch:
         Done once, where a batch enters: later readers rely on it. `Corrupt` if one is bad.
         """
         columns = (self.layout.values, self.layout.keys, self.layout.headers)
-        for column in filter(None, columns):
+        for column in columns:
+            if column is None:
+                continue
             offsets = self._offsets(column)
             if sorted(offsets) != offsets:
                 raise Corrupt("a column's offsets go backwards")

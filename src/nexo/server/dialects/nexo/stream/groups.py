@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from nexo.brokers.stream.groups.flight import Delivery, Refusal
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.errors import Corrupt, InvalidInput, InvalidOption, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.core import Core
@@ -19,6 +20,10 @@ from nexo.server.dialects.nexo.stream.waits import Wait
 from nexo.server.service import Handler, Peer
 
 MAX_WAIT_MS = 600_000
+_ROW = 1024**2
+"""How much is shown of one parked range."""
+_DAMAGED_MS = 1_000
+"""How long after a damaged record was met it is tried again."""
 
 
 class Groups:
@@ -173,7 +178,11 @@ class Groups:
                 return [], Gathered()
             self._timed[stream.id, name] = stream, group
             core.runtime.wake_at(deliveries[0].expires_ms)
-            found = self._gathered(stream, group, consumer, deliveries, max_bytes)
+            try:
+                found = self._gathered(stream, group, consumer, deliveries, max_bytes)
+            except NexoError:
+                self._after(stream, name, group)
+                raise
             if found.gaps or found.unsent:
                 deliveries = self._without(stream, name, consumer, deliveries, found)
             if found.parts and deliveries:
@@ -200,11 +209,33 @@ class Groups:
     ) -> Gathered:
         try:
             return gather(stream, deliveries, max_bytes)
-        except NexoError:
-            # A damaged record is reported to the consumer, never skipped (SPEC E6).
-            spans = [(d.partition, d.first, d.end) for d in deliveries]
-            group.release(consumer, group.generation, spans)
+        except NexoError as error:
+            # Reported, never skipped (SPEC E6). After some tries it is parked, so that it
+            # does not take its neighbours along.
+            for d in deliveries:
+                self._give_back(group, consumer, d, error)
             raise
+
+    def _give_back(
+        self, group: SharedGroup, consumer: str, delivery: Delivery, error: NexoError
+    ) -> None:
+        partition, first, end = delivery.partition, delivery.first, delivery.end
+        bad = (0, 0)
+        if isinstance(error, Corrupt) and error.offset is not None:
+            bad = max(first, error.offset), min(end, error.next_offset or end)
+        if bad[0] < bad[1]:
+            group.nack(
+                consumer,
+                group.generation,
+                [(partition, *bad)],
+                self._core.now_ms,
+                delay_ms=_DAMAGED_MS,
+                reason=error.message,
+            )
+            good = [(partition, first, bad[0]), (partition, bad[1], end)]
+        else:
+            good = [(partition, first, end)]
+        group.release(consumer, group.generation, [span for span in good if span[1] < span[2]])
 
     def _without(
         self,
@@ -376,10 +407,13 @@ def _minus(delivery: Delivery, spans: list[wire.Span]) -> list[Delivery]:
 
 
 def _records(stream: Stream, rows: list[wire.ParkedInfo]) -> Gathered:
-    """The records of parked ranges; those that retention has removed are not there."""
-    ranges = []
+    """The records of parked ranges; some may be damaged, or gone by retention."""
+    found = Gathered()
     for row in rows:
-        start = stream.partition(row.partition).start_offset
-        if row.end > start:
-            ranges.append(Delivery(row.partition, max(row.first, start), row.end, 0, 0, 0))
-    return gather(stream, ranges, wire.DEFAULT_BYTES)
+        first = max(row.first, stream.partition(row.partition).start_offset)
+        if first < row.end:
+            with suppress(Corrupt):
+                part = gather(stream, [Delivery(row.partition, first, row.end, 0, 0, 0)], _ROW)
+                found.parts += part.parts
+                found.partitions += part.partitions
+    return found

@@ -1,0 +1,79 @@
+"""Entries read ahead: groups take a large batch, or a run of small ones, in many small cuts.
+
+One read of a chunk then serves many takes. The memory is bounded for all partitions together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from operator import attrgetter
+
+from nexo.storage.header import Header, parse
+
+CHUNK_BYTES = 256 * 1024
+MAX_BYTES = 32 * 1024**2
+PER_PARTITION = 4
+"""Readers at different places of one partition that do not get in each other's way."""
+
+
+class Chunk:
+    """Whole entries that lie one after another in a partition's log."""
+
+    __slots__ = ("end", "entries", "first", "headers", "size_bytes")
+
+    def __init__(self, data: bytes) -> None:
+        self.headers: list[Header] = []
+        self.entries: list[memoryview] = []
+        view, at = memoryview(data), 0
+        while at < len(view):
+            header = parse(view, at)
+            self.headers.append(header)
+            self.entries.append(view[at : at + header.length])
+            at += header.length
+        self.first = self.headers[0].base_offset
+        self.end = self.headers[-1].next_offset
+        self.size_bytes = len(data)
+
+    def since(self, offset: int) -> Iterator[tuple[Header, memoryview]]:
+        """The entries from the one that holds ``offset``, or the next, on."""
+        at = bisect_right(self.headers, offset, key=attrgetter("base_offset")) - 1
+        if at >= 0 and self.headers[at].next_offset <= offset:
+            at += 1
+        at = max(at, 0)
+        return zip(self.headers[at:], self.entries[at:], strict=True)
+
+
+class ChunkCache:
+    """The chunks read last, by partition; the partition unread longest goes first."""
+
+    __slots__ = ("_by_owner", "_limit", "size_bytes")
+
+    def __init__(self, limit_bytes: int = MAX_BYTES) -> None:
+        self._by_owner: OrderedDict[object, list[Chunk]] = OrderedDict()
+        self._limit = limit_bytes
+        self.size_bytes = 0
+
+    def find(self, owner: object, offset: int) -> Chunk | None:
+        """The chunk that holds ``offset``."""
+        for chunk in self._by_owner.get(owner, ()):
+            if chunk.first <= offset < chunk.end:
+                return chunk
+        return None
+
+    def add(self, owner: object, chunk: Chunk) -> None:
+        """Keep a chunk for later readers."""
+        chunks = self._by_owner.setdefault(owner, [])
+        self._by_owner.move_to_end(owner)
+        chunks.append(chunk)
+        self.size_bytes += chunk.size_bytes
+        if len(chunks) > PER_PARTITION:
+            self.size_bytes -= chunks.pop(0).size_bytes
+        while self.size_bytes > self._limit and len(self._by_owner) > 1:
+            self.drop(next(iter(self._by_owner)))
+
+    def drop(self, owner: object) -> None:
+        """Forget a partition's chunks, because its log changed or others need the room."""
+        for chunk in self._by_owner.pop(owner, ()):
+            self.size_bytes -= chunk.size_bytes

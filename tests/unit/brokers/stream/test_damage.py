@@ -1,0 +1,68 @@
+"""Damaged records: reported with their offset, set aside, and no others with them (SPEC E6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nexo.errors import Corrupt
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from tests.unit.brokers.stream.desk import Consumer, Desk
+
+
+def damage(desk: Desk, content: bytes) -> None:
+    """Flip a bit of a stored value."""
+    folder = Path("/stream/streams/s~1/0")
+    name = next(n for n in desk.files.list(folder) if n.endswith(".log"))
+    file = desk.files.open(folder / name)
+    at = file.read_at(0, file.size()).index(content)
+    file.write_at(at, [bytes([content[0] ^ 1])])
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    peer = desk.client()
+    peer.make("s")
+    for value in (b"first value", b"second value", b"third value"):
+        peer.publish("s", value)
+    damage(desk, b"second value")
+    return desk.crash()
+
+
+def test_readers_get_what_lies_before_and_are_told_where_the_damage_is(desk: Desk) -> None:
+    peer = desk.client()
+    assert peer.read("s") == [b"first value"]
+    with pytest.raises(Corrupt, match="1"):
+        peer.read("s", 1)
+    assert peer.read("s", 2) == [b"third value"]
+
+
+def test_a_group_goes_on_and_the_damaged_record_is_parked(desk: Desk) -> None:
+    peer = desk.client()
+    consumer = peer.join("s", "g", options={"max_deliveries": 2})
+    assert [got.value for got in consumer.take()] == [b"first value"]
+    with pytest.raises(Corrupt):
+        consumer.take()
+    assert [got.value for got in consumer.take()] == [b"third value"]
+    desk.after(1_000)
+    with pytest.raises(Corrupt):
+        consumer.take()
+    consumer.settle("ack", 0, 2)
+    assert _parked(consumer) == [(1, 2)]
+    assert peer.group("s", "g").lag == 0
+
+
+def _parked(consumer: Consumer) -> list[tuple[int, int]]:
+    info = consumer.peer.group("s", "g")
+    assert info.partitions[0].parked == 1
+    ask = wire.pack(wire.ParkedAsk(stream="s", group="g"))
+    head, _ = wire.unpack_headed(wire.ParkedList, consumer.peer.ask(Op.S_PARKED, ask))
+    return [(row.first, row.end) for row in head.rows]
+
+
+def test_writing_goes_on_and_survives(desk: Desk) -> None:
+    assert desk.client().publish("s", b"fourth") == [(0, 3, 1)]
+    assert desk.crash().client().read("s", 2) == [b"third value", b"fourth"]
