@@ -10,11 +10,13 @@ from pathlib import Path
 import nexo
 from nexo.server.embedded import free_port
 
+SERVE = [sys.executable, "-m", "nexo", "serve", "--no-dashboard"]
+
 
 @contextmanager
 def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A started server and what it said up to its list of brokers."""
-    command = [sys.executable, "-m", "nexo", "serve", *flags]
+    command = [*SERVE, *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said = ""
@@ -31,7 +33,7 @@ def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nexo", "serve", *flags]
+    command = [*SERVE, *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 

@@ -64,12 +64,20 @@ def command(file: Path | None, embedded: bool, **flags: object) -> None:
 
 def exposure_warning(settings: Settings) -> str | None:
     """What to say about an address that others can reach (SPEC A10)."""
-    if _is_loopback(settings.host):
+    missing = [what for what, there in _guards(settings).items() if not there]
+    if _is_loopback(settings.host) or not missing:
         return None
-    return (
-        f"listening on {settings.host}, which other machines may reach, without TLS and users: "
-        "anyone who can connect can read and change everything"
+    return f"listening on {settings.host}, which other machines may reach, without " + " and ".join(
+        missing
     )
+
+
+def _guards(settings: Settings) -> dict[str, bool]:
+    """What keeps strangers out, by the names of the settings that switch it on."""
+    return {
+        "encryption (tls_cert, tls_key)": settings.tls_cert is not None,
+        "users (auth)": settings.auth,
+    }
 
 
 def _is_loopback(host: str) -> bool:

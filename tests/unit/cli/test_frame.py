@@ -1,6 +1,7 @@
 """The frame around all commands: finding them, shared options, errors, printing."""
 
 import json
+from pathlib import Path
 
 import click
 import pytest
@@ -147,6 +148,15 @@ def test_an_address_others_can_reach_is_warned_about(host: str) -> None:  # SPEC
     warning = serve.exposure_warning(load(flags={"host": host}))
     assert warning is not None
     assert host in warning
+
+
+def test_the_warning_names_what_is_missing_and_ends_with_it(tmp_path: Path) -> None:  # SPEC A10
+    tls = {"host": "0.0.0.0", "tls_cert": tmp_path / "cert", "tls_key": tmp_path / "key"}
+    warning = serve.exposure_warning(load(flags=tls))
+    assert warning is not None
+    assert "auth" in warning
+    assert "tls" not in warning
+    assert serve.exposure_warning(load(flags=tls | {"auth": True})) is None
 
 
 def test_config_errors_are_input_errors() -> None:
