@@ -1,5 +1,0 @@
-"""``python -m nexo.cli``: the command line without the installed script."""
-
-from nexo.cli import main
-
-main()
