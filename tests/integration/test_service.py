@@ -99,7 +99,7 @@ def test_two_servers_cannot_share_a_data_folder(served: Process) -> None:
     command = [
         sys.executable,
         "-m",
-        "nexo.cli",
+        "nexo",
         "serve",
         "--port=0",
         f"--data-dir={served.data_dir}",
@@ -113,7 +113,7 @@ def test_a_taken_port_stops_the_start_with_its_name(served: Process, tmp_path: P
     command = [
         sys.executable,
         "-m",
-        "nexo.cli",
+        "nexo",
         "serve",
         f"--port={served.port}",
         f"--data-dir={tmp_path / 'other'}",
