@@ -50,7 +50,7 @@ class Publishing:
         reply: bytes,
     ) -> None:
         """Answer, and show the records to readers, once they are safe."""
-        core, mode = self._core, stream.options.persistence
+        core = self._core
         core.appended(sum(place.count for place in placed))
         core.pressure.add(size_bytes)
 
@@ -60,11 +60,8 @@ class Publishing:
                 core.show(stream, placed)
             answer(peer, request_id, error, reply)
 
-        if mode is Persistence.FILE_ASYNC:
-            # The log has handed the bytes to the system: no need to wait for the turn's end.
-            core.runtime.committed(mode, safe)
-        else:
-            core.when_safe(mode, safe)
+        # Nothing was journalled, so there is no need to wait for the end of the turn.
+        core.runtime.committed(stream.options.persistence, safe)
 
     def start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Give out a producer id, durably, so that it is never given out again."""

@@ -12,6 +12,9 @@ from nexo.server.service import Peer
 Channel: TypeAlias = tuple[int, str]
 """A stream's number and what of it is waited for: a group's name, or `READERS`."""
 
+_STALE = 1_000
+"""Deadlines of answered polls that are put up with before they are swept out."""
+
 READERS = ""
 """The channel of plain reads. Each wants another place, so all are tried."""
 
@@ -51,6 +54,7 @@ class Waits:
     def __init__(self) -> None:
         self._all: dict[tuple[int, int], Wait] = {}
         self._channels: dict[int, dict[str, dict[tuple[int, int], Wait]]] = {}
+        self._peers: dict[int, set[int]] = {}
         self._due: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
@@ -59,9 +63,12 @@ class Waits:
     def add(self, wait: Wait) -> None:
         """Have a request wait."""
         self._all[wait.key] = wait
+        self._peers.setdefault(wait.peer.id, set()).add(wait.request_id)
         for stream, what in wait.channels:
             self._channels.setdefault(stream, {}).setdefault(what, {})[wait.key] = wait
         heappush(self._due, (wait.due_ms, *wait.key))
+        if len(self._due) > 2 * len(self._all) + _STALE:
+            self._due = sorted((kept.due_ms, *kept.key) for kept in self._all.values())
 
     def waiting_on(self, stream: int) -> bool:
         """Whether a change of the stream concerns anybody."""
@@ -115,8 +122,8 @@ class Waits:
 
     def drop_peer(self, peer: Peer) -> None:
         """The connection ended: nobody is there to be answered."""
-        for wait in [wait for wait in self._all.values() if wait.peer is peer]:
-            self._forget(wait)
+        for request_id in list(self._peers.get(peer.id, ())):
+            self._forget(self._all[peer.id, request_id])
 
     def fail_stream(self, stream: int, error: NexoError) -> None:
         """The stream is gone."""
@@ -126,7 +133,12 @@ class Waits:
                 wait.peer.fail(wait.request_id, error)
 
     def _forget(self, wait: Wait) -> None:
-        self._all.pop(wait.key, None)
+        if self._all.pop(wait.key, None) is None:
+            return
+        requests = self._peers[wait.peer.id]
+        requests.discard(wait.request_id)
+        if not requests:
+            del self._peers[wait.peer.id]
         for stream, what in wait.channels:
             channels = self._channels.get(stream, {})
             channels.get(what, {}).pop(wait.key, None)
