@@ -126,14 +126,15 @@ def headers_bytes(headers: Headers) -> bytes:
 class Outgoing:
     """Records on their way into one batch."""
 
-    __slots__ = ("headers", "keyed", "keys", "mixed", "size_bytes", "titled", "types", "values")
+    __slots__ = ("headers", "keys", "size_bytes", "types", "values")
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
         self.types: list[int] = []
         self.keys: list[bytes | None] = []
+        """As long as `values`, or shorter by records without a key at the end."""
         self.headers: list[bytes] = []
-        self.keyed = self.titled = self.mixed = False
+        """As `keys`."""
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -143,16 +144,19 @@ class Outgoing:
         self, kind: int, content: bytes | None, key: bytes | None = None, headers: bytes = b""
     ) -> None:
         """One more record; content None deletes the key."""
-        if content is None and key is None:
-            raise InvalidInput("a record that deletes needs the key to delete")
         self.values.append(content)
         self.types.append(kind)
-        self.keys.append(key)
-        self.headers.append(headers)
-        self.keyed |= key is not None
-        self.titled |= bool(headers)
-        self.mixed |= content is None or kind != self.types[0]
-        self.size_bytes += len(content or b"") + len(key or b"") + len(headers) + 8
+        self.size_bytes += 8 if content is None else len(content) + 8
+        if key is not None:
+            self.keys += [None] * (len(self.values) - len(self.keys) - 1)
+            self.keys.append(key)
+            self.size_bytes += len(key)
+        elif content is None:
+            raise InvalidInput("a record that deletes needs the key to delete")
+        if headers:
+            self.headers += [b""] * (len(self.values) - len(self.headers) - 1)
+            self.headers.append(headers)
+            self.size_bytes += len(headers)
 
     def encode(
         self,
@@ -163,14 +167,18 @@ class Outgoing:
         flags: int = 0,
     ) -> Entry:
         """The batch."""
-        if not (self.keyed or self.titled or self.mixed or compression or flags):
+        count = len(self.values)
+        plain = not (self.keys or self.headers or compression or flags)
+        if plain and self.types.count(self.types[0]) == count:
             return encode_plain(self.values, self.types[0], now_ms, producer)  # type: ignore[arg-type]
+        keys = self.keys + [None] * (count - len(self.keys)) if self.keys else None
+        headers = self.headers + [b""] * (count - len(self.headers)) if self.headers else None
         return encode(
             self.values,
             self.types,
             now_ms,
-            keys=self.keys if self.keyed else None,
-            headers=self.headers if self.titled else None,
+            keys=keys,
+            headers=headers,
             producer=producer,
             compression=compression,
             flags=flags,

@@ -104,6 +104,8 @@ class Stream(StreamGroups, Generic[T]):
         leave together as one batch.
         """
         kind, content = content_of(value)
+        if key is None and headers is None:
+            return self._publisher.send(ROUTE, kind, content, None, b"")
         return self._send(kind, content, key_bytes(key), headers_bytes(headers))
 
     def tombstone(self, key: str | bytes) -> Published:
