@@ -53,11 +53,19 @@ class Flight:
         self.leases = LeaseBook()
 
     def lease(
-        self, member: Member, partition: int, taken: tuple[int, int, int], expires_ms: int
+        self,
+        member: Member,
+        partition: int,
+        taken: tuple[int, int, int],
+        expires_ms: int,
+        since_ms: int = 0,
     ) -> Delivery:
         """Hand a range ``(first, end, attempt)`` that a lane gave to a member."""
         first, end, attempt = taken
-        lease = Lease(member, partition, first, end, attempt=attempt, expires_ms=expires_ms)
+        lease = Lease(
+            member, partition, first, end,
+            attempt=attempt, expires_ms=expires_ms, since_ms=since_ms,
+        )  # fmt: skip
         self.leases.grant(lease)
         self._lanes[partition].inflight.set(first, end, lease)
         return Delivery(partition, first, end, attempt, self._state.generation, expires_ms)
@@ -103,10 +111,16 @@ class Flight:
     def drop(self, span: Span) -> None:
         """Take the span from whoever holds it."""
         lane = self._lanes[span[0]]
-        for first, end, lease in lane.inflight.cut(span[1], span[2]):
-            self.leases.let_go(lease, end - first)
+        for first, end, _ in self.land(span):
             lane.started.remove(first, end)
             lane.give_back(first, end)
+
+    def land(self, span: Span) -> list[tuple[int, int, Lease]]:
+        """End the flight of the span, whoever holds it; what becomes of it is the caller's."""
+        found = self._lanes[span[0]].inflight.cut(span[1], span[2])
+        for first, end, lease in found:
+            self.leases.let_go(lease, end - first)
+        return found
 
     def clear(self) -> None:
         """Take everything from everybody, uncounted."""

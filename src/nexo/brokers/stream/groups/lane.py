@@ -118,6 +118,17 @@ class Lane:
                 self.waiting.add(offset, offset + 1)
         return freed
 
+    def retake(self, first: int, end: int) -> None:
+        """A range goes into flight that recovery knows to be delivered."""
+        self.ready.remove(first, end)
+        self.pending += max(0, end - max(first, self.cursor))
+        self.cursor = max(self.cursor, end)
+
+    def unread(self, first: int, end: int) -> int:
+        """How many messages of a range are yet to be delivered for the first time."""
+        first = max(first, self.cursor)
+        return sum(stop - start for start, stop, done in self.done.split(first, end) if not done)
+
     # -- finishing and returning -----------------------------------------------
 
     def finish(self, first: int, end: int) -> None:

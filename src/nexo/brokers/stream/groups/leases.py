@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+NEVER = 1 << 62
+"""The expiry of what its holder keeps until it is acked or claimed."""
+
 
 class Member:
     """A consumer of a shared group, and the leases it holds."""
 
-    __slots__ = ("leases", "name", "reports_starts")
+    __slots__ = ("held", "leases", "name", "reports_starts")
 
     def __init__(self, name: str, *, reports_starts: bool) -> None:
         self.name = name
         self.reports_starts = reports_starts
         self.leases: dict[Lease, None] = {}
+        self.held = 0
+        """How many messages are in flight to it."""
 
 
 class Lease:
     """The right of one member to the messages of a delivered range until ``expires_ms``."""
 
-    __slots__ = ("attempt", "end", "expires_ms", "first", "held", "member", "partition")
+    __slots__ = (
+        "attempt", "end", "expires_ms", "first", "held", "member", "partition", "since_ms",
+    )  # fmt: skip
 
     def __init__(
-        self, member: Member, partition: int, first: int, end: int, *, attempt: int, expires_ms: int
+        self,
+        member: Member,
+        partition: int,
+        first: int,
+        end: int,
+        *,
+        attempt: int,
+        expires_ms: int,
+        since_ms: int = 0,
     ) -> None:
         self.member = member
         self.partition = partition
@@ -30,6 +45,8 @@ class Lease:
         self.end = end
         self.attempt = attempt
         self.expires_ms = expires_ms
+        self.since_ms = since_ms
+        """When it was granted, for what is kept until claimed."""
         self.held = end - first
         """How many messages of the range are still in flight under this lease."""
 
@@ -53,6 +70,11 @@ class LeaseBook:
         """Enter a new lease."""
         self._leases[lease] = None
         lease.member.leases[lease] = None
+        lease.member.held += lease.held
+
+    def oldest(self) -> Lease | None:
+        """The lease that was granted or renewed first."""
+        return next(iter(self._leases), None)
 
     def renew(self, lease: Lease, expires_ms: int) -> None:
         """Let a lease last until ``expires_ms``."""
@@ -62,6 +84,7 @@ class LeaseBook:
     def let_go(self, lease: Lease, count: int) -> None:
         """``count`` messages are no longer in flight under the lease; the last ends it."""
         lease.held -= count
+        lease.member.held -= count
         if not lease.held:
             del self._leases[lease]
             del lease.member.leases[lease]
@@ -77,7 +100,8 @@ class LeaseBook:
 
     def next_deadline(self) -> int | None:
         """When the first lease runs out."""
-        return next(iter(self._leases)).expires_ms if self._leases else None
+        first = self.oldest()
+        return None if first is None or first.expires_ms >= NEVER else first.expires_ms
 
     def limit(self, latest_ms: int) -> None:
         """Let no lease last beyond ``latest_ms``, so that a shorter wait keeps the order."""
@@ -88,4 +112,5 @@ class LeaseBook:
         """End every lease."""
         for lease in self._leases:
             lease.member.leases.clear()
+            lease.member.held = 0
         self._leases.clear()

@@ -2,7 +2,8 @@
 
 One record per call, whatever the number of messages: spans are ``(partition, first, end)``,
 half-open. In-flight leases are not logged: after a restart those messages are undelivered
-again, with the deliveries counted so far. A new group is made durable by its first snapshot.
+again, with the deliveries counted so far. Only with ``release='claim'`` who holds what is
+logged, because a consumer keeps it. A new group is made durable by its first snapshot.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Deliveries before a message is parked; 0 for no limit."""
     max_ack_pending: int = 10_000
     ordered_by: Literal["key"] | None = None
+    release: Literal["claim"] | None = None
+    """``claim``: a consumer keeps what it was given until it is acked or another claims it."""
 
     def __post_init__(self) -> None:
         _at_least("ack_wait_ms", self.ack_wait_ms, 1)
@@ -35,6 +38,10 @@ class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         _at_least("max_ack_pending", self.max_ack_pending, 1)
         if self.ordered_by not in (None, "key"):
             raise InvalidOption(f"ordered_by = {self.ordered_by!r}: must be 'key' or absent")
+        if self.release not in (None, "claim"):
+            raise InvalidOption(f"release = {self.release!r}: must be 'claim' or absent")
+        if self.release and self.ordered_by:
+            raise InvalidOption("release = 'claim' cannot be combined with ordered_by")
 
 
 def _at_least(name: str, value: int, low: int) -> None:
@@ -93,7 +100,38 @@ class Tuned(msgspec.Struct, frozen=True, array_like=True, tag="tune"):
     options: SharedOptions
 
 
-SharedRecord: TypeAlias = Acked | Counted | Parked | Replayed | Discarded | Skipped | Sought | Tuned
+class Entered(msgspec.Struct, frozen=True, array_like=True, tag="enter"):
+    """A consumer that keeps what it is given exists from now on."""
+
+    consumer: str
+    at_ms: int
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
+    """A consumer was given these messages, new ones or ones another held."""
+
+    consumer: str
+    spans: list[CountedSpan]
+    at_ms: int
+
+
+class Dismissed(msgspec.Struct, frozen=True, array_like=True, tag="dismiss"):
+    """A consumer is gone, and what it held is finished."""
+
+    consumer: str
+
+
+class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
+    """These messages left the stream; so many had not been delivered."""
+
+    spans: list[Span]
+    unread: int
+
+
+ClaimRecord: TypeAlias = Entered | Held | Dismissed | Trimmed
+SharedRecord: TypeAlias = (
+    Acked | Counted | Parked | Replayed | Discarded | Skipped | Sought | Tuned | ClaimRecord
+)
 
 
 class Parking(msgspec.Struct, frozen=True, array_like=True):
@@ -113,9 +151,19 @@ class LaneSnapshot(msgspec.Struct, frozen=True, array_like=True):
     parked: list[tuple[int, int, Parking]]
 
 
+class ClaimsSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """Who holds what in a group with ``release='claim'``."""
+
+    consumers: list[tuple[str, int]]
+    """Names, and when each was last seen."""
+    held: list[Held]
+    trimmed_unread: int
+
+
 class SharedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The durable state of a shared group."""
 
     options: SharedOptions
     generation: int
     lanes: list[LaneSnapshot]
+    claims: ClaimsSnapshot | None = None

@@ -8,6 +8,7 @@ The group decides on ranges of offsets and never sees messages. Whoever runs it
 - calls `skip` for offsets without a message (compaction, aborts, retention).
 
 Which deliveries count towards ``max_deliveries`` is told in `nexo.brokers.stream.groups.flight`.
+With ``release='claim'`` the group is used through `SharedGroup.claims` instead of by members.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+import msgspec
+
+from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import Delivery, Flight, Refusal
 from nexo.brokers.stream.groups.lane import NO_END, KeysOf
 from nexo.brokers.stream.groups.leases import Member
@@ -22,6 +26,9 @@ from nexo.brokers.stream.groups.records import (
     Acked,
     CountedSpan,
     Discarded,
+    Dismissed,
+    Entered,
+    Held,
     Replayed,
     SharedOptions,
     SharedRecord,
@@ -29,17 +36,18 @@ from nexo.brokers.stream.groups.records import (
     Skipped,
     Sought,
     Span,
+    Trimmed,
     Tuned,
 )
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import Holding, LaneStatus, ParkedRange, lane_status
-from nexo.errors import Fenced, InvalidInput, InvalidOption, NotMember
+from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotMember
 
 
 class SharedGroup:
     """The state of one group over all partitions of its stream."""
 
-    __slots__ = ("_flight", "_lanes", "_members", "_state", "_turn")
+    __slots__ = ("_flight", "_lanes", "_members", "_state", "_turn", "claims")
 
     def __init__(self, starts: Sequence[int], options: SharedOptions | None = None) -> None:
         """Start at an offset per partition (SPEC F1: the beginning, the end, or any)."""
@@ -51,6 +59,8 @@ class SharedGroup:
         self._flight = Flight(state)
         self._members: dict[str, Member] = {}
         self._turn = 0
+        self.claims = Claims(state, self._flight) if state.options.release else None
+        """Delivering without leases; None unless the group was made for it."""
 
     @property
     def generation(self) -> int:
@@ -71,10 +81,12 @@ class SharedGroup:
     @property
     def members(self) -> Iterable[str]:
         """The names of the live consumers."""
-        return self._members.keys()
+        return self._members.keys() if self.claims is None else self.claims.members.keys()
 
     def join(self, consumer: str, *, reports_starts: bool = False) -> int:
         """Make a consumer a member; joining again changes nothing. Returns the generation."""
+        if self.claims is not None:
+            raise Conflict("the group's consumers keep what they are given: use nexo.xstreams")
         if consumer not in self._members:
             self._members[consumer] = Member(consumer, reports_starts=reports_starts)
         return self.generation
@@ -269,7 +281,10 @@ class SharedGroup:
         """Change the options; running leases are shortened if need be."""
         if options.ordered_by != self.options.ordered_by:
             raise InvalidOption("ordered_by cannot change: make another group")
-        self._flight.leases.limit(now_ms + options.ack_wait_ms)
+        if options.release != self.options.release:
+            raise InvalidOption("release cannot change: make another group")
+        if self.claims is None:
+            self._flight.leases.limit(now_ms + options.ack_wait_ms)
         self._state.log(Tuned(options))
 
     def parked(self, limit: int = 100, skip: int = 0) -> list[ParkedRange]:
@@ -330,15 +345,28 @@ class SharedGroup:
 
     def apply(self, record: SharedRecord) -> None:
         """Redo a logged change while recovering, before any consumer joins."""
+        match record:
+            case Entered() | Held() | Dismissed() | Trimmed():
+                if self.claims is not None:
+                    self.claims.apply(record)
+                return
+            case Acked(spans) | Skipped(spans):
+                for span in spans:
+                    self._flight.drop(span)
+            case Sought():
+                self._flight.clear()
         self._state.apply(record)
 
     def snapshot(self) -> SharedSnapshot:
         """The durable state; records drained before it are no longer needed."""
-        return self._state.snapshot()
+        claims = None if self.claims is None else self.claims.snapshot()
+        return msgspec.structs.replace(self._state.snapshot(), claims=claims)
 
     @classmethod
     def restore(cls, snapshot: SharedSnapshot) -> SharedGroup:
-        """The group as of a snapshot, without members, nothing in flight."""
+        """The group as of a snapshot, without members, nothing in flight but what was kept."""
         group = cls.__new__(cls)
         group._take_over(SharedState.restore(snapshot))
+        if group.claims is not None and snapshot.claims is not None:
+            group.claims.restore(snapshot.claims)
         return group

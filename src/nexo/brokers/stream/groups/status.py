@@ -41,11 +41,10 @@ class LaneStatus(msgspec.Struct, frozen=True):
 def lane_status(lane: Lane, end: int) -> LaneStatus:
     """Where a group stands in a partition that may be delivered up to ``end``."""
     in_flight = lane.inflight.count()
-    ahead = sum(stop - start for start, stop, done in lane.done.split(lane.cursor, end) if not done)
     return LaneStatus(
         floor=lane.floor,
         in_flight=in_flight,
         to_redeliver=lane.pending - in_flight,
         parked=lane.parked.count(),
-        lag=lane.pending + ahead,
+        lag=lane.pending + lane.unread(lane.cursor, end),
     )

@@ -1,0 +1,218 @@
+"""Deliveries that last until they are acked, or claimed by another consumer (SPEC J2).
+
+The other way to use a shared group, chosen by ``release='claim'``: consumers are names, not
+connections, and keep what they were given over disconnects and restarts. Nothing expires and
+nothing is released by itself; what a dead consumer held is found by its age and claimed.
+Unlike leases, what is held is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nexo.brokers.stream.groups.flight import Delivery, Flight
+from nexo.brokers.stream.groups.lane import NO_END
+from nexo.brokers.stream.groups.leases import NEVER, Lease, Member
+from nexo.brokers.stream.groups.records import (
+    Acked,
+    ClaimRecord,
+    ClaimsSnapshot,
+    CountedSpan,
+    Dismissed,
+    Entered,
+    Held,
+    Skipped,
+    Span,
+    Trimmed,
+)
+from nexo.brokers.stream.groups.state import SharedState
+
+
+class Keeper(Member):
+    """A consumer that keeps what it is given."""
+
+    __slots__ = ("seen_ms",)
+
+    def __init__(self, name: str, seen_ms: int) -> None:
+        super().__init__(name, reports_starts=True)
+        self.seen_ms = seen_ms
+        """When it last asked for messages."""
+
+
+class Claims:
+    """Who holds what of the lanes of a `SharedState`."""
+
+    __slots__ = ("_flight", "_lanes", "_state", "members", "trimmed_unread")
+
+    def __init__(self, state: SharedState, flight: Flight) -> None:
+        self._state = state
+        self._lanes = state.lanes
+        self._flight = flight
+        self.members: dict[str, Keeper] = {}
+        self.trimmed_unread = 0
+        """Messages that left the stream before the group was given them."""
+
+    # -- delivering ------------------------------------------------------------
+
+    def deliver(
+        self, consumer: str, limit: int, ends: Sequence[int], now_ms: int, max_held: int = NO_END
+    ) -> list[Delivery]:
+        """Give a consumer up to ``limit`` new messages, unless it holds ``max_held`` already."""
+        keeper = self._entered(consumer, now_ms)
+        limit = min(limit, max_held - keeper.held)
+        taken: list[CountedSpan] = []
+        for partition, lane in enumerate(self._lanes):
+            while limit > 0 and (found := lane.take(limit, ends[partition], NO_END)) is not None:
+                limit -= found[1] - found[0]
+                taken.append((partition, *found))
+        return self._hold(keeper, taken, now_ms)
+
+    def claim(self, consumer: str, min_idle_ms: int, limit: int, now_ms: int) -> list[Delivery]:
+        """Give a consumer messages that were last delivered ``min_idle_ms`` ago, by offset.
+
+        Its own too. Costs nothing while even the oldest is younger than that.
+        """
+        keeper = self._entered(consumer, now_ms)
+        oldest = self._flight.leases.oldest()
+        if oldest is None or oldest.since_ms > now_ms - min_idle_ms:
+            return []
+        stale = self._stale(now_ms - min_idle_ms, limit)
+        for partition, first, end, _ in stale:
+            self._flight.land((partition, first, end))
+        return self._hold(keeper, stale, now_ms)
+
+    def _stale(self, before_ms: int, limit: int) -> list[CountedSpan]:
+        found: list[CountedSpan] = []
+        for partition, lane in enumerate(self._lanes):
+            for first, end, lease in lane.inflight:
+                if limit <= 0:
+                    return found
+                if lease.since_ms <= before_ms:
+                    stop = min(end, first + limit)
+                    limit -= stop - first
+                    found.append((partition, first, stop, lease.attempt + 1))
+        return found
+
+    def _entered(self, consumer: str, now_ms: int) -> Keeper:
+        keeper = self.members.get(consumer)
+        if keeper is None:
+            keeper = self.members[consumer] = Keeper(consumer, now_ms)
+            self._state.journal.append(Entered(consumer, now_ms))
+        keeper.seen_ms = now_ms
+        return keeper
+
+    def _hold(self, keeper: Keeper, spans: list[CountedSpan], now_ms: int) -> list[Delivery]:
+        if spans:
+            self._state.journal.append(Held(keeper.name, spans, now_ms))
+        return self._lease(keeper, spans, now_ms)
+
+    def _lease(self, keeper: Keeper, spans: list[CountedSpan], since_ms: int) -> list[Delivery]:
+        return [
+            self._flight.lease(keeper, partition, (first, end, attempt), NEVER, since_ms)
+            for partition, first, end, attempt in spans
+        ]
+
+    # -- finishing -------------------------------------------------------------
+
+    def ack(self, spans: Iterable[Span]) -> int:
+        """Finish messages, whoever holds them; returns how many were held."""
+        acked = [
+            (span[0], first, end) for span in spans for first, end, _ in self._flight.land(span)
+        ]
+        for partition, first, end in acked:
+            self._lanes[partition].finish(first, end)
+        if acked:
+            self._state.journal.append(Acked(acked))
+        return sum(end - first for _, first, end in acked)
+
+    def dismiss(self, consumer: str) -> int:
+        """Forget a consumer; what it held counts as finished. Returns how many messages."""
+        keeper = self.members.get(consumer)
+        if keeper is None:
+            return 0
+        held = keeper.held
+        self._dismiss(keeper)
+        self._state.journal.append(Dismissed(consumer))
+        return held
+
+    def _dismiss(self, keeper: Keeper) -> None:
+        del self.members[keeper.name]
+        for partition, lane in enumerate(self._lanes):
+            for first, end in list(lane.in_flight(keeper)):
+                self._flight.land((partition, first, end))
+                lane.finish(first, end)
+
+    def trim(self, span: Span) -> None:
+        """Messages left the stream: they are no longer held, and the unread are counted."""
+        lane = self._lanes[span[0]]
+        if span[2] > lane.floor:
+            record = Trimmed([span], lane.unread(span[1], span[2]))
+            self.apply(record)
+            self._state.journal.append(record)
+
+    # -- what is shown and kept ------------------------------------------------
+
+    def held(self, consumer: str | None = None) -> list[tuple[int, int, int, Lease]]:
+        """``partition, first, end, lease`` of all that is held, or by one consumer."""
+        return [
+            (partition, first, end, lease)
+            for partition, lane in enumerate(self._lanes)
+            for first, end, lease in lane.inflight
+            if consumer in (None, lease.member.name)
+        ]
+
+    def position(self, partition: int) -> int:
+        """The offset behind the last one that was delivered."""
+        return self._lanes[partition].cursor
+
+    def unread(self, ends: Sequence[int]) -> int:
+        """How many messages are yet to be delivered for the first time."""
+        return sum(
+            lane.unread(lane.cursor, end) for lane, end in zip(self._lanes, ends, strict=True)
+        )
+
+    def apply(self, record: ClaimRecord) -> None:
+        """Make a logged change."""
+        match record:
+            case Entered(consumer, at_ms):
+                self.members[consumer] = Keeper(consumer, at_ms)
+            case Held():
+                self._rehold(record)
+            case Dismissed(consumer):
+                self._dismiss(self.members[consumer])
+            case Trimmed(spans, unread):
+                for span in spans:
+                    self._flight.drop(span)
+                self._state.apply(Skipped(spans))
+                self.trimmed_unread += unread
+
+    def _rehold(self, record: Held) -> None:
+        keeper = self.members[record.consumer]
+        keeper.seen_ms = max(keeper.seen_ms, record.at_ms)
+        for partition, first, end, _ in record.spans:
+            self._flight.land((partition, first, end))
+            self._lanes[partition].retake(first, end)
+        self._lease(keeper, record.spans, record.at_ms)
+
+    def snapshot(self) -> ClaimsSnapshot:
+        """Consumers, what each holds, oldest delivery first, and the count of unread trims."""
+        held = [
+            Held(lease.member.name, [(partition, first, end, lease.attempt)], lease.since_ms)
+            for partition, first, end, lease in self.held()
+        ]
+        held.sort(key=lambda each: each.at_ms)
+        consumers = [(keeper.name, keeper.seen_ms) for keeper in self.members.values()]
+        return ClaimsSnapshot(consumers, held, self.trimmed_unread)
+
+    def restore(self, snapshot: ClaimsSnapshot) -> None:
+        """Take over a snapshot; the lanes are restored already."""
+        for name, seen_ms in snapshot.consumers:
+            self.members[name] = Keeper(name, seen_ms)
+        # Lanes count what is pending in the order of offsets, leases lie in that of time.
+        for partition, first, end, _ in sorted(each.spans[0] for each in snapshot.held):
+            self._lanes[partition].retake(first, end)
+        for held in snapshot.held:
+            self._lease(self.members[held.consumer], held.spans, held.at_ms)
+        for lane in self._lanes:
+            lane.cursor = lane.done.next_gap(lane.cursor)
+        self.trimmed_unread = snapshot.trimmed_unread
