@@ -1,1 +1,22 @@
-"""The Spark data source and pipeline: the only place that imports pyspark."""
+"""Nexo in Spark: the data source ``nexo``, the pipeline into the lake, and SQL over both."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark_nexo.sessions import session
+    from pyspark_nexo.source import DefaultSource
+    from pyspark_nexo.views import register_views
+
+__all__ = ["DefaultSource", "register_views", "session"]
+
+_HOMES = {"DefaultSource": "source", "session": "sessions", "register_views": "views"}
+
+
+def __getattr__(name: str) -> Any:
+    """Names loaded on first use: Spark is slow to import, and looks only for its source."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -59,6 +59,10 @@ class StreamBroker:
         ask = wire.TieredTo(stream=stream, partition=partition, offset=offset)
         self._call(Op.S_TIERED, ask)
 
+    def publish(self, stream: str, partition: int, head: bytearray, body: list[bytes]) -> None:
+        """Store a batch."""
+        self._link.call(Op.S_PUBLISH, wire.publish_head(stream, partition), head, *body)
+
     def read(self, stream: str, partition: int, first: int, end: int) -> Iterator[Batch]:
         """The batches that hold the offsets from ``first`` up to before ``end``.
 

@@ -1,0 +1,194 @@
+"""Writing into streams from Spark, each record once.
+
+Every (query, batch, task) is an idempotent producer of its own, whose sequences follow from the
+data: a task that Spark runs again, or twice at once, sends what the broker already has, and the
+broker stores it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+
+from nexo.errors import InvalidInput, InvalidOption, OutOfOrderSequence
+from nexo.protocol.batch import Producer, encode
+from nexo.protocol.murmur import partition_of
+from nexo.protocol.values import ValueType
+from pyspark_nexo.broker import StreamBroker
+from pyspark_nexo.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+_COLUMNS = {
+    "value": (StringType, BinaryType),
+    "key": (StringType, BinaryType),
+    "headers": (StringType,),
+    "partition": (IntegerType, LongType),
+    "value_type": (IntegerType,),
+}
+BATCH_BYTES = 1024**2
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """How much a task wrote."""
+
+    records: int
+
+
+@dataclass
+class Sink:
+    """Writes rows with a ``value`` and perhaps ``key``, ``headers`` and ``partition``."""
+
+    stream: str
+    url: str | None
+    partitions: int
+    value_type: int
+    job: str
+
+    @classmethod
+    def open(cls, options: SourceOptions, schema: StructType, overwrite: bool, job: str) -> Self:
+        """Check what is to be written, before any task runs."""
+        if overwrite:
+            raise InvalidOption("streams cannot be overwritten: write with mode('append')")
+        _check_columns(schema)
+        with StreamBroker(options.url) as broker:
+            count = len(broker.describe(options.stream).partitions)
+        text = isinstance(schema["value"].dataType, StringType)
+        kind = ValueType.TEXT if text else ValueType.RAW
+        return cls(options.stream, options.url, count, kind, job)
+
+    def _write(self, batches: Iterator[RecordBatch], task: str) -> Written:
+        outbox = _Outbox(self, task)
+        with StreamBroker(self.url) as broker:
+            for batch in batches:
+                outbox.add(batch.to_pydict(), broker)
+            return Written(outbox.flush(broker))
+
+
+class BatchSink(Sink, DataSourceArrowWriter):
+    """``df.write.format("nexo")``."""
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Written:
+        """Runs on an executor."""
+        return self._write(iterator, f"{self.job}:{_context().partitionId()}")
+
+
+class StreamSink(Sink, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("nexo")``."""
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Written:
+        """Runs on an executor."""
+        context = _context()
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return self._write(iterator, f"{query}:{batch}:{context.partitionId()}")
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "writes run in Spark tasks"
+    return context
+
+
+def _check_columns(schema: StructType) -> None:
+    if "value" not in schema.names:
+        raise InvalidInput("rows to be published need a column 'value', as text or binary")
+    for field in schema:
+        kinds = _COLUMNS.get(field.name)
+        if kinds is None:
+            raise InvalidInput(
+                f"column {field.name!r} has no place in a record: select "
+                f"{', '.join(_COLUMNS)}, or put it into the value with to_json(struct(…))"
+            )
+        if not isinstance(field.dataType, kinds):
+            raise InvalidInput(
+                f"column {field.name!r} is {field.dataType.simpleString()}: it must be "
+                f"{' or '.join(kind().simpleString() for kind in kinds)}"
+            )
+
+
+class _Outbox:
+    """Rows of one task on their way, by partition."""
+
+    def __init__(self, sink: Sink, task: str) -> None:
+        self._sink = sink
+        digest = hashlib.blake2b(f"{sink.stream}:{task}".encode(), digest_size=8).digest()
+        self._producer = Producer(int.from_bytes(digest, "big") >> 1, 0, 0)
+        self._waiting: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        self._bytes: dict[int, int] = defaultdict(int)
+        self._sequences: dict[int, int] = defaultdict(int)
+        self._now_ms = int(time.time() * 1000)
+        self._count = 0
+
+    def add(self, columns: dict[str, list[Any]], broker: StreamBroker) -> None:
+        values = columns["value"]
+        absent = [None] * len(values)
+        rows = zip(
+            values,
+            columns.get("key", absent),
+            columns.get("headers", absent),
+            columns.get("partition", absent),
+            columns.get("value_type", absent),
+            strict=True,
+        )
+        for value, key, headers, partition, kind in rows:
+            content, raw_key = _raw(value), _raw(key)
+            where = self._place(raw_key, partition)
+            self._waiting[where].append((content, raw_key, _raw(headers) or b"", kind))
+            self._bytes[where] += len(content or b"") + len(raw_key or b"")
+            self._count += 1
+            if self._bytes[where] >= BATCH_BYTES:
+                self._send(where, broker)
+
+    def _place(self, key: bytes | None, partition: int | None) -> int:
+        count = self._sink.partitions
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise InvalidInput(
+                    f"partition {partition} does not exist: stream {self._sink.stream!r} has "
+                    f"{count}, from 0"
+                )
+            return partition
+        return self._count % count if key is None else partition_of(key, count)
+
+    def _send(self, partition: int, broker: StreamBroker) -> None:
+        rows = self._waiting.pop(partition)
+        self._bytes.pop(partition)
+        values, keys, headers, kinds = zip(*rows, strict=True)
+        head, body = encode(
+            values,
+            [self._sink.value_type if kind is None else kind for kind in kinds],
+            self._now_ms,
+            keys=keys if any(key is not None for key in keys) else None,
+            headers=headers,
+            producer=self._producer._replace(sequence=self._sequences[partition]),
+        )
+        self._sequences[partition] += len(rows)
+        # Sequences of a task have no gaps, so out of order means that an earlier run of it
+        # got further than the broker remembers: this batch is stored.
+        with suppress(OutOfOrderSequence):
+            broker.publish(self._sink.stream, partition, head, body)
+
+    def flush(self, broker: StreamBroker) -> int:
+        for partition in sorted(self._waiting):
+            self._send(partition, broker)
+        return self._count
+
+
+def _raw(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

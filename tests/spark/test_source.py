@@ -1,0 +1,180 @@
+"""The data source reads and writes streams, in batch and streaming queries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as f
+
+import nexo
+from nexo.errors import InvalidOption, NexoError, NotFound, OffsetOutOfRange
+from pyspark_nexo.failures import plain_errors
+from pyspark_nexo.options import parse
+from pyspark_nexo.ranges import limited
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def numbers(client: nexo.Client) -> Any:
+    """A stream of 100 records in two partitions, 50 each."""
+    stream = client.stream("numbers").create(partitions=2)
+    for n in range(100):
+        stream.publish({"n": n}, key=f"k{n}" if n % 2 else None)
+    return stream
+
+
+def load(spark: SparkSession, at: str, **options: object) -> DataFrame:
+    given = {"url": at, "stream": "numbers"} | {key: str(value) for key, value in options.items()}
+    return spark.read.format("nexo").options(**given).load()
+
+
+def test_a_batch_query_reads_every_record(
+    spark: SparkSession, url: str, client: nexo.Client, numbers: Any
+) -> None:
+    rows = load(spark, url, rowsPerTask=7).collect()
+    found = {(row.partition, row.offset): (row.key, row.value) for row in rows}
+    expected = {
+        (p, r.offset): (r.key.encode() if r.key else None, r.payload)
+        for p in (0, 1)
+        for r in numbers.read(p)
+    }
+    assert len(rows) == 100
+    assert {place: (k and bytes(k), bytes(v)) for place, (k, v) in found.items()} == expected
+
+
+def test_offsets_partitions_and_columns_narrow_what_is_read(
+    spark: SparkSession, url: str, numbers: Any
+) -> None:
+    ends = [part.next_offset for part in numbers.describe().partitions]
+    part = load(spark, url, partitions="1", startingOffsets='{"1": 3}', columns="offset,value")
+    assert part.columns == ["offset", "value"]
+    assert sorted(row.offset for row in part.collect()) == list(range(3, ends[1]))
+    between = load(spark, url, startingOffsets=2, endingOffsets=5)
+    assert sorted(row.offset for row in between.collect()) == [2, 2, 3, 3, 4, 4]
+    assert load(spark, url, startingOffsets="latest").count() == 0
+    last = max(record.timestamp_ms for record in numbers.read(0))
+    assert load(spark, url, startingTimestamp=last + 1, partitions=0).count() == 0
+    assert load(spark, url, endingTimestamp=last + 1, partitions=0).count() == ends[0]
+
+
+def test_filters_on_offsets_reach_the_source(spark: SparkSession, url: str, numbers: Any) -> None:
+    frame = load(spark, url).where("offset >= 10 and offset < 12 and partition = 0")
+    assert [(row.partition, row.offset) for row in frame.collect()] == [(0, 10), (0, 11)]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"stream": "nowhere"}, NotFound),
+        ({"startingOffsets": "soon"}, InvalidOption),
+        ({"startingOffsets": "1000"}, OffsetOutOfRange),
+        ({"startingOffsets": '{"7": 0}'}, InvalidOption),
+        ({"partitions": "9"}, InvalidOption),
+        ({"columns": "offset,price"}, InvalidOption),
+        ({"maxOffsets": "1"}, InvalidOption),
+        ({"url": "nexo://127.0.0.1:1?while_down=fail&connect_timeout=1"}, NexoError),
+    ],
+)
+def test_bad_options_are_told_without_a_java_stack(
+    spark: SparkSession, url: str, numbers: Any, options: dict[str, str], error: type[NexoError]
+) -> None:
+    with pytest.raises(error) as caught, plain_errors():
+        load(spark, url, **options).count()
+    assert "at org.apache" not in caught.value.message
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(InvalidOption, match="startingOffset"):
+        parse({"stream": "s", "startingoffset": "0"})
+    with pytest.raises(InvalidOption, match="which stream"):
+        parse({})
+
+
+def test_a_small_limit_still_moves_on() -> None:
+    assert limited({0: 0, 1: 0}, {0: 10, 1: 10}, 1) == {0: 1, 1: 0}
+    assert limited({0: 0, 1: 5}, {0: 10, 1: 10}, 6) == {0: 4, 1: 7}
+    assert limited({0: 0}, {0: 10}, None) == {0: 10}
+
+
+def run_stream(spark: SparkSession, url: str, folder: Path, **options: object) -> list[int]:
+    counts: list[int] = []
+    reader = spark.readStream.format("nexo").option("url", url).option("stream", "numbers")
+    frame = reader.options(**{key: str(value) for key, value in options.items()}).load()
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: counts.append(batch.count()))
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return counts
+
+
+def test_a_streaming_query_reads_in_bounded_batches_and_resumes(
+    spark: SparkSession, url: str, numbers: Any, tmp_path: Path
+) -> None:
+    counts = run_stream(spark, url, tmp_path / "c", maxOffsetsPerTrigger=30)
+    assert sum(counts) == 100
+    assert max(counts) <= 30
+    numbers.publish(b"later")
+    assert run_stream(spark, url, tmp_path / "c", maxOffsetsPerTrigger=30) == [1]
+
+
+def test_rows_are_published_with_keys_headers_and_partitions(
+    spark: SparkSession, url: str, client: nexo.Client
+) -> None:
+    out = client.stream("out").create(partitions=2)
+    frame = spark.range(200).select(
+        f.concat(f.lit("k"), "id").alias("key"),
+        f.to_json(f.struct("id")).alias("value"),
+        f.lit('{"h":1}').alias("headers"),
+    )
+    frame.write.format("nexo").option("url", url).option("stream", "out").mode("append").save()
+    found = [record for p in (0, 1) for record in out.read(p)]
+    assert sorted(json.loads(record.value)["id"] for record in found) == list(range(200))
+    assert all(record.key == f"k{json.loads(record.value)['id']}" for record in found)
+    assert all(record.headers == {"h": 1} for record in found)
+
+
+def test_a_batch_that_is_written_again_is_stored_once(
+    spark: SparkSession, url: str, client: nexo.Client, numbers: Any, tmp_path: Path
+) -> None:
+    out = client.stream("out").create()
+    options = {"url": url, "stream": "numbers", "maxOffsetsPerTrigger": "40"}
+    frame = spark.readStream.format("nexo").options(**options).load().select("key", "value")
+
+    def run() -> None:
+        query = (
+            frame.writeStream.format("nexo")
+            .option("url", url)
+            .option("stream", "out")
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    assert out.describe().partitions[0].next_offset == 100
+    for done in sorted((tmp_path / "c" / "commits").glob("*2*")):
+        done.unlink()  # as if Spark had died after the write of the last batch
+    run()
+    assert out.describe().partitions[0].next_offset == 100
+
+
+@pytest.mark.parametrize(
+    ("select", "text"),
+    [(["id"], "need a column 'value'"), (["id", "value"], "'id' has no place")],
+)
+def test_rows_that_are_no_records_are_refused(
+    spark: SparkSession, url: str, client: nexo.Client, select: list[str], text: str
+) -> None:
+    client.stream("out").create()
+    frame = spark.range(1).withColumn("value", f.lit("v")).select(*select)
+    with pytest.raises(NexoError, match=text), plain_errors():
+        frame.write.format("nexo").options(url=url, stream="out").mode("append").save()
