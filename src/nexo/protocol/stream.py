@@ -34,6 +34,7 @@ S_STATE           `StateAsk`                                `StateReply`, batche
 S_READ_MANY       `ReadMany`                                `ReadManyReply`, batches; long poll
 S_TIERED          `TieredTo`                                OK
 S_RETAIN          `Name`                                    bytes freed
+S_OFFSETS_AT      `OffsetsAt`                               list of offsets, one per partition
 ================  ========================================  =================================
 """
 
@@ -255,6 +256,8 @@ class Make(_Open, frozen=True):
 
     stream: str
     options: dict[str, Any] = {}
+    fresh: bool = False
+    """An existing stream is a conflict, even one with the same options."""
 
 
 class ListAsk(_Open, frozen=True):
@@ -319,6 +322,13 @@ class ReadManyReply(_Hot, frozen=True):
 
     heads: list[tuple[int, int, int]]
     batches: list[int]
+
+
+class OffsetsAt(_Open, frozen=True):
+    """Where each partition's first record of a time or later is; the end if there is none."""
+
+    stream: str
+    time_ms: int
 
 
 class StateAsk(_Open, frozen=True):
@@ -386,6 +396,8 @@ class TxOffsets(_Hot, frozen=True):
     generation: int
     offsets: list[tuple[str, int, int, str]]
     """``stream, partition, offset, metadata``: the last one processed."""
+    rewind: bool = False
+    """The member sought back, so that lower offsets are meant."""
 
 
 class TxInputs(_Open, frozen=True):

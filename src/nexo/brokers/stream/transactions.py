@@ -35,6 +35,7 @@ class Offsets(msgspec.Struct, frozen=True):
     member: str
     generation: int
     commits: list[OffsetCommit]
+    rewind: bool = False
 
 
 class Transaction:

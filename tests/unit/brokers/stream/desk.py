@@ -31,7 +31,7 @@ class ManualClock:
 class ManualRuntime:
     """A `Runtime` whose turns, time and syncs pass when the test says so."""
 
-    def __init__(self, files: MemoryFiles, **settings: Any) -> None:
+    def __init__(self, files: Files, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.time = ManualClock()
         self.clock: Clock = self.time
@@ -232,12 +232,12 @@ class Consumer:
 class Desk:
     """A running service."""
 
-    def __init__(
-        self, files: MemoryFiles | None = None, now: int = 1_000_000, **given: Any
-    ) -> None:
+    runtime_type: type[ManualRuntime] = ManualRuntime
+
+    def __init__(self, files: Files | None = None, now: int = 1_000_000, **given: Any) -> None:
         self.files = files or MemoryFiles()
         self.settings = given
-        self.runtime = ManualRuntime(self.files, **given)
+        self.runtime = self.runtime_type(self.files, **given)
         self.runtime.time.now = now
         self.service = StreamService(self.runtime)
         self.service.open()

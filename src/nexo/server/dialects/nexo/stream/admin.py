@@ -8,7 +8,7 @@ import msgspec
 
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import retain
-from nexo.errors import NexoError, NotFound
+from nexo.errors import AlreadyExists, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -40,6 +40,8 @@ class Admin:
         """Create a stream."""
         ask = wire.unpack(wire.Make, payload)
         self._core.runtime.check_writable()
+        if ask.fresh and ask.stream in self._core.engine.streams:
+            raise AlreadyExists(f"stream {ask.stream!r} exists: delete it first or use another name")
         stream = self._core.engine.create(ask.stream, ask.options, self._core.now_ms)
         self._describe_when_safe(peer, request_id, stream)
 

@@ -45,6 +45,7 @@ class Reading:
         self.handlers: dict[int, Handler] = {
             Op.S_READ: self.read,
             Op.S_READ_MANY: self.read_many,
+            Op.S_OFFSETS_AT: self.offsets_at,
         }
 
     def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -70,6 +71,12 @@ class Reading:
             peer.data(request_id, head, *found.parts)
 
         self._answer(peer, request_id, places, ask.max_bytes, ask.wait_ms, reply)
+
+    def offsets_at(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Find a time in every partition."""
+        ask = wire.unpack(wire.OffsetsAt, payload)
+        found = positions(self._core.engine.streams.get(ask.stream), "beginning", ask.time_ms)
+        peer.data(request_id, wire.pack([found[index] for index in sorted(found)]))
 
     def _place(self, name: str, index: int, offset: int) -> Place:
         stream = self._core.engine.streams.get(name)

@@ -66,7 +66,7 @@ class Transact:
             for a in ask.acks
         ]
         offsets = [
-            Offsets(o.group, o.member, o.generation, self._ordered.commits(o.offsets))
+            Offsets(o.group, o.member, o.generation, self._ordered.commits(o.offsets), o.rewind)
             for o in ask.offsets
         ]
         transaction.acks += acks
@@ -134,7 +134,13 @@ class Transact:
             self._core.touched(acks.stream)
         for offsets in transaction.offsets:
             ordered = engine.find_ordered(offsets.group)
-            ordered.commit(offsets.member, offsets.generation, offsets.commits, now_ms)
+            ordered.commit(
+                offsets.member,
+                offsets.generation,
+                offsets.commits,
+                now_ms,
+                rewind=offsets.rewind,
+            )
             changes.append(OrderedChanged(offsets.group, ordered.drain()))
         return changes
 

@@ -1,0 +1,108 @@
+"""Power loss at every call: ``file_sync`` keeps what it acknowledged, transactions are whole."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nexo.errors import NexoError
+from nexo.model import Persistence
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.storage.faulty import FaultyFiles, PowerLoss
+from nexo.storage.flusher import Flusher
+from nexo.storage.header import Flags
+from tests.unit.brokers.stream.desk import Desk, ManualRuntime, Peer
+
+SEEDS = range(12)
+ROUNDS = 3
+
+
+class SyncingRuntime(ManualRuntime):
+    """A `Runtime` that syncs when it is asked to."""
+
+    def __init__(self, files: Any, **settings: Any) -> None:
+        super().__init__(files, **settings)
+        self._flusher = Flusher(files, self.folder)
+
+    def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
+        if mode is Persistence.FILE_SYNC:
+            self._flusher.sync()
+        callback(None)
+
+
+class SyncingDesk(Desk):
+    runtime_type = SyncingRuntime
+
+
+class Acked:
+    """What the outside world was told."""
+
+    def __init__(self) -> None:
+        self.plain: list[bytes] = []
+        self.transactions: list[bytes] = []
+
+
+def work(files: FaultyFiles, acked: Acked) -> None:
+    """Plain publishes, and transactions over two streams and an input."""
+    peer = SyncingDesk(files).client()
+    for name in ("in", "a", "b"):
+        peer.make(name, persistence="file_sync")
+    consumer = peer.join("in", "g")
+    for number in range(ROUNDS):
+        value = b"%d" % number
+        peer.publish("in", value)
+        acked.plain.append(value)
+        consumer.take()
+        transact(peer, value, (consumer.name, consumer.generation), number)
+        acked.transactions.append(value)
+
+
+def transact(peer: Peer, value: bytes, who: tuple[str, int], offset: int) -> None:
+    number = peer.call(Op.S_TX_BEGIN, wire.TxBegin(), int)
+    for name in ("a", "b"):
+        head = number.to_bytes(8, "big") + wire.publish_head(name, 0)
+        peer.ask(Op.S_TX_PUBLISH, head + peer.batch(value, flags=Flags.TRANSACTIONAL))
+    acks = [wire.TxAcks("in", "g", *who, [(0, offset, offset + 1)])]
+    peer.ask(Op.S_TX_INPUTS, wire.pack(wire.TxInputs(transaction=number, acks=acks)))
+    peer.ask(Op.S_TX_COMMIT, wire.pack(number))
+
+
+def check(files: FaultyFiles, acked: Acked) -> None:
+    """Recover and look; write, and recover again."""
+    desk = SyncingDesk(files)
+    peer = desk.client()
+    if "in" not in desk.service.core.engine.streams:
+        assert not acked.plain
+        return
+    stored = peer.read("in")
+    assert stored[: len(acked.plain)] == acked.plain
+    if not stored:
+        return
+    outputs = peer.read("a")
+    assert outputs == peer.read("b"), "a transaction was torn"
+    assert outputs[: len(acked.transactions)] == acked.transactions
+    floor = peer.group("in", "g").partitions[0].floor
+    assert floor == len(outputs), "outputs and the acks of their inputs differ"
+    peer.publish("in", b"more")
+    again = SyncingDesk(files.crash(0)).client()
+    assert again.read("in") == [*stored, b"more"]
+    assert again.read("a") == again.read("b") == outputs
+
+
+def test_every_place_to_lose_power_at() -> None:  # SPEC E3, H1
+    files = FaultyFiles()
+    work(files, Acked())
+    for call in range(1, files.calls + 2):
+        for seed in SEEDS:
+            broken, acked = FaultyFiles(), Acked()
+            broken.lose_power_at = call
+            with contextlib.suppress(PowerLoss):
+                work(broken, acked)
+            try:
+                check(broken.crash(seed), acked)
+            except AssertionError as error:
+                pytest.fail(f"power lost at call {call}, outcome {seed}: {error}")
