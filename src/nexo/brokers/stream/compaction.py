@@ -72,10 +72,10 @@ def _rewrite(
 ) -> int:
     first, end = segment.base_offset, segment.next_offset
     before = list(_entries(partition, first, end))
-    after = [kept for entry in before if (kept := _thinned(partition, entry, index, horizon_ms))]
-    if sum(map(len, after)) == sum(map(len, before)):
+    after = [_thinned(partition, entry, index, horizon_ms) for entry in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
         return 0
-    return log.rewrite(first, end, after)
+    return log.rewrite(first, end, filter(None, after))
 
 
 def _entries(partition: Partition, first: int, end: int) -> Iterator[bytes]:

@@ -71,6 +71,14 @@ def test_records_of_one_batch_are_compacted_too(desk: Desk) -> None:
     assert compact(peer) == 0
 
 
+def test_a_record_goes_even_if_that_frees_no_byte(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    peer.publish("s", b"0", b"1", b"2", b"3", keys=[None, None, b"a", b"a"])
+    compact(peer)
+    assert rows(peer) == [(0, b"0"), (1, b"1"), (3, b"3")]
+
+
 def test_a_deletion_goes_at_once_when_asked_and_later_by_itself(desk: Desk) -> None:  # SPEC I1
     peer = desk.client()
     peer.make("s", cleanup="compact", min_dirty_ratio=0.1, delete_retention_ms=1_000_000)
