@@ -1,0 +1,166 @@
+"""``nexo stream``: make streams, look at them, and what the other modules add."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from nexo.cli import lag, output, seek, stream_groups, stream_publish, stream_reading, tail
+from nexo.cli.options import client, terms
+from nexo.cli.sizes import duration, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.protocol.stream import StreamInfo
+
+_PARTITION = ("partition", "start_offset", "next_offset", "size_bytes", "tiered_offset", "last_ms")
+_LISTED = ("name", "partitions", "records", "size_bytes", "groups")
+
+_OPTIONS = [
+    click.option("--persistence", type=click.Choice(["file_async", "file_sync"])),
+    click.option("--retention", "retention_ms", type=duration, help="Keep this long: 7d; 0: ever."),
+    click.option("--retention-bytes", type=size, help="Keep this much: 1GiB; 0 for no limit."),
+    click.option("--cleanup", type=click.Choice(["delete", "compact", "delete,compact"]),
+                 help="Drop the oldest, or all but the newest of each key."),
+    click.option("--min-dirty-ratio", type=click.FloatRange(0, 1),
+                 help="Share of new records that starts a compaction."),
+    click.option("--delete-retention", "delete_retention_ms", type=duration,
+                 help="How long compaction shows deletions."),
+    click.option("--max-message-bytes", type=size, help="The largest value."),
+    click.option("--tiering/--no-tiering", default=None,
+                 help="Free only what the lake has taken."),
+]  # fmt: skip
+
+
+def _stream_options(function: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@click.group()
+def command() -> None:
+    """Streams: create, publish, read, describe."""
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), help="Fixed at creation.")
+@_stream_options
+def create(name: str, **options: Any) -> None:
+    """Create the stream NAME; options that are not given keep their defaults."""
+    with client() as nexo:
+        _show(nexo.stream(name).create(**_given(options)).describe())
+
+
+@command.command()
+@click.argument("name")
+@_stream_options
+def update(name: str, **options: Any) -> None:
+    """Change options of the stream NAME while it runs."""
+    with client() as nexo:
+        _show(nexo.stream(name).update(**_given(options)))
+
+
+@command.command("list")
+@click.argument("prefix", default="")
+@click.option("--names", is_flag=True, help="Only names, which is quick for thousands.")
+def list_(prefix: str, names: bool) -> None:
+    """All streams, or those whose names begin with PREFIX."""
+    with client() as nexo:
+        found = stream_reading.names(nexo, prefix)
+        if names:
+            output.rows(({"name": name} for name in found), ("name",))
+        else:
+            shown = (_summary(nexo.stream(name).describe()) for name in found)
+            output.rows(shown, _LISTED, "there are no streams")
+
+
+def _summary(info: StreamInfo) -> dict[str, object]:
+    return {
+        "name": info.name,
+        "partitions": len(info.partitions),
+        "records": sum(part.next_offset - part.start_offset for part in info.partitions),
+        "size_bytes": sum(part.size_bytes for part in info.partitions),
+        "groups": len(info.groups),
+    }
+
+
+@command.command()
+@click.argument("name")
+def describe(name: str) -> None:
+    """Options, partitions and groups of the stream NAME."""
+    with client() as nexo:
+        _show(nexo.stream(name).describe())
+
+
+def _show(info: StreamInfo) -> None:
+    if terms().as_json:
+        output.line(msgspec.to_builtins(info))
+        return
+    output.fields({"name": info.name, **info.options, "groups": ", ".join(info.groups) or "none"})
+    parts = (
+        {"partition": number} | msgspec.structs.asdict(part)
+        for number, part in enumerate(info.partitions)
+    )
+    output.rows(parts, _PARTITION)
+
+
+@command.command()
+@click.argument("name")
+def compact(name: str) -> None:
+    """Keep only the newest record of each key of the stream NAME, now."""
+    with client() as nexo:
+        freed = nexo.stream(name).compact()
+    output.done(f"{freed:,} bytes freed", freed_bytes=freed)
+
+
+@command.command()
+@click.argument("name")
+def retain(name: str) -> None:
+    """Apply the age and size limits of the stream NAME now."""
+    with client() as nexo:
+        freed = nexo.stream(name).apply_retention()
+    output.done(f"{freed:,} bytes freed", freed_bytes=freed)
+
+
+@command.command()
+@click.argument("name")
+@click.confirmation_option(prompt="Delete the stream with all its records and groups?")
+def delete(name: str) -> None:
+    """Delete the stream NAME."""
+    with client() as nexo:
+        nexo.stream(name).delete()
+    output.done(f"{name} deleted", name=name, deleted=True)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("key")
+def get(name: str, key: str) -> None:
+    """The newest record of KEY in the stream NAME."""
+    with client() as nexo:
+        found = nexo.stream(name).get(key)
+    if found is None:
+        output.note("no record has that key")
+    else:
+        tail.show(found)
+
+
+for part in (
+    stream_publish.command,
+    tail.command,
+    stream_groups.groups,
+    stream_groups.delete_group,
+    stream_groups.parked,
+    lag.command,
+    seek.command,
+):
+    command.add_command(part)

@@ -1,0 +1,131 @@
+"""``nexo stream groups`` and ``nexo stream parked``: shared groups, and what they set aside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from nexo.cli import output
+from nexo.cli.options import client, terms
+from nexo.cli.tail import as_row
+from nexo.errors import NotFound
+
+if TYPE_CHECKING:
+    from nexo.client._sync.stream import Stream
+    from nexo.client._sync.stream_groups import ParkedRecord
+    from nexo.protocol.stream import GroupInfo
+
+_GROUP = ("name", "consumers", "lag", "in_flight", "to_redeliver", "parked", "generation")
+_PARKED = ("partition", "offset", "key", "value", "deliveries", "reason", "parked_ms")
+
+
+@click.command("groups")
+@click.argument("stream")
+def groups(stream: str) -> None:
+    """The shared groups of STREAM."""
+    with client() as nexo:
+        found = nexo.stream(stream).groups()
+    output.rows(map(_row, found), _GROUP, f"{stream} has no groups")
+
+
+def _row(group: GroupInfo) -> dict[str, object]:
+    if terms().as_json:
+        builtins: dict[str, object] = msgspec.to_builtins(group)
+        return builtins
+    return {
+        "name": group.name,
+        "consumers": len(group.consumers),
+        "lag": group.lag,
+        "in_flight": sum(lane.in_flight for lane in group.partitions),
+        "to_redeliver": sum(lane.to_redeliver for lane in group.partitions),
+        "parked": sum(lane.parked for lane in group.partitions),
+        "generation": group.generation,
+    }
+
+
+@click.command("delete-group")
+@click.argument("stream")
+@click.argument("group")
+@click.confirmation_option(prompt="Forget the group and where it was?")
+def delete_group(stream: str, group: str) -> None:
+    """Forget a group of STREAM and where it was."""
+    with client() as nexo:
+        nexo.stream(stream).delete_group(group)
+    output.done(f"{group} deleted", group=group, deleted=True)
+
+
+@click.group("parked")
+def parked() -> None:
+    """Records set aside after too many failures: look, replay, discard."""
+
+
+@parked.command("list")
+@click.argument("stream")
+@click.argument("group")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--skip", type=click.IntRange(min=0), default=0)
+def list_parked(stream: str, group: str, limit: int, skip: int) -> None:
+    """What GROUP of STREAM has set aside."""
+    with client() as nexo:
+        found = nexo.stream(stream).parked(group, limit=limit, skip=skip)
+    output.rows(map(_parked_row, found), _PARKED, "nothing is parked")
+
+
+def _parked_row(record: ParkedRecord) -> dict[str, object]:
+    return as_row(record) | {
+        "deliveries": record.deliveries,
+        "reason": record.reason,
+        "parked_ms": record.parked_ms,
+    }
+
+
+@parked.command()
+@click.argument("stream")
+@click.argument("group")
+@click.argument("places", nargs=-1, metavar="[PARTITION:OFFSET]...")
+@click.option("--all", "everything", is_flag=True, help="Every parked record.")
+def replay(stream: str, group: str, places: tuple[str, ...], everything: bool) -> None:
+    """Deliver parked records of GROUP again."""
+    with client() as nexo:
+        target = nexo.stream(stream)
+        count = target.replay_parked(group, _chosen(target, group, places, everything))
+    output.done(f"{count:,} records will be delivered again", replayed=count)
+
+
+@parked.command()
+@click.argument("stream")
+@click.argument("group")
+@click.argument("places", nargs=-1, metavar="[PARTITION:OFFSET]...")
+@click.option("--all", "everything", is_flag=True, help="Every parked record.")
+def discard(stream: str, group: str, places: tuple[str, ...], everything: bool) -> None:
+    """Forget parked records of GROUP; they stay in the stream."""
+    with client() as nexo:
+        target = nexo.stream(stream)
+        count = target.discard_parked(group, _chosen(target, group, places, everything))
+    output.done(f"{count:,} records will not be delivered", discarded=count)
+
+
+def _chosen(
+    stream: Stream[Any], group: str, places: tuple[str, ...], everything: bool
+) -> list[ParkedRecord] | None:
+    """The parked records that were named; None for all."""
+    if bool(places) == everything:
+        raise click.UsageError("name records as PARTITION:OFFSET, or say --all")
+    if everything:
+        return None
+    wanted = set(places)
+    skip, found = 0, list[Any]()
+    while wanted and (page := stream.parked(group, limit=1_000, skip=skip)):
+        chosen = [record for record in page if _place(record) in wanted]
+        wanted -= {_place(record) for record in chosen}
+        found += chosen
+        skip += len(page)
+    if wanted:
+        raise NotFound(f"not parked: {', '.join(sorted(wanted))}")
+    return found
+
+
+def _place(record: ParkedRecord) -> str:
+    return f"{record.partition}:{record.offset}"

@@ -1,0 +1,100 @@
+"""``nexo tail``: print a stream's records, and go on as it grows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nexo.cli import output
+from nexo.cli.options import client, terms
+from nexo.cli.sizes import place
+from nexo.cli.stream_reading import Reader, last_positions, start_positions
+
+if TYPE_CHECKING:
+    from nexo.client.stream_records import Record
+    from nexo.protocol.stream import Position
+
+_POLL_S = 20.0
+
+
+@click.command("tail")
+@click.argument("stream")
+@click.option("--last", "-n", type=click.IntRange(min=0), default=10, show_default=True,
+              help="Begin this many offsets before the end of each partition.")  # fmt: skip
+@click.option("--from", "start", type=place, metavar="PLACE",
+              help="Begin here instead: beginning, end, an offset, 0:10,1:20.")  # fmt: skip
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
+@click.option("--key", help="Only records of this key.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many records.")
+@click.option("--no-follow", is_flag=True, help="Stop at the end.")
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0),
+              help="Stop after this many seconds without a record.")  # fmt: skip
+def command(
+    stream: str,
+    last: int,
+    start: Position | datetime | None,
+    partition: int | None,
+    key: str | None,
+    count: int | None,
+    no_follow: bool,
+    wait_s: float | None,
+) -> None:
+    """Print records of STREAM and go on as it grows; no group is involved.
+
+    With --json, a line is what `nexo stream publish --format records` reads.
+    """
+    if isinstance(start, datetime):
+        raise click.BadParameter("a time needs a group: nexo seek STREAM GROUP TIME")
+    with client() as nexo:
+        info = nexo.stream(stream).describe()
+        positions = start_positions(info, "end" if start is None else start, partition)
+        if start is None:
+            positions = last_positions(positions, info, last)
+        found = _follow(Reader(nexo, stream, positions), 0.0 if no_follow else wait_s)
+        chosen = (record for record in found if key is None or record.key == key)
+        for record in islice(chosen, count):
+            show(record)
+
+
+def _follow(reader: Reader, wait_s: float | None) -> Iterator[Record[Any]]:
+    """Records until none came for ``wait_s``; for ever without one."""
+    while True:
+        found = reader.read(_POLL_S if wait_s is None else wait_s)
+        yield from found
+        if not found and wait_s is not None:
+            return
+
+
+def show(record: Record[Any]) -> None:
+    """One record on a line."""
+    if terms().as_json:
+        output.line(as_row(record))
+        return
+    time = record.timestamp.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    key = "" if record.key is None else f" {record.key}"
+    click.echo(f"{time} {record.partition}:{record.offset}{key} {_text(record.value)}")
+
+
+def as_row(record: Record[Any]) -> dict[str, object]:
+    """A record's fields."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": record.key,
+        "value": record.value,
+        "headers": record.headers,
+    }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return "(deleted)" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,168 @@
+"""``nexo stream``, ``tail``, ``lag`` and ``seek`` against a real server (SPEC K5)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import nexo as package
+from nexo.cli import main
+
+
+def nexo(url: str, *args: str, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(main, [*args, "--url", url], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result
+
+
+def parsed(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+def test_a_stream_from_birth_to_death(nexo_url: str) -> None:
+    options = ("--partitions", "2", "--retention", "1d", "--retention-bytes", "1MiB")
+    (created,) = parsed(nexo(nexo_url, "stream", "create", "events", *options, "--json"))
+    assert created["options"]["retention_ms"] == 86_400_000
+    assert created["options"]["retention_bytes"] == 1024**2
+    assert len(created["partitions"]) == 2
+    assert nexo(nexo_url, "stream", "publish", "events", "hi", "--key", "order_123").exit_code == 0
+    (row,) = parsed(nexo(nexo_url, "stream", "list", "--json"))
+    assert (row["name"], row["records"]) == ("events", 1)
+    assert nexo(nexo_url, "stream", "list", "--names").output.split()[-1] == "events"
+    updated = nexo(nexo_url, "stream", "update", "events", "--retention", "2h")
+    assert "7,200,000" in updated.output
+    assert "next offset" in nexo(nexo_url, "stream", "describe", "events").output
+    assert "0 bytes freed" in nexo(nexo_url, "stream", "retain", "events").output
+    assert nexo(nexo_url, "stream", "delete", "events", "--yes").output == "events deleted\n"
+    assert "there are no streams" in nexo(nexo_url, "stream", "list").output
+
+
+def test_records_survive_a_trip_through_a_file(
+    nexo_url: str, client: package.Client, tmp_path: Path
+) -> None:
+    source = client.stream("a").create()
+    source.publish({"n": 1}, key="k", headers={"h": "x"})
+    source.publish("text")
+    source.publish(b"\x00\xff")
+    file = tmp_path / "records.jsonl"
+    file.write_text(
+        nexo(nexo_url, "tail", "a", "--from", "beginning", "--no-follow", "--json").output
+    )
+    client.stream("b").create()
+    args = ("stream", "publish", "b", "--file", str(file), "--format", "records", "--json")
+    assert parsed(nexo(nexo_url, *args)) == [{"stream": "b", "records": 3}]
+    copied = client.stream("b").read()
+    assert [(r.value, r.key, r.headers) for r in copied] == [
+        ({"n": 1}, "k", {"h": "x"}), ("text", None, {}), (b"\x00\xff", None, {}),
+    ]  # fmt: skip
+
+
+def test_lines_of_standard_input_are_published(nexo_url: str, client: package.Client) -> None:
+    lines = client.stream("lines").create()
+    said = nexo(nexo_url, "stream", "publish", "lines", stdin="one\ntwo\n\nlast").output
+    assert said == "4 records published\n"
+    assert [record.value for record in lines.read()] == ["one", "two", "", "last"]
+
+
+def test_json_lines_take_their_key_from_a_field(nexo_url: str, client: package.Client) -> None:
+    orders = client.stream("orders").create(partitions=3)
+    stdin = '{"id": "order_123", "n": 1}\n\n{"id": 7}\n'
+    args = ("stream", "publish", "orders", "--format", "jsonl", "--key-field", "id")
+    assert nexo(nexo_url, *args, stdin=stdin).exit_code == 0
+    (first,) = [record for record in orders.read(2) if record.key == "order_123"]  # SPEC E2
+    assert first.value == {"id": "order_123", "n": 1}
+    assert sum(len(orders.read(partition)) for partition in range(3)) == 2
+
+
+def test_a_bad_line_is_named_and_what_came_before_is_kept(
+    nexo_url: str, client: package.Client
+) -> None:
+    stream = client.stream("s").create()
+    args = ("stream", "publish", "s", "--format", "jsonl")
+    result = nexo(nexo_url, *args, stdin="1\n2\nthree\n4\n")
+    assert result.exit_code == 1
+    assert "line 3: not JSON" in result.output
+    assert "2 records were published" in result.output
+    assert [record.value for record in stream.read()] == [1, 2]
+
+
+def test_many_lines_arrive_in_order(nexo_url: str, client: package.Client, tmp_path: Path) -> None:
+    stream = client.stream("s").create()
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"{n}\n" for n in range(2_500)))
+    nexo(nexo_url, "stream", "publish", "s", "--file", str(file))
+    assert [record.value for record in stream.read()] == [str(n) for n in range(2_500)]
+
+
+def test_tail_shows_the_last_records_of_each_partition(
+    nexo_url: str, client: package.Client
+) -> None:
+    stream = client.stream("s").create(partitions=2)
+    stream.publish_many(list(range(10)), keys=["a"] * 10)
+    rows = parsed(nexo(nexo_url, "tail", "s", "-n", "3", "--no-follow", "--json"))
+    assert [row["value"] for row in rows] == [7, 8, 9]
+    rows = parsed(nexo(nexo_url, "tail", "s", "--from", "4", "--count", "2", "--json"))
+    assert [row["value"] for row in rows] == [4, 5]
+    assert nexo(nexo_url, "tail", "s", "--partition", "2", "--no-follow").exit_code == 1
+    assert nexo(nexo_url, "tail", "s", "--key", "b", "--no-follow").output == ""
+
+
+def test_lag_and_seek(nexo_url: str, client: package.Client) -> None:
+    stream = client.stream("s").create()
+    stream.publish_many(list(range(10)))
+    with stream.consume("g") as consumer:
+        consumer.fetch().ack()
+    assert parsed(nexo(nexo_url, "lag", "s", "g", "--json"))[0]["lag"] == 0
+    assert "4 records before it" in nexo(nexo_url, "seek", "s", "g", "6").output
+    (row,) = parsed(nexo(nexo_url, "lag", "--json"))
+    assert (row["stream"], row["group"], row["kind"], row["lag"]) == ("s", "g", "shared", 4)
+    assert nexo(nexo_url, "lag", "--over", "3").exit_code == 3
+    assert nexo(nexo_url, "lag", "--over", "4").exit_code == 0
+    assert parsed(nexo(nexo_url, "seek", "s", "g", "1h", "--json"))[0]["lag"] == 10
+    assert parsed(nexo(nexo_url, "stream", "seek", "s", "g", "0:9", "--json"))[0]["lag"] == 1
+    assert "10" in nexo(nexo_url, "seek", "s", "g", "2000-01-01").output
+    assert parsed(nexo(nexo_url, "stream", "groups", "s", "--json"))[0]["name"] == "g"
+
+
+@pytest.mark.parametrize("place", ["somewhere", "-1", "1:x", "99d99"])
+def test_a_place_that_makes_no_sense_is_wrong_usage(nexo_url: str, place: str) -> None:
+    assert nexo(nexo_url, "seek", "s", "g", "--", place).exit_code == 2
+
+
+def test_an_unknown_stream_or_group_is_one_line(nexo_url: str, client: package.Client) -> None:
+    client.stream("s").create()
+    for args in (("seek", "no", "g", "end"), ("lag", "s", "no"), ("tail", "no"), ("lag", "no")):
+        result = nexo(nexo_url, *args)
+        assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
+        assert "error[NOT_FOUND]" in result.output
+
+
+def test_parked_records_are_listed_replayed_and_discarded(
+    nexo_url: str, client: package.Client
+) -> None:
+    stream = client.stream("s").create()
+    stream.publish_many(["a", "b"])
+    with stream.consume("g", max_deliveries=1) as consumer:
+        for record in consumer.fetch():
+            record.nack(reason="broken")
+    rows = parsed(nexo(nexo_url, "stream", "parked", "list", "s", "g", "--json"))
+    assert [(row["value"], row["reason"]) for row in rows] == [("a", "broken"), ("b", "broken")]
+    assert nexo(nexo_url, "stream", "parked", "replay", "s", "g").exit_code == 2
+    assert "not parked" in nexo(nexo_url, "stream", "parked", "replay", "s", "g", "0:9").output
+    assert "1 records" in nexo(nexo_url, "stream", "parked", "replay", "s", "g", "0:0").output
+    assert "1 records" in nexo(nexo_url, "stream", "parked", "discard", "s", "g", "--all").output
+    assert "nothing is parked" in nexo(nexo_url, "stream", "parked", "list", "s", "g").output
+
+
+def test_compaction_and_the_newest_of_a_key(nexo_url: str, client: package.Client) -> None:
+    nexo(nexo_url, "stream", "create", "profiles", "--cleanup", "compact")
+    for value in ("old", "new"):
+        nexo(nexo_url, "stream", "publish", "profiles", value, "--key", "u1")
+    assert "freed" in nexo(nexo_url, "stream", "compact", "profiles").output
+    assert parsed(nexo(nexo_url, "stream", "get", "profiles", "u1", "--json"))[0]["value"] == "new"
+    assert "no record has that key" in nexo(nexo_url, "stream", "get", "profiles", "u2").output
