@@ -68,5 +68,6 @@ class Continuous:
         from nexo.lake.maintain import maintain  # noqa: PLC0415 - only if asked for
 
         for table in self.pipeline.lake.tables():
-            for line in maintain(table).lines():
-                note(line)
+            report = maintain(table)
+            if report.did_something:
+                note(str(report))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
-from nexo.lake.files import DataFileFacts, Target
+from nexo.lake.files import DataFileFacts, target
 from nexo.lake.plan import Advance, Limits, advances
-from nexo.lake.schema import file_schema, raw_schema
+from nexo.lake.schema import raw_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker, held
 from pyspark_nexo.tiering import Fetcher, Probe, Task, no_probe, write_all
@@ -159,8 +159,3 @@ class Pipeline:
 
 def _ends(info: wire.StreamInfo) -> list[int]:
     return [part.stable_offset for part in info.partitions]
-
-
-def target(table: Table) -> Target:
-    """Where a table's files go."""
-    return Target(table.location(), file_schema(table.schema()), dict(table.io.properties))

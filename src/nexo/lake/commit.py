@@ -75,7 +75,7 @@ def commit(table: Table, taken: Sequence[Taken]) -> Table:
             try:
                 return _durable(_append(table, taken, commit_id))
             except Exception as error:  # drivers raise whatever they like
-                if not _may_retry(error):
+                if not may_retry(error):
                     raise
                 time.sleep(_PAUSE_S * (1 + attempt))
                 refused = first_line(error)
@@ -116,7 +116,8 @@ def _append(table: Table, taken: Sequence[Taken], commit_id: str) -> Table:
     return table
 
 
-def _may_retry(error: Exception) -> bool:
+def may_retry(error: Exception) -> bool:
+    """Whether a commit failed only because another was first."""
     from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
     busy = type(error).__name__ == "OperationalError"  # SQLite: another process commits

@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
-from nexo.lake.schema import FIELD_ID
+from nexo.lake.schema import FIELD_ID, file_schema
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
 
 _LONG, _INT = Struct("<q"), Struct("<i")
 _EPOCH = date(1970, 1, 1)
@@ -58,11 +59,18 @@ class DataFileFacts:
     split_offsets: list[int] = field(default_factory=list)
 
 
-def file_io(target: Target) -> FileIO:
-    """What reads and writes files at the target."""
+def target(table: Table) -> Target:
+    """Where a table's files go."""
+    partitioned = not table.spec().is_unpartitioned()
+    schema = file_schema(table.schema())
+    return Target(table.location(), schema, dict(table.io.properties), partitioned)
+
+
+def file_io(where: Target) -> FileIO:
+    """What reads and writes files there."""
     from pyiceberg.io import load_file_io  # noqa: PLC0415 - takes half a second to import
 
-    return load_file_io(target.io_properties, target.location)
+    return load_file_io(where.io_properties, where.location)
 
 
 class FileWriter:
@@ -72,11 +80,11 @@ class FileWriter:
     removes what was written.
     """
 
-    def __init__(self, target: Target, partition: int, label: str) -> None:
-        self._target = target
+    def __init__(self, where: Target, partition: int, label: str) -> None:
+        self._target = where
         self._partition = partition
         self._label = label
-        self._io = file_io(target)
+        self._io = file_io(where)
         self._day: int | None = None
         self._open: _OpenFile | None = None
         self.done: list[DataFileFacts] = []
@@ -84,8 +92,12 @@ class FileWriter:
     def write(self, batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> None:
         """Write batches; each chunk becomes a row group."""
         for table in chunked(batches, chunk_rows):
-            for day, part in self._parts(table):
-                self._file(day).write(part)
+            self.add(table)
+
+    def add(self, table: pa.Table) -> None:
+        """Write rows that are a row group already."""
+        for day, part in self._parts(table):
+            self._file(day).write(part)
 
     def _parts(self, table: pa.Table) -> Iterable[tuple[int | None, pa.Table]]:
         return days(table) if self._target.partitioned else [(None, table)]

@@ -31,6 +31,8 @@ ROWS = pa.schema(
 
 CHUNK_ROWS = 65_536
 """Rows per Arrow batch that readers yield: enough to make the cost per batch small."""
+CHUNK_BYTES = 8 * 1024**2
+"""…unless they are large: a chunk is a row group of a file, which is what replay reads at once."""
 
 
 def rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
@@ -65,13 +67,14 @@ def _partitions(partition: int, count: int) -> pa.Array:
 def chunked(batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.Table]:
     """Small batches put together, so that no later step pays per batch."""
     kept: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         kept.append(batch)
         count += batch.num_rows
-        if count >= chunk_rows:
+        size += batch.nbytes
+        if count >= chunk_rows or size >= CHUNK_BYTES:
             yield pa.Table.from_batches(kept)
-            kept, count = [], 0
+            kept, count, size = [], 0, 0
     if count:
         yield pa.Table.from_batches(kept)
 

@@ -71,3 +71,24 @@ def file_schema(schema: Schema) -> pa.Schema:
             for field in schema.fields
         ]
     )
+
+
+def projected(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """``rows`` of a data file as ``schema``: renamed, widened, and with nulls for new columns.
+
+    Columns are matched by field id where ``schema`` has ids, else by name.
+    """
+    by_id = {_id(field): name for name, field in zip(rows.schema.names, rows.schema, strict=True)}
+    columns = []
+    for field in schema:
+        name = by_id.get(_id(field)) if _id(field) is not None else field.name
+        if name is None or name not in rows.schema.names:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
+        else:
+            columns.append(rows.column(name).cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _id(field: pa.Field) -> int | None:
+    found = (field.metadata or {}).get(FIELD_ID)
+    return None if found is None else int(found)

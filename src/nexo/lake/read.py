@@ -1,0 +1,183 @@
+"""Reading the lake in offset order, without Spark: for the broker's replay and for merging files.
+
+``LakeReader.read`` is what the stream broker calls, in a thread, for offsets that its log no
+longer holds (SPEC I3).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nexo.lake.catalog import Lake, as_ours
+from nexo.lake.commit import offsets_of
+from nexo.lake.entries import to_entry
+from nexo.lake.rows import ROWS
+from nexo.lake.schema import projected
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+_LONG, _INT = Struct("<q"), Struct("<i")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A data file and the offsets in it, ``first`` and ``last`` included."""
+
+    partition: int
+    first: int
+    last: int
+    file: DataFile
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return str(self.file.file_path)
+
+
+def spans(table: Table, snapshot_id: int | None = None) -> list[Span]:
+    """A table's files by partition and offset."""
+    partition_id = table.schema().find_field("partition").field_id
+    offset_id = table.schema().find_field("offset").field_id
+
+    def span(file: DataFile) -> Span:
+        return Span(
+            _INT.unpack(file.lower_bounds[partition_id])[0],
+            _LONG.unpack(file.lower_bounds[offset_id])[0],
+            _LONG.unpack(file.upper_bounds[offset_id])[0],
+            file,
+        )
+
+    found = [span(task.file) for task in table.scan(snapshot_id=snapshot_id).plan_files()]
+    return sorted(found, key=lambda each: (each.partition, each.first))
+
+
+def open_parquet(io: FileIO, path: str) -> pq.ParquetFile:
+    """A data file, to be read by row group."""
+    return pq.ParquetFile(io.new_input(path).open())
+
+
+def row_groups(io: FileIO, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """A file's row groups in order, as ``schema`` (matched by field id)."""
+    with open_parquet(io, path) as file:
+        for number in range(file.num_row_groups):
+            yield projected(file.read_row_group(number), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Entries as the log would hold them, and where to read on.
+
+    What lies between and did not come holds no records.
+    """
+
+    entries: list[bytes]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A row group as an entry, kept because the next read is likely in it or behind it."""
+
+    first: int
+    last: int
+    entry: bytes
+
+
+class LakeReader:
+    """Reads one stream's records out of its table; knows its files until they change.
+
+    May be called from several threads.
+    """
+
+    def __init__(self, lake: Lake, stream: str) -> None:
+        self._lake = lake
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._table: Table | None = None
+        self._spans: dict[int, list[Span]] = {}
+        self._firsts: dict[int, list[int]] = {}
+        self._file: tuple[str, pq.ParquetFile] | None = None
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> Replayed:
+        """Entries from the one that holds ``offset`` on, at least one and up to ``max_bytes``.
+
+        Nothing comes if the lake does not go that far.
+        """
+        with self._lock, as_ours(f"cannot read stream {self._stream!r} from the lake"):
+            if not self._covers(partition, offset):
+                self._plan()
+            try:
+                return self._read(partition, offset, max_bytes)
+            except FileNotFoundError:  # merged into another since it was planned
+                self._plan()
+                return self._read(partition, offset, max_bytes)
+
+    def _covers(self, partition: int, offset: int) -> bool:
+        return self._table is not None and offset < self._end(partition)
+
+    def _end(self, partition: int) -> int:
+        assert self._table is not None
+        return offsets_of(self._table.properties).get(partition, 0)
+
+    def _plan(self) -> None:
+        self._file = None
+        self._table = self._lake.get(self._stream)
+        self._spans = {}
+        for span in spans(self._table):
+            self._spans.setdefault(span.partition, []).append(span)
+        self._firsts = {key: [span.first for span in found] for key, found in self._spans.items()}
+
+    def _read(self, partition: int, offset: int, max_bytes: int) -> Replayed:
+        end = self._end(partition)
+        entries: list[bytes] = []
+        at, left = offset, max_bytes
+        while at < end and left > 0:
+            chunk = self._next(partition, at)
+            if chunk is None:
+                return Replayed(entries, end)
+            entries.append(chunk.entry)
+            at, left = chunk.last + 1, left - len(chunk.entry)
+        return Replayed(entries, at)
+
+    def _next(self, partition: int, offset: int) -> _Chunk | None:
+        """The first row group that reaches ``offset`` or lies behind it."""
+        found = self._spans.get(partition, [])
+        index = max(bisect_right(self._firsts.get(partition, []), offset) - 1, 0)
+        for span in found[index:]:
+            if span.last >= offset:
+                return self._chunk(span, offset)
+        return None
+
+    def _chunk(self, span: Span, offset: int) -> _Chunk | None:
+        file = self._opened(span.path)
+        number = _row_group(file, offset)
+        rows = projected(file.read_row_group(number), ROWS)
+        offsets = rows.column("offset")
+        return _Chunk(offsets[0].as_py(), offsets[-1].as_py(), to_entry(rows))
+
+    def _opened(self, path: str) -> pq.ParquetFile:
+        assert self._table is not None
+        if self._file is None or self._file[0] != path:
+            self._file = path, open_parquet(self._table.io, path)
+        return self._file[1]
+
+
+def _row_group(file: pq.ParquetFile, offset: int) -> int:
+    """The row group that holds ``offset``, or the first behind it."""
+    metadata: Any = file.metadata
+    column = file.schema_arrow.names.index("offset")
+    for number in range(metadata.num_row_groups):
+        if metadata.row_group(number).column(column).statistics.max >= offset:
+            return number
+    raise AssertionError("the file's bounds say that it holds the offset")

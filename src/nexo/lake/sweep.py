@@ -1,0 +1,98 @@
+"""Deleting files that no snapshot names, in two steps: seen unused, and still unused later.
+
+What was seen unused, and when, is in ``metadata/unused.json`` beside the table's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pyarrow.fs import FileSelector, FileType
+
+from nexo.lake.files import delete_files, local_path
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+NOTE = "metadata/unused.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many files were deleted, and how many wait to be."""
+
+    deleted: int
+    waiting: int
+
+
+def sweep(table: Table, grace_s: float) -> Swept:
+    """Delete what has been unused for ``grace_s``; note what is unused now."""
+    now_s = time.time()
+    # Listed before the table is read: what is committed in between is then named by it.
+    there = set(_files(table))
+    used = {_plain(path) for path in _used(table.refresh())}
+    unused = {path for path in there if _plain(path) not in used}
+    seen = {path: since for path, since in _noted(table).items() if path in unused}
+    seen |= dict.fromkeys(unused - seen.keys(), now_s)
+    due = [path for path, since in seen.items() if now_s - since >= grace_s]
+    deleted = delete_files(table.io, due)
+    waiting = {path: since for path, since in seen.items() if path not in set(due)}
+    _note(table, waiting)
+    return Swept(deleted, len(waiting))
+
+
+def _files(table: Table) -> Iterator[str]:
+    location = table.location()
+    io: Any = table.io
+    parts = urlsplit(location)
+    scheme, prefix = parts.scheme or "file", location
+    root = local_path(location) or parts.netloc + parts.path
+    filesystem = io.fs_by_scheme(scheme, parts.netloc or None)
+    for info in filesystem.get_file_info(FileSelector(root, recursive=True, allow_not_found=True)):
+        path = prefix + info.path[len(root) :]
+        if info.type == FileType.File and not path.endswith("/" + NOTE):
+            yield path
+
+
+def _used(table: Table) -> Iterator[str]:
+    """Every file that the table as it is now needs, for any of its snapshots."""
+    yield table.metadata_location
+    yield from (entry.metadata_file for entry in table.metadata.metadata_log)
+    seen: set[str] = set()
+    for snapshot in table.metadata.snapshots:
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in seen:
+                continue
+            seen.add(manifest.manifest_path)
+            yield manifest.manifest_path
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                yield entry.data_file.file_path
+
+
+def _plain(path: str) -> str:
+    """One spelling for ``/x``, ``file:/x`` and ``file:///x``."""
+    return local_path(path) or path
+
+
+def _noted(table: Table) -> dict[str, float]:
+    try:
+        with table.io.new_input(f"{table.location()}/{NOTE}").open() as stream:
+            found: dict[str, float] = json.loads(stream.read())
+            return found
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _note(table: Table, waiting: dict[str, float]) -> None:
+    path = f"{table.location()}/{NOTE}"
+    if not waiting:
+        delete_files(table.io, [path])
+        return
+    with table.io.new_output(path).create(overwrite=True) as stream:
+        stream.write(json.dumps(waiting).encode())
