@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, overload
@@ -10,7 +10,7 @@ from typing import Any, Generic, TypedDict, TypeVar, overload
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import duration_ms
 from nexo.protocol.queue import PushReply, id_text
-from nexo.protocol.values import decode_value
+from nexo.protocol.values import ValueType, decode_value, encode_value
 
 T = TypeVar("T")
 
@@ -73,6 +73,23 @@ def wire_options(given: dict[str, Any]) -> dict[str, Any]:
         )
         for name, value in given.items()
     }
+
+
+def encode_values(values: Iterable[Any]) -> list[bytes]:
+    """`encode_value` of many; bytes, which need no thought, take a short cut."""
+    some = values if isinstance(values, list | tuple) else list(values)
+    if set(map(type, some)) == {bytes}:
+        return [b"\x00" + value for value in some]
+    return [encode_value(value) for value in some]
+
+
+def decode_values(raw: Sequence[bytes], type_: type[Any] | None) -> list[Any]:
+    """`decode_value` of many; bytes, which need no thought, take a short cut."""
+    if type_ in (None, bytes) and {value[0] for value in raw} == {ValueType.RAW}:
+        return [value[1:] for value in raw]
+    if type_ is None:
+        return [decode_value(value) for value in raw]
+    return [decode_value(value, type_) for value in raw]
 
 
 class JobIds(Sequence[str]):

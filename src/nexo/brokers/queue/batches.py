@@ -48,12 +48,14 @@ class Batch:
             at = min((end for end in ends if end >= 0), default=stop)
             yield base + start, base + at
 
-    def set(self, lo: int, hi: int, mark: int) -> None:
-        """Mark a run of jobs."""
+    def set(self, lo: int, hi: int, mark: int) -> int:
+        """Mark a run of jobs; returns how many of them were open."""
         start, stop = lo - self.base, hi - self.base
-        was_done = self.marks.count(DONE, start, stop)
+        was_open = self.marks.count(OPEN, start, stop)
+        was_done = self.marks.count(DONE, start, stop) if was_open < stop - start else 0
         self.marks[start:stop] = bytes((mark,)) * (stop - start)
         self.kept += was_done - (stop - start if mark == DONE else 0)
+        return was_open
 
 
 class Batches:
@@ -96,14 +98,16 @@ class Batches:
         batch = self.of(job)
         return DONE if batch is None else batch.marks[job - batch.base]
 
-    def set(self, lo: int, hi: int, mark: int) -> None:
-        """Mark a run of jobs; batches with nothing left are forgotten."""
-        for batch, start, stop in list(self.within(lo, hi)):
-            batch.set(start, stop, mark)
+    def set(self, lo: int, hi: int, mark: int) -> int:
+        """Mark a run of jobs; returns how many were open. What has nothing left is forgotten."""
+        was_open = 0
+        for batch, start, stop in self.within(lo, hi):
+            was_open += batch.set(start, stop, mark)
             if not batch.kept:
                 del self._by_base[batch.base]
         if len(self._bases) > 2 * len(self._by_base) + 64:
             self._bases = list(self._by_base)
+        return was_open
 
     def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[tuple[Batch, Range]]:
         """The runs within lo..hi that are marked so, each with its batch."""

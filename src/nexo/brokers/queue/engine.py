@@ -220,7 +220,7 @@ class Queue:
         self._forget_progress(held)
 
     def _forget_progress(self, runs: list[Range]) -> None:
-        for lo, hi in runs:
+        for lo, hi in runs if self.progress else ():
             forget(self.progress, lo, hi)
 
     # -- results and progress -------------------------------------------------

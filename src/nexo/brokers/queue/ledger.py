@@ -150,12 +150,13 @@ class Ledger:
             self.totals["finished"] += self._close(lo, hi)
 
     def _close(self, lo: int, hi: int) -> int:
-        closed = sum(stop - start for _, (start, stop) in self.batches.runs(lo, hi))
+        closed = self.batches.set(lo, hi, DONE)
         self.open_jobs -= closed
-        self.batches.set(lo, hi, DONE)
         for mapping in (self.failures, self.keys, self.dead):
-            forget(mapping, lo, hi)
-        self._free_dedup(lo, hi)
+            if mapping:
+                forget(mapping, lo, hi)
+        if self.dedup_keys:
+            self._free_dedup(lo, hi)
         return closed
 
     def _free_dedup(self, lo: int, hi: int) -> None:

@@ -20,6 +20,7 @@ from nexo.client.queue_views import (
     JobView,
     QueueInfo,
     QueueSettings,
+    encode_values,
     job_state,
     job_view,
     millis,
@@ -152,7 +153,7 @@ class Queue(Generic[T]):
         replace: bool = False,
     ) -> JobIds:
         """Add many jobs; ``keys`` and ``dedup_keys`` are one per value."""
-        raw = [encode_value(value) for value in values]
+        raw = encode_values(values)
         for what, column in (("keys", keys), ("dedup_keys", dedup_keys)):
             if column is not None and len(column) != len(raw):
                 raise InvalidInput(f"{what} has {len(column)} items for {len(raw)} values")

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from nexo.client._sync.queue_gather import Settler
-from nexo.client.queue_views import Duration, millis
+from nexo.client.queue_views import Duration, decode_values, millis
 from nexo.client.replies import Reply
 from nexo.errors import LeaseLost
 from nexo.protocol.frames import Buffer
@@ -92,7 +92,7 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
 
     def values(self) -> list[T]:
         """Every job's value."""
-        return [self.decoded(raw) for raw in self._raw]
+        return decode_values(self._raw, self.type_)
 
     def decoded(self, raw: bytes) -> T:
         """A value of this queue's type."""
