@@ -197,6 +197,7 @@ class Op(enum.IntEnum):
     S_TIERED = 0xA8
     S_RETAIN = 0xA9
     S_READ_MANY = 0xAA
+    S_OFFSETS_AT = 0xAB
     S_ORDERED_JOIN = 0xB0
     S_ORDERED_LEAVE = 0xB1
     S_HEARTBEAT = 0xB2
@@ -205,6 +206,18 @@ class Op(enum.IntEnum):
     S_ORDERED_SEEK = 0xB5
     S_ORDERED_GROUPS = 0xB6
     S_ORDERED_DELETE = 0xB7
+    # ours: payloads and replies are in `nexo.protocol.xstreams`
+    S_X_ADD = 0xB8
+    S_X_GROUP = 0xB9
+    S_X_READ = 0xBA
+    S_X_ACK = 0xBB
+    S_X_PENDING = 0xBC
+    S_X_CLAIM = 0xBD
+    S_X_CONSUMER_DELETE = 0xBE
+    S_X_INFO = 0xBF
+    S_X_RANGE = 0xAD
+    S_X_DELETE = 0xAE
+    S_X_TRIM = 0xAF
 
     # Any broker: 0xF0-0xFF. The payload's first byte names the broker.
     STATUS = 0xF0

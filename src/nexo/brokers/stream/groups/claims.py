@@ -72,17 +72,22 @@ class Claims:
 
         Its own too. Costs nothing while even the oldest is younger than that.
         """
-        keeper = self._entered(consumer, now_ms)
-        oldest = self._flight.leases.oldest()
-        if oldest is None or oldest.since_ms > now_ms - min_idle_ms:
-            return []
-        stale = self._stale(now_ms - min_idle_ms, limit)
-        for partition, first, end, _ in stale:
-            self._flight.land((partition, first, end))
-        return self._hold(keeper, stale, now_ms)
+        stale = self.stale(min_idle_ms, limit, now_ms)
+        return self.take_over(consumer, stale, now_ms)
 
-    def _stale(self, before_ms: int, limit: int) -> list[CountedSpan]:
-        found: list[CountedSpan] = []
+    def take_over(self, consumer: str, spans: list[CountedSpan], now_ms: int) -> list[Delivery]:
+        """Give a consumer what `stale` found, or a part of it."""
+        keeper = self._entered(consumer, now_ms)
+        for partition, first, end, _ in spans:
+            self._flight.land((partition, first, end))
+        return self._hold(keeper, spans, now_ms)
+
+    def stale(self, min_idle_ms: int, limit: int, now_ms: int) -> list[CountedSpan]:
+        """What `claim` would give, and the attempt it would be."""
+        before_ms, found = now_ms - min_idle_ms, list[CountedSpan]()
+        oldest = self._flight.leases.oldest()
+        if oldest is None or oldest.since_ms > before_ms:
+            return found
         for partition, lane in enumerate(self._lanes):
             for first, end, lease in lane.inflight:
                 if limit <= 0:

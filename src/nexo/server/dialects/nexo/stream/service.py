@@ -16,6 +16,7 @@ from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.dialects.nexo.stream.reading import Reading
 from nexo.server.dialects.nexo.stream.transact import Transact
+from nexo.server.dialects.nexo.stream.xgroups import XGroups
 from nexo.server.service import Handler, Peer, Runtime
 
 SWEEP = 50
@@ -44,6 +45,7 @@ class StreamService:
             **self._ordered.handlers,
             **self._transact.handlers,
             **Reading(self.core).handlers,
+            **XGroups(self.core, publishing).handlers,
             **Legacy(self.core, publishing, self._groups, self._admin).handlers,
         }
         self._sweep: list[Stream] = []

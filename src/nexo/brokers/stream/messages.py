@@ -1,0 +1,154 @@
+"""A stream with one partition, seen as messages with ids (SPEC J2).
+
+An id is a record's timestamp and its offset, so each is found from the other: the offset
+is in the id, and the time index finds where a millisecond begins. Nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from nexo.brokers.stream.delivery import offset_at
+from nexo.brokers.stream.partition import Partition
+from nexo.errors import InvalidInput
+from nexo.protocol.batch import decode
+from nexo.protocol.xstreams import Id
+from nexo.storage.header import Header
+
+_READ_BYTES = 64 * 1024
+_LAST_MS = (1 << 63) - 2
+"""Timestamps are signed 64-bit numbers; ids may be greater."""
+
+
+class MessageLog:
+    """The messages of one partition, from ``front`` on.
+
+    Trimming by one message must not cost a sync to disk: the front moves at once, and the log
+    forgets what lies before it later, in larger steps. After a crash some of that is back
+    until the next trim; groups are never given it again.
+    """
+
+    __slots__ = ("_front", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self._front = partition.start_offset
+
+    @property
+    def front(self) -> int:
+        """Where the oldest message is, or was."""
+        return max(self._front, self.partition.start_offset)
+
+    @property
+    def end(self) -> int:
+        """Behind the newest message."""
+        return self.partition.stable_offset
+
+    def __len__(self) -> int:
+        return self._count(self.front)
+
+    def _count(self, first: int) -> int:
+        if not self.partition.aborted:
+            return max(0, self.end - first)
+        return sum(stop - start for start, stop in self._shown(first))
+
+    def _shown(self, first: int) -> Iterator[tuple[int, int]]:
+        split = self.partition.aborted.split(first, self.end)
+        return ((start, stop) for start, stop, hidden in split if not hidden)
+
+    # -- trimming and deleting -------------------------------------------------
+
+    def cut(self, max_length: int) -> int:
+        """The offset from which on there are at most ``max_length`` messages."""
+        if not self.partition.aborted:
+            return max(self.front, self.end - max_length)
+        for start, stop in reversed(list(self._shown(self.front))):
+            if stop - start >= max_length:
+                return stop - max_length if max_length else self.end
+            max_length -= stop - start
+        return self.front
+
+    def move_front(self, offset: int) -> tuple[int, int]:
+        """Forget what lies before ``offset``; returns from where, and how many messages."""
+        first, before = self.front, len(self)
+        self._front = max(first, offset)
+        return first, before - len(self)
+
+    def delete(self, offset: int) -> None:
+        """Hide a message from every reader.
+
+        Only possible for one that was published alone, as messages are: an entry is shown or
+        not as a whole.
+        """
+        header, _ = next(self.partition.read(offset, 1))
+        if header.span != 1:
+            raise InvalidInput(
+                f"message {offset} was published together with others: only messages that "
+                f"were added singly can be deleted"
+            )
+        self.partition.aborted.add(offset, offset + 1)
+
+    # -- ids -------------------------------------------------------------------
+
+    def offset_from(self, message_id: Id) -> int:
+        """The first offset whose id is not below ``message_id``."""
+        ms, seq = min(message_id[0], _LAST_MS), message_id[1]
+        low = offset_at(self.partition, ms)
+        high = offset_at(self.partition, ms + 1)
+        return max(self.front, min(max(seq, low), high))
+
+    def id_at(self, offset: int) -> Id:
+        """The id of a message; of one that is gone, an id at its place."""
+        if offset < 0:
+            return 0, 0
+        for header, entry in self._read(offset):
+            if header.next_offset > offset:
+                batch = decode(entry)
+                at = batch.index_of(offset)
+                return batch.timestamps()[min(at, len(batch) - 1)], offset
+        return self.partition.last_ms, offset
+
+    def genuine(self, ids: Sequence[Id]) -> list[int]:
+        """The offsets of those ids that are those of messages, in order."""
+        wanted = sorted({seq for _, seq in ids})
+        stamps = self.timestamps(wanted)
+        return sorted({seq for ms, seq in ids if stamps.get(seq) == ms})
+
+    def timestamps(self, offsets: Sequence[int]) -> dict[int, int]:
+        """By offset, for those of ascending ``offsets`` that are messages."""
+        found: dict[int, int] = {}
+        at = bisect_left(offsets, self.front)
+        while at < len(offsets) and offsets[at] < self.end:
+            before = at
+            for header, entry in self._read(offsets[at]):
+                stop = bisect_left(offsets, header.next_offset, at)
+                found.update(_stamps(header, entry, offsets[at:stop]))
+                at = stop
+                if at == len(offsets):
+                    return found
+            if at == before:
+                break
+        return found
+
+    def _read(self, offset: int) -> Iterator[tuple[Header, memoryview]]:
+        start = self.partition.start_offset
+        return self.partition.read(max(offset, start), _READ_BYTES)
+
+    def fitting(self, offset: int, max_bytes: int) -> int:
+        """How far one may read from ``offset`` without more than ``max_bytes``, or one entry."""
+        size, end = 0, self.end
+        for header, _ in self.partition.read(max(offset, self.front), max_bytes):
+            size += header.length
+            if size >= max_bytes:
+                return min(end, header.next_offset)
+        return end
+
+
+def _stamps(header: Header, entry: memoryview, offsets: Sequence[int]) -> dict[int, int]:
+    offsets = [offset for offset in offsets if offset >= header.base_offset]
+    if header.span == header.count and header.first_ms == header.last_ms:
+        return dict.fromkeys(offsets, header.first_ms)
+    batch = decode(entry)
+    stamps = dict(zip(batch.offsets, batch.timestamps(), strict=True))
+    return {offset: stamps[offset] for offset in offsets if offset in stamps}

@@ -1,0 +1,176 @@
+"""What `nexo.xstreams` and the stream broker say to each other.
+
+Messages are records of a stream with one partition. A message's id is ``ms-seq``, where
+``ms`` is the record's timestamp and ``seq`` its offset. Timestamps of a partition never go
+back and offsets always rise, so ids do too, whatever the clock does; and either can be had
+from the other without a table.
+
+====================  ==================  =========================================
+opcode                request             reply
+====================  ==================  =========================================
+S_X_ADD               `Add`, a value      id
+S_X_GROUP             `MakeGroup`         whether it is new
+S_X_READ              `ReadGroup`         `Messages`, batches; long poll
+S_X_ACK               `Ids`               how many were pending
+S_X_PENDING           `PendingAsk`        list of `Pending`
+S_X_CLAIM             `Claim`             `Messages`, batches
+S_X_CONSUMER_DELETE   `ConsumerName`      how many it had pending
+S_X_INFO              `Name`              `Info`
+S_X_RANGE             `RangeAsk`          `Page`, batches
+S_X_DELETE            `Ids`               how many there were
+S_X_TRIM              `Trim`              how many were removed
+====================  ==================  =========================================
+
+A message with a head that raw bytes follow is packed as `nexo.protocol.stream` says.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+Id: TypeAlias = tuple[int, int]
+"""``ms, seq``."""
+
+PAGE = 1_000
+"""How many rows come in one reply."""
+
+
+class _Ask(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Encoded without field names."""
+
+
+class Add(_Ask, frozen=True):
+    """Add a message, and keep no more than ``max_length``; its value follows."""
+
+    stream: str
+    max_length: int
+
+
+class MakeGroup(_Ask, frozen=True):
+    """Create a group that starts behind an id, or with new messages only."""
+
+    stream: str
+    group: str
+    start: Id | None
+
+
+class ReadGroup(_Ask, frozen=True):
+    """New messages for a consumer, waiting up to ``wait_ms`` for the first."""
+
+    stream: str
+    group: str
+    consumer: str
+    count: int
+    wait_ms: int
+    max_pending: int
+
+
+class Messages(_Ask, frozen=True):
+    """``first, end, delivery count`` of ranges of offsets; behind it the batches."""
+
+    spans: list[tuple[int, int, int]]
+
+
+class Ids(_Ask, frozen=True):
+    """Messages by id; of a group, or of the stream."""
+
+    stream: str
+    group: str
+    ids: list[Id]
+
+
+class PendingAsk(_Ask, frozen=True):
+    """What is pending from an offset on, at most `PAGE`; with one consumer or with all."""
+
+    stream: str
+    group: str
+    consumer: str | None
+    offset: int
+
+
+class Pending(_Ask, frozen=True):
+    """One pending message."""
+
+    ms: int
+    seq: int
+    consumer: str
+    idle_ms: int
+    delivery_count: int
+
+
+class Claim(_Ask, frozen=True):
+    """Take over messages that were last delivered ``min_idle_ms`` ago."""
+
+    stream: str
+    group: str
+    consumer: str
+    min_idle_ms: int
+    count: int
+
+
+class ConsumerName(_Ask, frozen=True):
+    """A consumer."""
+
+    stream: str
+    group: str
+    consumer: str
+
+
+class Name(_Ask, frozen=True):
+    """A stream."""
+
+    stream: str
+
+
+class Consumer(_Ask, frozen=True):
+    """One consumer of a group."""
+
+    name: str
+    pending: int
+    seen_ms: int
+
+
+class Group(_Ask, frozen=True):
+    """One group."""
+
+    name: str
+    last_id: Id
+    pending: int
+    lag: int
+    trimmed_unread: int
+    consumers: list[Consumer]
+
+
+class Info(_Ask, frozen=True):
+    """A stream and its groups."""
+
+    length: int
+    groups: list[Group]
+
+
+class RangeAsk(_Ask, frozen=True):
+    """Messages between two ids, both included, at most ``count``."""
+
+    stream: str
+    first: Id
+    last: Id
+    count: int
+    offset: int = 0
+    """Where to go on: `Page.following` of the page before."""
+
+
+class Page(_Ask, frozen=True):
+    """The offsets asked for, and where to go on; the batches follow and may hold more."""
+
+    first: int
+    end: int
+    following: int | None
+
+
+class Trim(_Ask, frozen=True):
+    """Keep the newest ``max_length`` messages."""
+
+    stream: str
+    max_length: int

@@ -1,0 +1,359 @@
+"""Streams as `nexo.xstreams` sees them: messages with ids, consumers that keep what they got."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nexo.brokers.stream.delivery import Gathered, gather
+from nexo.brokers.stream.groups.claims import Claims
+from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.lane import NO_END
+from nexo.brokers.stream.groups.records import CountedSpan, SharedOptions
+from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.messages import MessageLog
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import Conflict, InvalidInput, NexoError
+from nexo.protocol import xstreams as ask_for
+from nexo.protocol.batch import encode_plain
+from nexo.protocol.ops import Op
+from nexo.protocol.stream import DEFAULT_BYTES, pack, pack_headed, unpack, unpack_headed
+from nexo.protocol.values import ValueType
+from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS
+from nexo.server.dialects.nexo.stream.publish import Publishing
+from nexo.server.dialects.nexo.stream.waits import Wait
+from nexo.server.service import Handler, Peer
+
+TRIM_STEP = 1_000
+"""Messages that automatic trimming lets gather before the log is told to forget them."""
+STREAM_OPTIONS = {"retention_ms": 0, "retention_bytes": 0}
+"""Of streams made here: their length is what limits them."""
+
+
+class XGroups:
+    """Requests of `nexo.xstreams.NexoStreamBroker`."""
+
+    def __init__(self, core: Core, publishing: Publishing) -> None:
+        self._core = core
+        self._publishing = publishing
+        self._logs: dict[int, MessageLog] = {}
+        self.handlers: dict[int, Handler] = {
+            Op.S_X_ADD: self.add,
+            Op.S_X_GROUP: self.make_group,
+            Op.S_X_READ: self.read,
+            Op.S_X_ACK: self.ack,
+            Op.S_X_PENDING: self.pending,
+            Op.S_X_CLAIM: self.claim,
+            Op.S_X_CONSUMER_DELETE: self.delete_consumer,
+            Op.S_X_INFO: self.info,
+            Op.S_X_RANGE: self.range,
+            Op.S_X_DELETE: self.delete,
+            Op.S_X_TRIM: self.trim,
+        }
+
+    # -- finding -----------------------------------------------------------------------
+
+    def _made(self, name: str) -> Stream:
+        streams = self._core.engine.streams
+        if name in streams:
+            return streams.get(name)
+        self._core.runtime.check_writable()
+        return self._core.engine.create(name, STREAM_OPTIONS, self._core.now_ms)
+
+    def _log(self, stream: Stream) -> MessageLog:
+        if stream.options.partitions != 1:
+            raise Conflict(
+                f"stream {stream.name!r} has {stream.options.partitions} partitions: messages "
+                f"with ids need a stream with one"
+            )
+        partition = stream.partition(0)
+        found = self._logs.get(stream.id)
+        if found is None or found.partition is not partition:
+            found = self._logs[stream.id] = MessageLog(partition)
+        return found
+
+    def _find(self, stream: str, group: str) -> tuple[Stream, SharedGroup, Claims]:
+        found, shared = self._core.engine.find(stream, group)
+        if shared.claims is None:
+            raise Conflict(
+                f"group {group!r} of stream {stream!r} has leases that expire: use "
+                f"client.stream, or another group"
+            )
+        return found, shared, shared.claims
+
+    def _reply_when_safe(self, peer: Peer, request_id: int, stream: Stream, reply: Any) -> None:
+        mode = stream.options.persistence
+        self._core.data_when_safe(mode, peer, request_id, pack(reply))
+
+    # -- producing ---------------------------------------------------------------------
+
+    def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Append one message, stamped here, and trim the stream."""
+        ask, value = unpack_headed(ask_for.Add, payload)
+        if not value or value[0] not in tuple(ValueType):
+            raise InvalidInput("a message needs a value: a type byte and its content")
+        stream = self._made(ask.stream)
+        log = self._log(stream)
+        now_ms = max(self._core.now_ms, log.partition.last_ms)
+        head, body = encode_plain([bytes(value[1:])], value[0], now_ms)
+        entry = bytes(head) + b"".join(body)
+        [placed] = self._publishing.store(stream, 0, entry)
+        reply = pack((now_ms, placed.offset))
+        self._publishing.reply(stream, [placed], len(entry), peer, request_id, reply)
+        if log.end - log.front > ask.max_length:
+            self._trim(stream, log, ask.max_length, TRIM_STEP)
+
+    # -- groups ------------------------------------------------------------------------
+
+    def make_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Create a group unless it is there."""
+        ask = unpack(ask_for.MakeGroup, payload)
+        stream = self._made(ask.stream)
+        log = self._log(stream)
+        is_new = ask.group not in stream.groups
+        if is_new:
+            at = log.end if ask.start is None else log.offset_from(_following(ask.start))
+            options = SharedOptions(release="claim")
+            self._core.engine.make_group(stream, ask.group, {0: at}, options)
+        else:
+            self._find(ask.stream, ask.group)
+        self._reply_when_safe(peer, request_id, stream, is_new)
+
+    def delete_consumer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Forget a consumer and what it holds."""
+        ask = unpack(ask_for.ConsumerName, payload)
+        stream, group, claims = self._find(ask.stream, ask.group)
+        count = claims.dismiss(ask.consumer)
+        self._after(stream, ask.group, group)
+        self._reply_when_safe(peer, request_id, stream, count)
+
+    def info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """The stream's length and its groups."""
+        ask = unpack(ask_for.Name, payload)
+        stream = self._core.engine.streams.get(ask.stream)
+        log = self._log(stream)
+        groups = [
+            _group_info(log, name, group.claims)
+            for name, group in sorted(stream.groups.items())
+            if group.claims is not None
+        ]
+        peer.data(request_id, pack(ask_for.Info(len(log), groups)))
+
+    # -- consuming ---------------------------------------------------------------------
+
+    def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Deliver new messages; wait for some if there are none."""
+        ask = unpack(ask_for.ReadGroup, payload)
+        _at_least_one(ask.count)
+        stream, _, _ = self._find(ask.stream, ask.group)
+
+        def attempt() -> bool:
+            return self._deliver(peer, request_id, stream, ask)
+
+        def give_up() -> None:
+            peer.data(request_id, pack_headed(ask_for.Messages([])))
+
+        if attempt():
+            return
+        if ask.wait_ms <= 0:
+            give_up()
+            return
+        due_ms = self._core.now_ms + min(ask.wait_ms, MAX_WAIT_MS)
+        # A channel each: one who may have no more must not stand in the way of the others.
+        channel = f"{ask.group}\n{ask.consumer}"
+        self._core.waits.add(
+            Wait(peer, request_id, [(stream.id, channel)], due_ms, attempt, give_up)
+        )
+        self._core.runtime.wake_at(due_ms)
+
+    def _deliver(self, peer: Peer, request_id: int, stream: Stream, ask: ask_for.ReadGroup) -> bool:
+        """Answer with new messages if there are any."""
+        _, group, claims = self._find(ask.stream, ask.group)
+        log, now_ms = self._log(stream), self._core.now_ms
+        while True:
+            end = log.fitting(claims.position(0), DEFAULT_BYTES)
+            found = claims.deliver(ask.consumer, ask.count, [end], now_ms, ask.max_pending)
+            self._core.changed(stream, ask.group, group)
+            if not found:
+                return False
+            parts = gather(stream, found, NO_END)
+            if parts.gaps:
+                group.skip(parts.gaps)
+            if parts.parts:
+                break
+        spans = [(each.first, each.end, each.attempt) for each in found]
+        self._send_when_safe(peer, request_id, stream, spans, parts)
+        return True
+
+    def _send_when_safe(
+        self,
+        peer: Peer,
+        request_id: int,
+        stream: Stream,
+        spans: list[tuple[int, int, int]],
+        found: Gathered,
+    ) -> None:
+        """Who holds what must survive before it is told."""
+        head = pack_headed(ask_for.Messages(spans))
+
+        def safe(error: NexoError | None) -> None:
+            if error is not None:
+                peer.fail(request_id, error)
+            else:
+                peer.data(request_id, head, *found.parts)
+
+        self._core.when_safe(stream.options.persistence, safe)
+
+    def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Finish messages, whoever holds them."""
+        ask = unpack(ask_for.Ids, payload)
+        stream, group, claims = self._find(ask.stream, ask.group)
+        count = claims.ack(_spans(self._log(stream).genuine(ask.ids)))
+        self._after(stream, ask.group, group)
+        self._reply_when_safe(peer, request_id, stream, count)
+
+    def pending(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """A page of what is held."""
+        ask = unpack(ask_for.PendingAsk, payload)
+        stream, _, claims = self._find(ask.stream, ask.group)
+        rows = [
+            (offset, lease)
+            for _, first, end, lease in claims.held(ask.consumer)
+            for offset in range(max(first, ask.offset), end)
+        ][: ask_for.PAGE]
+        now_ms, log = self._core.now_ms, self._log(stream)
+        stamps = log.timestamps([offset for offset, _ in rows])
+        reply = [
+            ask_for.Pending(
+                stamps.get(offset, 0), offset, lease.member.name,
+                max(0, now_ms - lease.since_ms), lease.attempt,
+            )
+            for offset, lease in rows
+        ]  # fmt: skip
+        peer.data(request_id, pack(reply))
+
+    def claim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Deliver to a consumer what another, or it, has held for long."""
+        ask = unpack(ask_for.Claim, payload)
+        _at_least_one(ask.count)
+        stream, group, claims = self._find(ask.stream, ask.group)
+        now_ms = self._core.now_ms
+        stale = claims.stale(ask.min_idle_ms, ask.count, now_ms)
+        parts = gather(stream, [_as_delivery(span) for span in stale], DEFAULT_BYTES)
+        if parts.unsent:
+            first_unsent = min(first for _, first, _ in parts.unsent)
+            stale = _before(stale, first_unsent)
+        claims.take_over(ask.consumer, stale, now_ms)
+        if parts.gaps:
+            group.skip(parts.gaps)
+        self._core.changed(stream, ask.group, group)
+        spans = [(first, end, attempt) for _, first, end, attempt in stale]
+        self._send_when_safe(peer, request_id, stream, spans, parts)
+
+    # -- the stream itself ---------------------------------------------------------------
+
+    def range(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """A page of messages by id."""
+        ask = unpack(ask_for.RangeAsk, payload)
+        log = self._log(self._core.engine.streams.get(ask.stream))
+        first = max(log.offset_from(ask.first), ask.offset)
+        end = min(log.offset_from(_following(ask.last)), log.end)
+        entries: list[memoryview] = []
+        count, following = 0, None
+        for header, entry in log.partition.read(first, DEFAULT_BYTES):
+            if header.base_offset >= end or count >= ask.count:
+                following = None
+                break
+            entries.append(entry)
+            count += header.count
+            following = header.next_offset if header.next_offset < end else None
+        peer.data(request_id, pack_headed(ask_for.Page(first, end, following)), *entries)
+
+    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Remove messages from the stream and from what groups hold."""
+        ask = unpack(ask_for.Ids, payload)
+        stream = self._core.engine.streams.get(ask.stream)
+        log = self._log(stream)
+        offsets = log.genuine(ask.ids)
+        for offset in offsets:
+            log.delete(offset)
+        if offsets:
+            engine = self._core.engine
+            engine.skip(stream, 0, [(first, end) for _, first, end in _spans(offsets)])
+            engine.checkpoint(stream, 0)
+            self._core.touched(stream)
+        self._reply_when_safe(peer, request_id, stream, len(offsets))
+
+    def trim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Keep the newest messages."""
+        ask = unpack(ask_for.Trim, payload)
+        stream = self._core.engine.streams.get(ask.stream)
+        removed = self._trim(stream, self._log(stream), max(0, ask.max_length), 1)
+        self._reply_when_safe(peer, request_id, stream, removed)
+
+    def _trim(self, stream: Stream, log: MessageLog, max_length: int, step: int) -> int:
+        """Forget the oldest; the log itself does so once ``step`` or more have gathered."""
+        cut = log.cut(max_length)
+        first, removed = log.move_front(cut)
+        if cut <= first:
+            return 0
+        for name, group in stream.groups.items():
+            if group.claims is not None:
+                group.claims.trim((0, first, cut))
+            else:
+                group.skip([(0, first, cut)])
+            self._after(stream, name, group)
+        free = min(cut, stream.tiered[0]) if stream.options.tiering else cut
+        if free - log.partition.start_offset >= step:
+            log.partition.drop_before(free)
+        return removed
+
+    def _after(self, stream: Stream, name: str, group: SharedGroup) -> None:
+        self._core.changed(stream, name, group)
+        self._core.touched(stream)
+
+
+def _at_least_one(count: int) -> None:
+    if count < 1:
+        raise InvalidInput(f"count = {count}: must be at least 1")
+
+
+def _following(message_id: ask_for.Id) -> ask_for.Id:
+    return message_id[0], message_id[1] + 1
+
+
+def _spans(offsets: list[int]) -> list[tuple[int, int, int]]:
+    """Runs of ascending offsets, in partition 0."""
+    spans: list[tuple[int, int, int]] = []
+    for offset in offsets:
+        if spans and spans[-1][2] == offset:
+            spans[-1] = 0, spans[-1][1], offset + 1
+        else:
+            spans.append((0, offset, offset + 1))
+    return spans
+
+
+def _as_delivery(span: CountedSpan) -> Delivery:
+    partition, first, end, attempt = span
+    return Delivery(partition, first, end, attempt, 0, 0)
+
+
+def _before(spans: list[CountedSpan], offset: int) -> list[CountedSpan]:
+    """What of ascending spans lies before an offset."""
+    return [
+        (partition, first, min(end, offset), attempt)
+        for partition, first, end, attempt in spans
+        if first < offset
+    ]
+
+
+def _group_info(log: MessageLog, name: str, claims: Claims) -> ask_for.Group:
+    consumers = sorted(claims.members.values(), key=lambda keeper: keeper.name)
+    return ask_for.Group(
+        name,
+        log.id_at(claims.position(0) - 1),
+        sum(keeper.held for keeper in consumers),
+        claims.unread([log.end]),
+        claims.trimmed_unread,
+        [ask_for.Consumer(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
+    )

@@ -1,0 +1,65 @@
+"""Checks that every broker makes before it does anything, so that all refuse alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nexo.errors import InvalidInput, InvalidOption
+from nexo.model import check_name
+from nexo.xstreams import ids
+from nexo.xstreams.ids import MessageId
+
+MAX_STREAM_LENGTH = 10_000
+MAX_PENDING = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a stream keeps and how much one consumer may hold (SPEC J3)."""
+
+    max_stream_length: int = MAX_STREAM_LENGTH
+    max_pending: int = MAX_PENDING
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not _is_count(value) or value < 1:
+                raise InvalidOption(f"{name} = {value!r}: must be a whole number from 1")
+
+
+def names(**given: str) -> None:
+    """Stream, group and consumer names follow one rule (SPEC A11)."""
+    for what, name in given.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"{what} must be a str, not {type(name).__name__}")
+        check_name(name, what)
+
+
+def at_least(low: int, **given: int) -> None:
+    """Whole numbers from ``low``."""
+    for what, value in given.items():
+        if not _is_count(value) or value < low:
+            raise InvalidInput(f"{what} = {value!r}: must be a whole number from {low}")
+
+
+def wait(block_ms: int | None) -> None:
+    """None waits for ever, 0 not at all."""
+    if block_ms is not None:
+        at_least(0, block_ms=block_ms)
+
+
+def message_ids(given: Iterable[str]) -> list[MessageId]:
+    """The ids, each once, in the order given."""
+    if isinstance(given, str):
+        raise InvalidInput(f"ids must be a list of message ids, not the single text {given!r}")
+    return list(dict.fromkeys(ids.parse(text) for text in given))
+
+
+def group_start(start: str) -> MessageId | None:
+    """The id behind which a new group starts to read; None is the end of the stream."""
+    return None if start == "$" else ids.parse(start)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

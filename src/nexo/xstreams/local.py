@@ -1,0 +1,318 @@
+"""The stream broker in memory: no server, nothing on disk, any number of threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice, takewhile
+from threading import Condition, Lock
+from typing import Any
+
+from nexo.errors import ConnectionLost, NotFound
+from nexo.protocol.values import decode_value, encode_value
+from nexo.xstreams import checks, ids
+from nexo.xstreams.broker import StreamBroker
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, Limits
+from nexo.xstreams.ids import MessageId
+from nexo.xstreams.local_group import LocalConsumer, LocalGroup
+from nexo.xstreams.local_log import LocalLog
+from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage, StreamMessage
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """Milliseconds that never step, from any start."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class _LocalStream:
+    """One stream, its groups, and the lock that guards them."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.log = LocalLog()
+        self.groups: dict[str, LocalGroup] = {}
+
+    def group(self, name: str) -> LocalGroup:
+        found = self.groups.get(name)
+        if found is None:
+            raise NotFound(f"group {name!r} not found: create it first")
+        return found
+
+    def trim(self, max_len: int) -> int:
+        removed = self.log.trim(max(0, len(self.log) - max_len))
+        for group in self.groups.values():
+            group.lose(removed, trimmed=True)
+        return len(removed)
+
+
+class LocalStreamBroker(StreamBroker):
+    """Streams of this process. Values are kept encoded, so that nobody shares objects.
+
+    ``clock`` gives the ids' milliseconds and may step; ``ticks`` measures idle times.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_stream_length: int = MAX_STREAM_LENGTH,
+        max_pending: int = MAX_PENDING,
+        clock: Callable[[], int] = wall_clock_ms,
+        ticks: Callable[[], int] = steady_ms,
+    ) -> None:
+        self.limits = Limits(max_stream_length, max_pending)
+        self._clock = clock
+        self._ticks = ticks
+        self._streams: dict[str, _LocalStream] = {}
+        self._lock = Lock()
+        self._closed = False
+
+    def _find(self, stream: str) -> _LocalStream | None:
+        if self._closed:
+            raise ConnectionLost("the broker is closed")
+        return self._streams.get(stream)
+
+    def _known(self, stream: str) -> _LocalStream:
+        found = self._find(stream)
+        if found is None:
+            raise NotFound(f"stream {stream!r} not found: add a message or create a group first")
+        return found
+
+    def _made(self, stream: str) -> _LocalStream:
+        with self._lock:
+            found = self._find(stream)
+            if found is None:
+                found = self._streams[stream] = _LocalStream()
+            return found
+
+    # -- producing
+
+    def xadd(self, stream: str, data: Any) -> str:
+        """Append a message."""
+        checks.names(stream=stream)
+        value = encode_value(data)
+        here = self._made(stream)
+        with here.lock:
+            message_id = here.log.append(value, self._clock())
+            for group in here.groups.values():
+                group.unread += 1
+                group.arrived.notify()
+            if len(here.log) > self.limits.max_stream_length:
+                here.trim(self.limits.max_stream_length)
+        return str(message_id)
+
+    # -- groups
+
+    def create_group(self, stream: str, group: str, start: str = "$") -> bool:
+        """Create a group."""
+        checks.names(stream=stream, group=group)
+        position = checks.group_start(start)
+        here = self._made(stream)
+        with here.lock:
+            if group in here.groups:
+                return False
+            at = here.log.last_id if position is None else position
+            unread = sum(1 for _ in here.log.since(at.following()))
+            here.groups[group] = LocalGroup(here.lock, at, unread)
+            return True
+
+    def delete_group(self, stream: str, group: str) -> bool:
+        """Forget a group."""
+        checks.names(stream=stream, group=group)
+        here = self._find(stream)
+        if here is None:
+            return False
+        with here.lock:
+            found = here.groups.pop(group, None)
+            if found is not None:
+                found.deleted = True
+                found.wake_all()
+            return found is not None
+
+    def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
+        """Forget a consumer."""
+        checks.names(stream=stream, group=group, consumer=consumer)
+        here = self._known(stream)
+        with here.lock:
+            return here.group(group).forget(consumer)
+
+    def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
+        """Every group."""
+        checks.names(stream=stream)
+        here = self._find(stream)
+        if here is None:
+            return []
+        with here.lock:
+            return [self._info(name, group) for name, group in sorted(here.groups.items())]
+
+    def _info(self, name: str, group: LocalGroup) -> ConsumerGroupInfo:
+        epoch_ms = wall_clock_ms() - self._ticks()
+        return ConsumerGroupInfo(
+            name=name,
+            last_delivered_id=str(group.position),
+            total_pending=len(group.held),
+            lag=group.unread,
+            trimmed_unread=group.trimmed_unread,
+            consumers=tuple(
+                ConsumerInfo(each.name, each.pending, each.seen_ms + epoch_ms)
+                for _, each in sorted(group.consumers.items())
+            ),
+        )
+
+    # -- consuming
+
+    def xreadgroup(
+        self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
+    ) -> list[StreamMessage]:
+        """Read new messages as a consumer."""
+        checks.names(group=group, consumer=consumer, stream=stream)
+        checks.at_least(1, count=count)
+        checks.wait(block_ms)
+        here = self._known(stream)
+        until_s = None if block_ms is None else time.monotonic() + block_ms / 1000
+        with here.lock:
+            mine = here.group(group)
+            while True:
+                me = mine.consumer(consumer, self._ticks())
+                taken = self._take(here.log, mine, me, count)
+                if taken or (until_s is not None and time.monotonic() >= until_s):
+                    break
+                _wait(self._bell(mine, me), until_s)
+                self._check_still_there(group, mine)
+        return [_message(message_id, value, 1) for message_id, value in taken]
+
+    def _take(
+        self, log: LocalLog, group: LocalGroup, consumer: LocalConsumer, count: int
+    ) -> list[tuple[MessageId, bytes]]:
+        room = min(count, self.limits.max_pending - consumer.pending)
+        if room <= 0 or not group.unread:
+            return []
+        taken = list(islice(log.since(group.position.following()), room))
+        for message_id, _ in taken:
+            group.deliver(consumer, message_id, consumer.seen_ms)
+        return taken
+
+    def _bell(self, group: LocalGroup, consumer: LocalConsumer) -> Condition:
+        """What to wait for: a message, or room for one."""
+        if consumer.pending < self.limits.max_pending:
+            return group.arrived
+        if group.unread:
+            group.arrived.notify()  # this one was told of a message it may not have
+        return consumer.room
+
+    def _check_still_there(self, name: str, group: LocalGroup) -> None:
+        if self._closed:
+            raise ConnectionLost("the broker is closed")
+        if group.deleted:
+            raise NotFound(f"group {name!r} was deleted")
+
+    def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
+        """Acknowledge messages."""
+        checks.names(stream=stream, group=group)
+        wanted = checks.message_ids(ids)
+        here = self._find(stream)
+        if here is None:
+            return 0
+        with here.lock:
+            found = here.groups.get(group)
+            return sum(map(found.finish, wanted)) if found is not None else 0
+
+    def xpending(
+        self, stream: str, group: str, consumer: str | None = None
+    ) -> list[PendingMessage]:
+        """What is not acknowledged."""
+        checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
+        here = self._known(stream)
+        with here.lock:
+            now_ms = self._ticks()
+            return [
+                PendingMessage(str(each), held.consumer.name, now_ms - held.since_ms, held.count)
+                for each, held in sorted(here.group(group).held.items())
+                if consumer in (None, held.consumer.name)
+            ]
+
+    def xautoclaim(
+        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
+    ) -> list[StreamMessage]:
+        """Take over stale messages."""
+        checks.names(stream=stream, group=group, consumer=consumer)
+        checks.at_least(0, min_idle_ms=min_idle_ms)
+        checks.at_least(1, count=count)
+        here = self._known(stream)
+        with here.lock:
+            mine, now_ms = here.group(group), self._ticks()
+            me = mine.consumer(consumer, now_ms)
+            claimed = [
+                (each, here.log.get(each) or b"", mine.claim(me, each, now_ms))
+                for each in mine.stale(now_ms - min_idle_ms, count)
+            ]
+        return [_message(*each) for each in claimed]
+
+    # -- the stream itself
+
+    def xlen(self, stream: str) -> int:
+        """How many messages there are."""
+        checks.names(stream=stream)
+        here = self._find(stream)
+        return len(here.log) if here is not None else 0
+
+    def xrange(
+        self, stream: str, start: str = "-", end: str = "+", count: int | None = None
+    ) -> list[StreamMessage]:
+        """Messages by id."""
+        checks.names(stream=stream)
+        if count is not None:
+            checks.at_least(1, count=count)
+        first, last = ids.lower(start), ids.upper(end)
+        here = self._find(stream)
+        if here is None:
+            return []
+        with here.lock:
+            rows = takewhile(lambda row: row[0] <= last, here.log.since(first))
+            found = list(islice(rows, count))
+        return [_message(message_id, value, 0) for message_id, value in found]
+
+    def xdel(self, stream: str, ids: Iterable[str]) -> int:
+        """Remove messages."""
+        checks.names(stream=stream)
+        wanted = checks.message_ids(ids)
+        here = self._find(stream)
+        if here is None:
+            return 0
+        with here.lock:
+            gone = [message_id for message_id in wanted if here.log.delete(message_id)]
+            for group in here.groups.values():
+                group.lose(gone, trimmed=False)
+            return len(gone)
+
+    def xtrim(self, stream: str, max_len: int) -> int:
+        """Keep the newest messages."""
+        checks.names(stream=stream)
+        checks.at_least(0, max_len=max_len)
+        here = self._find(stream)
+        if here is None:
+            return 0
+        with here.lock:
+            return here.trim(max_len)
+
+    def close(self) -> None:
+        """Forget everything; blocked reads end."""
+        with self._lock:
+            self._closed = True
+            streams, self._streams = self._streams, {}
+        for here in streams.values():
+            with here.lock:
+                for group in here.groups.values():
+                    group.wake_all()
+
+
+def _wait(bell: Condition, until_s: float | None) -> None:
+    bell.wait(None if until_s is None else max(0.0, until_s - time.monotonic()))
+
+
+def _message(message_id: MessageId, value: bytes, delivery_count: int) -> StreamMessage:
+    return StreamMessage(str(message_id), decode_value(value), message_id.ms, delivery_count)

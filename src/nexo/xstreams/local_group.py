@@ -1,0 +1,121 @@
+"""One consumer group in memory: where it is, and who has what."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from threading import Condition, Lock
+
+from nexo.xstreams.ids import MessageId
+
+
+class Held:
+    """A message that a consumer was given and has not acknowledged."""
+
+    __slots__ = ("consumer", "count", "since_ms")
+
+    def __init__(self, consumer: LocalConsumer, count: int, since_ms: int) -> None:
+        self.consumer = consumer
+        self.count = count
+        self.since_ms = since_ms
+
+
+class LocalConsumer:
+    """One consumer, and how many messages it holds."""
+
+    __slots__ = ("name", "pending", "room", "seen_ms")
+
+    def __init__(self, name: str, lock: Lock) -> None:
+        self.name = name
+        self.pending = 0
+        self.seen_ms = 0
+        self.room = Condition(lock)
+        """Told when a consumer that held all it may has room again."""
+
+
+class LocalGroup:
+    """The group's place in its stream and its pending messages; guarded by the stream's lock."""
+
+    def __init__(self, lock: Lock, position: MessageId, unread: int) -> None:
+        self._lock = lock
+        self.position = position
+        """The id delivered last: the next read starts behind it."""
+        self.unread = unread
+        self.trimmed_unread = 0
+        self.held: OrderedDict[MessageId, Held] = OrderedDict()
+        """By id, longest untouched first."""
+        self.consumers: dict[str, LocalConsumer] = {}
+        self.arrived = Condition(lock)
+        """Told of each new message."""
+        self.deleted = False
+
+    def consumer(self, name: str, now_ms: int) -> LocalConsumer:
+        """A consumer, made on its first appearance."""
+        found = self.consumers.get(name)
+        if found is None:
+            found = self.consumers[name] = LocalConsumer(name, self._lock)
+        found.seen_ms = now_ms
+        return found
+
+    def deliver(self, consumer: LocalConsumer, message_id: MessageId, now_ms: int) -> None:
+        """The next message of the stream goes to a consumer."""
+        self.position = message_id
+        self.unread -= 1
+        self.held[message_id] = Held(consumer, 1, now_ms)
+        consumer.pending += 1
+
+    def claim(self, consumer: LocalConsumer, message_id: MessageId, now_ms: int) -> int:
+        """A pending message goes to another consumer; returns its delivery count."""
+        held = self.held[message_id]
+        self._lighten(held.consumer)
+        consumer.pending += 1
+        held.consumer, held.since_ms = consumer, now_ms
+        held.count += 1
+        self.held.move_to_end(message_id)
+        return held.count
+
+    def stale(self, before_ms: int, count: int) -> list[MessageId]:
+        """The lowest ids that nobody touched since ``before_ms``."""
+        found = []
+        for message_id, held in self.held.items():
+            if held.since_ms > before_ms:
+                break
+            found.append(message_id)
+        return sorted(found)[:count]
+
+    def finish(self, message_id: MessageId) -> bool:
+        """A message is no longer pending; says whether it was."""
+        held = self.held.pop(message_id, None)
+        if held is None:
+            return False
+        self._lighten(held.consumer)
+        return True
+
+    def _lighten(self, consumer: LocalConsumer) -> None:
+        consumer.pending -= 1
+        consumer.room.notify_all()
+
+    def forget(self, name: str) -> int:
+        """Remove a consumer and what it holds; returns how many messages."""
+        consumer = self.consumers.pop(name, None)
+        if consumer is None:
+            return 0
+        mine = [message_id for message_id, held in self.held.items() if held.consumer is consumer]
+        for message_id in mine:
+            self.finish(message_id)
+        return len(mine)
+
+    def lose(self, gone: Iterable[MessageId], *, trimmed: bool) -> None:
+        """Messages are no longer in the stream."""
+        for message_id in gone:
+            if message_id > self.position:
+                self.unread -= 1
+                self.trimmed_unread += trimmed
+            else:
+                self.finish(message_id)
+
+    def wake_all(self) -> None:
+        """Let every blocked read look again."""
+        self.arrived.notify_all()
+        for consumer in self.consumers.values():
+            consumer.room.notify_all()

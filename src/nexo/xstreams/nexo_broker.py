@@ -1,0 +1,286 @@
+"""The stream broker on a Nexo server: durable, shared by all processes that connect.
+
+The streams are the server's streams, with its retention off and one partition, so they can
+also be published to and read with ``client.stream``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from nexo.client._sync.client import Client
+from nexo.client._sync.poll import Poll
+from nexo.client.stream_records import batches_in
+from nexo.errors import ConnectionLost, NotFound
+from nexo.model import Broker
+from nexo.protocol import xstreams as wire
+from nexo.protocol.batch import Record
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.protocol.stream import GroupName, pack, pack_headed, unpack, unpack_headed
+from nexo.protocol.values import decode_content, encode_value
+from nexo.xstreams import checks
+from nexo.xstreams import ids as message_ids
+from nexo.xstreams.broker import StreamBroker
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, Limits
+from nexo.xstreams.ids import MAX_SEQ, MessageId
+from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage, StreamMessage
+
+T = TypeVar("T")
+
+_WAIT_MS = 30_000
+"""A read that waits longer asks again this often."""
+_GRACE_S = 30.0
+"""How much longer than the wait itself the reply may take."""
+
+
+class NexoStreamBroker(StreamBroker):
+    """Streams of a Nexo server; a blocked read has a connection of its own."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        max_stream_length: int = MAX_STREAM_LENGTH,
+        max_pending: int = MAX_PENDING,
+    ) -> None:
+        self.limits = Limits(max_stream_length, max_pending)
+        self._client = Client(url)
+        self._link = self._client.link(Broker.STREAM)
+        self._lock = threading.Lock()
+        self._polls: set[Poll] = set()
+        self._closed = False
+
+    def _ask(self, op: Op, ask: object, reply: type[T]) -> T:
+        self._check_open()
+        return unpack(reply, self._link.call(op, pack(ask)) or b"")
+
+    def _ask_or(self, default: T, op: Op, ask: object, reply: type[T]) -> T:
+        """A question that an unknown stream or group answers with ``default``."""
+        try:
+            return self._ask(op, ask, reply)
+        except NotFound:
+            return default
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionLost("the broker is closed")
+
+    # -- producing
+
+    def xadd(self, stream: str, data: Any) -> str:
+        """Append a message."""
+        checks.names(stream=stream)
+        value = encode_value(data)
+        self._check_open()
+        head = pack_headed(wire.Add(stream, self.limits.max_stream_length))
+        reply = self._link.call(Op.S_X_ADD, head, value) or b""
+        return str(MessageId(*unpack(tuple[int, int], reply)))
+
+    # -- groups
+
+    def create_group(self, stream: str, group: str, start: str = "$") -> bool:
+        """Create a group."""
+        checks.names(stream=stream, group=group)
+        position = checks.group_start(start)
+        return self._ask(Op.S_X_GROUP, wire.MakeGroup(stream, group, position), bool)
+
+    def delete_group(self, stream: str, group: str) -> bool:
+        """Forget a group."""
+        checks.names(stream=stream, group=group)
+        self._check_open()
+        try:
+            self._link.call(Op.S_GROUP_DELETE, pack(GroupName(stream=stream, group=group)))
+        except NotFound:
+            return False
+        return True
+
+    def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
+        """Forget a consumer."""
+        checks.names(stream=stream, group=group, consumer=consumer)
+        ask = wire.ConsumerName(stream, group, consumer)
+        return self._ask(Op.S_X_CONSUMER_DELETE, ask, int)
+
+    def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
+        """Every group."""
+        checks.names(stream=stream)
+        return [_group_info(group) for group in self._info(stream).groups]
+
+    def _info(self, stream: str) -> wire.Info:
+        return self._ask_or(wire.Info(0, []), Op.S_X_INFO, wire.Name(stream), wire.Info)
+
+    # -- consuming
+
+    def xreadgroup(
+        self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
+    ) -> list[StreamMessage]:
+        """Read new messages as a consumer."""
+        checks.names(group=group, consumer=consumer, stream=stream)
+        checks.at_least(1, count=count)
+        checks.wait(block_ms)
+        until_s = None if block_ms is None else time.monotonic() + block_ms / 1000
+        while True:
+            left_ms = _WAIT_MS if until_s is None else int((until_s - time.monotonic()) * 1000)
+            wait_ms = max(0, min(left_ms, _WAIT_MS))
+            found = self._read(
+                wire.ReadGroup(stream, group, consumer, count, wait_ms, self.limits.max_pending)
+            )
+            if found or wait_ms == 0:
+                return found
+
+    def _read(self, ask: wire.ReadGroup) -> list[StreamMessage]:
+        if not ask.wait_ms:
+            self._check_open()
+            return _messages(self._link.call(Op.S_X_READ, pack(ask)) or b"")
+        poll = self._begin(ask)
+        try:
+            reply = poll.reply()
+        finally:
+            with self._lock:
+                self._polls.discard(poll)
+        if self._closed:
+            raise ConnectionLost("the broker is closed")
+        return _messages(reply or b"")
+
+    def _begin(self, ask: wire.ReadGroup) -> Poll:
+        with self._lock:
+            self._check_open()
+            timeout_s = ask.wait_ms / 1000 + _GRACE_S
+            poll = self._link.poll(Op.S_X_READ, pack(ask), timeout_s=timeout_s)
+            self._polls.add(poll)
+            return poll
+
+    def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
+        """Acknowledge messages."""
+        checks.names(stream=stream, group=group)
+        return self._by_id(Op.S_X_ACK, stream, group, ids)
+
+    def _by_id(self, op: Op, stream: str, group: str, ids: Iterable[str]) -> int:
+        wanted = list[wire.Id](checks.message_ids(ids))
+        return self._ask_or(0, op, wire.Ids(stream, group, wanted), int) if wanted else 0
+
+    def xpending(
+        self, stream: str, group: str, consumer: str | None = None
+    ) -> list[PendingMessage]:
+        """What is not acknowledged."""
+        checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
+        found: list[PendingMessage] = []
+        offset = 0
+        while True:
+            ask = wire.PendingAsk(stream, group, consumer, offset)
+            page = self._ask(Op.S_X_PENDING, ask, list[wire.Pending])
+            found += map(_pending, page)
+            if len(page) < wire.PAGE:
+                return found
+            offset = page[-1].seq + 1
+
+    def xautoclaim(
+        self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
+    ) -> list[StreamMessage]:
+        """Take over stale messages."""
+        checks.names(stream=stream, group=group, consumer=consumer)
+        checks.at_least(0, min_idle_ms=min_idle_ms)
+        checks.at_least(1, count=count)
+        self._check_open()
+        ask = wire.Claim(stream, group, consumer, min_idle_ms, count)
+        return _messages(self._link.call(Op.S_X_CLAIM, pack(ask)) or b"")
+
+    # -- the stream itself
+
+    def xlen(self, stream: str) -> int:
+        """How many messages there are."""
+        checks.names(stream=stream)
+        return self._info(stream).length
+
+    def xrange(
+        self, stream: str, start: str = "-", end: str = "+", count: int | None = None
+    ) -> list[StreamMessage]:
+        """Messages by id."""
+        checks.names(stream=stream)
+        if count is not None:
+            checks.at_least(1, count=count)
+        first, last = message_ids.lower(start), message_ids.upper(end)
+        found: list[StreamMessage] = []
+        try:
+            for page in self._pages(stream, first, last, count or MAX_SEQ):
+                found += page
+                if count is not None and len(found) >= count:
+                    break
+        except NotFound:
+            return []
+        return found[:count]
+
+    def _pages(
+        self, stream: str, first: MessageId, last: MessageId, count: int
+    ) -> Iterator[list[StreamMessage]]:
+        following: int | None = 0
+        while following is not None:
+            self._check_open()
+            ask = wire.RangeAsk(stream, first, last, count, following)
+            reply = self._link.call(Op.S_X_RANGE, pack(ask)) or b""
+            page, rest = unpack_headed(wire.Page, reply)
+            following = page.following
+            yield [
+                _message(row, 0)
+                for batch in batches_in(rest)
+                for row in batch.records()
+                if page.first <= row.offset < page.end
+            ]
+
+    def xdel(self, stream: str, ids: Iterable[str]) -> int:
+        """Remove messages."""
+        checks.names(stream=stream)
+        return self._by_id(Op.S_X_DELETE, stream, "", ids)
+
+    def xtrim(self, stream: str, max_len: int) -> int:
+        """Keep the newest messages."""
+        checks.names(stream=stream)
+        checks.at_least(0, max_len=max_len)
+        return self._ask_or(0, Op.S_X_TRIM, wire.Trim(stream, max_len), int)
+
+    def close(self) -> None:
+        """End the connections; blocked reads end."""
+        with self._lock:
+            self._closed = True
+            polls = list(self._polls)
+        for poll in polls:
+            poll.cancel()
+        self._client.close()
+
+
+def _messages(reply: Buffer) -> list[StreamMessage]:
+    head, rest = unpack_headed(wire.Messages, reply)
+    counts = {offset: count for first, end, count in head.spans for offset in range(first, end)}
+    return [
+        _message(row, counts[row.offset])
+        for batch in batches_in(rest)
+        for row in batch.records()
+        if row.offset in counts
+    ]
+
+
+def _message(row: Record, delivery_count: int) -> StreamMessage:
+    data = None if row.value is None else decode_content(row.value_type, row.value)
+    message_id = MessageId(row.timestamp_ms, row.offset)
+    return StreamMessage(str(message_id), data, row.timestamp_ms, delivery_count)
+
+
+def _pending(row: wire.Pending) -> PendingMessage:
+    message_id = MessageId(row.ms, row.seq)
+    return PendingMessage(str(message_id), row.consumer, row.idle_ms, row.delivery_count)
+
+
+def _group_info(group: wire.Group) -> ConsumerGroupInfo:
+    return ConsumerGroupInfo(
+        name=group.name,
+        last_delivered_id=str(MessageId(*group.last_id)),
+        total_pending=group.pending,
+        lag=group.lag,
+        trimmed_unread=group.trimmed_unread,
+        consumers=tuple(
+            ConsumerInfo(each.name, each.pending, each.seen_ms) for each in group.consumers
+        ),
+    )
