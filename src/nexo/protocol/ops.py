@@ -224,6 +224,8 @@ class Op(enum.IntEnum):
     """Reply: the broker's status as a JSON value."""
     CANCEL = 0xF1
     """``broker u8, id u32``: answer that waiting request now, with nothing. No reply of its own."""
+    BACKUP = 0xF2
+    """``broker u8``, then a request of `nexo.protocol.backup`."""
 
 
 _RANGES = {

@@ -20,6 +20,7 @@ from nexo.errors import NexoError, ShuttingDown, Unavailable
 from nexo.model import Broker
 from nexo.protocol import hello
 from nexo.protocol.values import encode_value
+from nexo.server.backup import Backups
 from nexo.server.clock import SteadyClock
 from nexo.server.dialects.nexo.inbox import ReadBuffer
 from nexo.server.dialects.nexo.relay import Relay
@@ -50,6 +51,7 @@ class Host:
         self.services: dict[Broker, Service] = {}
         self.handlers: list[Handler | None] = [None] * 256
         self._runtimes: dict[Broker, HostRuntime] = {}
+        self._backups = Backups(self.loop)
         self._relay_folder = relay_folder
         self._touched: list[Session] = []
         self._peers = 0
@@ -101,6 +103,7 @@ class Host:
     def session_closed(self, session: Session) -> None:
         """Let every service release what the peer held."""
         self.sessions.discard(session)
+        self._backups.peer_closed(session)
         for service in self.services.values():
             service.peer_closed(session)
 
@@ -141,6 +144,12 @@ class Host:
         return encode_value(
             service.status() | {"connections": len(self.sessions), "disk": runtime.disk_status()}
         )
+
+    def backup(
+        self, session: Session, broker: Broker, request_id: int, payload: memoryview
+    ) -> None:
+        """Let a client copy the files of ``broker``."""
+        self._backups.answer(session, self._runtimes[broker].folder, request_id, payload)
 
     def open_relay(self, session: Session, broker: Broker) -> Relay:
         """A link to the process of another broker."""

@@ -142,7 +142,7 @@ class Session(asyncio.BufferedProtocol):
                 self.data(request_id, bytes(payload))
             case Op.HELLO:
                 self._on_hello(request_id, payload)
-            case Op.STATUS | Op.CANCEL:
+            case Op.STATUS | Op.CANCEL | Op.BACKUP:
                 self._for_broker(op, request_id, payload)
             case _:
                 self._relay(BROKER_OF[op], op, request_id, payload)
@@ -155,7 +155,7 @@ class Session(asyncio.BufferedProtocol):
         self.data(request_id, hello.encode_welcome(self._host.welcome()))
 
     def _for_broker(self, op: int, request_id: int, payload: memoryview) -> None:
-        """STATUS and CANCEL name their broker in the first byte."""
+        """STATUS, CANCEL and BACKUP name their broker in the first byte."""
         try:
             broker = Broker(payload[0])
         except (IndexError, ValueError):
@@ -165,6 +165,8 @@ class Session(asyncio.BufferedProtocol):
             self._relay(broker, op, request_id, payload)
         elif op == Op.STATUS:
             self.data(request_id, self._host.status(service))
+        elif op == Op.BACKUP:
+            self._host.backup(self, broker, request_id, payload[1:])
         else:
             service.cancel(self, int.from_bytes(payload[1:5], "big"))
 

@@ -1,0 +1,131 @@
+"""Backups of a running broker: its files as they are at one moment, kept by hard links.
+
+A broker's process writes its files on one thread, and what it has replied to is in them. So
+the files between two requests are what a kill at that moment would leave, which recovery is
+made for. Links keep them: logs only grow, and only what was there is read; other files are
+replaced as a whole, never changed. Indexes are left out, for they are rebuilt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from nexo.errors import Conflict, InvalidInput, Unavailable
+from nexo.protocol import backup as wire
+from nexo.server.service import Peer
+
+_PREFIX = ".backup-"
+_LEFT_OUT = (".idx", ".new", ".sock", ".lock")
+
+
+class Backup:
+    """The files of one folder as they were when this was made, until `close`."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        _remove_leftovers(folder)
+        self._folder = folder / f"{_PREFIX}{os.getpid()}-{number}"
+        self._folder.mkdir()
+        self._linked: set[Path] = set()
+        try:
+            self.files = [self._keep(folder, path) for path in sorted(_data_files(folder))]
+        except OSError:
+            self.close()
+            raise
+
+    def _keep(self, folder: Path, path: Path) -> tuple[str, int]:
+        name = path.relative_to(folder)
+        target = self._folder / name
+        if target.parent not in self._linked:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._linked.add(target.parent)
+        try:
+            target.hardlink_to(path)
+        except OSError:  # a file system without links
+            shutil.copyfile(path, target)
+        return name.as_posix(), target.stat().st_size
+
+    def read(self, number: int, position: int) -> bytes:
+        """Some bytes of a file, of which only what it had at the beginning counts."""
+        if not 0 <= number < len(self.files) or position < 0:
+            raise InvalidInput(f"the backup has no file {number} with byte {position}")
+        name, size = self.files[number]
+        with (self._folder / name).open("rb") as file:
+            file.seek(position)
+            return file.read(max(0, min(wire.READ_BYTES, size - position)))
+
+    def close(self) -> None:
+        """Let the files go."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _data_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(parent, name) for name in names if not name.endswith(_LEFT_OUT))
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what processes that ended left behind."""
+    for path in folder.glob(f"{_PREFIX}*"):
+        if not path.name.startswith(f"{_PREFIX}{os.getpid()}-"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class Backups:
+    """The backups under way in one host; each belongs to a connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._open: dict[tuple[int, Path], Backup] = {}
+
+    def answer(self, peer: Peer, folder: Path, request_id: int, payload: memoryview) -> None:
+        """Serve one request about the broker whose files are in ``folder``."""
+        key = peer.id, folder
+        match wire.unpack_ask(payload):
+            case wire.Begin():
+                backup = self._begin(key)
+                peer.data(request_id, wire.pack(wire.Kept(backup.files)))
+            case wire.Read(number, position):
+                self._read(peer, request_id, partial(self._of(key).read, number, position))
+            case wire.End():
+                self._of(key)
+                self._open.pop(key).close()
+                peer.ok(request_id)
+
+    def _begin(self, key: tuple[int, Path]) -> Backup:
+        if key in self._open:
+            raise Conflict("this connection's backup is not at its end")
+        try:
+            self._open[key] = Backup(key[1], key[0])
+        except OSError as error:
+            raise Unavailable(f"the files cannot be kept: {error.strerror}") from None
+        return self._open[key]
+
+    def _of(self, key: tuple[int, Path]) -> Backup:
+        if key not in self._open:
+            raise Conflict("this connection has no backup: begin one")
+        return self._open[key]
+
+    def _read(self, peer: Peer, request_id: int, read: partial[bytes]) -> None:
+        """Read in a thread: a cold disk must not hold up the broker."""
+
+        def done(future: asyncio.Future[bytes]) -> None:
+            error = future.exception()
+            if error is None:
+                peer.data(request_id, future.result())
+            elif isinstance(error, InvalidInput):
+                peer.fail(request_id, error)
+            else:
+                peer.fail(request_id, Unavailable(f"the backup cannot be read: {error}"))
+
+        self._loop.run_in_executor(None, read).add_done_callback(done)
+
+    def peer_closed(self, peer: Peer) -> None:
+        """End what the connection began."""
+        for key in [key for key in self._open if key[0] == peer.id]:
+            self._open.pop(key).close()
