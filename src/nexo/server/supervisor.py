@@ -12,13 +12,15 @@ import socket
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nexo.config import Settings
 from nexo.errors import ConfigError
 from nexo.model import Broker
 from nexo.server import handover, logs, loops, worker
+from nexo.server.access import internal
+from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock
 from nexo.server.gate import Gate, listening_socket
@@ -97,16 +99,27 @@ class BrokerProcess:
 class Supervisor:
     """Runs a whole server in the current event loop."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, lock: FolderLock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        lock: FolderLock,
+        http_listener: socket.socket | None = None,
+    ) -> None:
         self._settings = settings
         self._lock = lock
         self._run = Path(tempfile.mkdtemp(prefix="nexo-"))
+        if settings.auth:
+            internal.write_token(self._run)
         self._brokers = {
             broker: BrokerProcess(broker, settings, self._run, lock.fd) for broker in Broker
         }
         self._gate = Gate(listener, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
-        self.addresses = Addresses(host, port, None)
+        self._admin = (
+            AdminProcess(settings, http_listener, port, self._run) if http_listener else None
+        )
+        self.addresses = Addresses(host, port, self._admin.port if self._admin else None)
 
     def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
         self._brokers[broker].hand_over(sock)
@@ -127,14 +140,20 @@ class Supervisor:
     async def _announce(self, on_ready: Callable[[Addresses], None]) -> None:
         for process in self._brokers.values():
             await process.ready()
-        self._lock.write(pid=os.getpid(), host=self.addresses.host, port=self.addresses.port)
+        if self._admin is not None:
+            self._admin.child.open()
+        self._lock.write(pid=os.getpid(), **asdict(self.addresses))
         on_ready(self.addresses)
 
     async def _stop(self) -> None:
         self._gate.close()
         timeout_s = self._settings.stop_ms / 1000
         children = [process.child for process in self._brokers.values()]
+        if self._admin is not None:
+            children.append(self._admin.child)
         await asyncio.gather(*(child.stop(timeout_s) for child in children))
+        if self._admin is not None:
+            self._admin.close()
         for process in self._brokers.values():
             process.close_channel()
         shutil.rmtree(self._run, ignore_errors=True)
@@ -142,18 +161,25 @@ class Supervisor:
 
 
 def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: None) -> None:
-    """Serve until SIGTERM or SIGINT; `ConfigError` if the port or the folder is taken."""
+    """Serve until SIGTERM or SIGINT; `ConfigError` if a port or the folder is taken."""
     logs.configure(settings, "supervisor")
     server_context(settings)  # a bad certificate stops the start, not every connection
     lock = FolderLock(settings.data_dir.absolute())
     try:
-        listener = listening_socket(settings.host, settings.port)
-    except OSError as error:
+        listener = _listen(settings.host, settings.port)
+        http = _listen(settings.host, settings.http_port) if settings.dashboard else None
+    except ConfigError:
         lock.close()
-        where = f"{settings.host}:{settings.port}"
-        raise ConfigError(f"cannot listen on {where}: {error.strerror}") from None
+        raise
 
     async def main() -> None:
-        await Supervisor(settings, listener, lock).serve(on_ready)
+        await Supervisor(settings, listener, lock, http).serve(on_ready)
 
     loops.run(main())
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return listening_socket(host, port)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None

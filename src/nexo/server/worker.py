@@ -26,12 +26,15 @@ READY = b"ready"
 
 def command(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
     """The command line that starts this process."""
-    given = {spec.name: getattr(settings, spec.name) for spec in fields(settings)}
-    text = json.dumps(
-        {key: value for key, value in given.items() if value is not None}, default=str
-    )
-    arguments = [str(int(broker)), str(channel.fileno()), str(run), text]
+    arguments = [str(int(broker)), str(channel.fileno()), str(run), settings_text(settings)]
     return [sys.executable, "-m", "nexo.server.worker", *arguments]
+
+
+def settings_text(settings: Settings) -> str:
+    """Settings as a command line carries them: those that are not the default."""
+    values = ((spec, getattr(settings, spec.name)) for spec in fields(settings))
+    changed = {spec.name: value for spec, value in values if value != spec.default}
+    return json.dumps(changed, default=str)
 
 
 async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> None:

@@ -1,0 +1,95 @@
+"""What needs somebody's attention, told from what is watched; pure rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from nexo.admin.watch import MINUTE_S, BrokerWatch, GroupWatch, QueueWatch
+from nexo.model import Broker
+
+GROWTH = 1_000
+"""A lag that grew by this much in a minute, and by a tenth, is worth a warning."""
+LOW_DISK_FACTOR = 4
+SHOWN = 50
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """Something that needs attention."""
+
+    level: Literal["critical", "warning"]
+    kind: str
+    """Stable name of the rule."""
+    broker: str
+    subject: str
+    """The queue, stream or group it is about; empty for the whole broker."""
+    message: str
+    group: str = ""
+
+
+def alerts(
+    brokers: Iterable[BrokerWatch],
+    queues: Iterable[QueueWatch],
+    groups: Iterable[GroupWatch],
+    disk_reserve_bytes: int,
+) -> list[Alert]:
+    """Everything that is wrong now, the worst first; a bounded number."""
+    found = [alert for watch in brokers for alert in _of_broker(watch, disk_reserve_bytes)]
+    found += [alert for queue in queues for alert in _of_queue(queue)]
+    found += [alert for group in groups for alert in _of_group(group)]
+    return sorted(found, key=lambda alert: alert.level)[:SHOWN]
+
+
+def _of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
+    name = watch.broker.label
+    if not watch.up:
+        yield Alert("critical", "down", name, "", f"the broker does not answer: {watch.error}")
+        return
+    disk = watch.status.get("disk", {})
+    if disk.get("failed"):
+        yield Alert("critical", "sync-failed", name, "", str(disk["failed"]))
+    elif disk.get("full"):
+        yield Alert("critical", "disk-full", name, "", "the disk is full: writes are refused")
+    elif 0 <= disk.get("free_bytes", reserve * LOW_DISK_FACTOR) < reserve * LOW_DISK_FACTOR:
+        free_mib = disk["free_bytes"] // 1024**2
+        yield Alert("warning", "disk-low", name, "", f"only {free_mib} MiB of disk are left")
+    if watch.broker is Broker.PUBSUB and _sum(watch.series["dropped"].tail(MINUTE_S)) > 0:
+        slow = ", ".join(row["client"] for row in watch.status.get("slow", [])[:3])
+        yield Alert("warning", "drops", name, "", f"slow subscribers lose messages: {slow}")
+
+
+def _of_queue(queue: QueueWatch) -> Iterator[Alert]:
+    info, name = queue.info, queue.info.name
+    if info.dead:
+        message = f"{info.dead} dead letters wait for a decision"
+        yield Alert("warning", "dead-letters", "queue", name, message)
+    if info.waiting and not info.paused and _still(queue.finished.series.tail(MINUTE_S)):
+        who = f"{info.working} in work" if info.working else "nobody takes them"
+        message = f"{info.waiting} jobs wait and none ended for a minute ({who})"
+        yield Alert("warning", "stuck", "queue", name, message)
+
+
+def _of_group(group: GroupWatch) -> Iterator[Alert]:
+    info = group.info
+    where = ("stream", group.stream)
+    lags = [lag for lag in group.lag.tail(MINUTE_S) if lag is not None]
+    if group.parked:
+        message = f"group {info.name}: {group.parked} records are parked"
+        yield Alert("warning", "parked", *where, message, info.name)
+    if len(lags) == MINUTE_S and lags[-1] - lags[0] > max(GROWTH, lags[0] / 10):
+        message = f"group {info.name} falls behind: {info.lag} records, more each second"
+        yield Alert("warning", "lag", *where, message, info.name)
+    elif info.lag and info.consumers and _still(group.finished.series.tail(MINUTE_S)):
+        message = f"group {info.name} has {len(info.consumers)} consumers but finishes nothing"
+        yield Alert("warning", "stuck", *where, message, info.name)
+
+
+def _still(rates: list[float | None]) -> bool:
+    """Whether nothing happened for a whole minute."""
+    return len(rates) == MINUTE_S and not any(rates)
+
+
+def _sum(points: list[float | None]) -> float:
+    return sum(point for point in points if point)

@@ -1,0 +1,166 @@
+"""The whole server at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from nexo import __version__
+from nexo.admin.alerts import Alert
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Nothing, Routes
+from nexo.admin.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
+from nexo.model import Broker
+
+routes = Routes("Overview")
+
+TOP = 8
+POINTS = 360
+
+
+class BrokerView(msgspec.Struct):
+    """One broker now."""
+
+    name: str
+    up: bool
+    error: str | None
+    changed_ms: int
+    """When it last went up or down."""
+    numbers: dict[str, float | None]
+    """Rates per second and levels, by name."""
+    disk: dict[str, Any]
+    pid: int | None
+
+
+class TopQueue(msgspec.Struct):
+    """A queue with much to do."""
+
+    name: str
+    waiting: int
+    working: int
+    scheduled: int
+    dead: int
+    paused: bool
+    pushed_per_s: float
+    finished_per_s: float
+
+
+class TopStream(msgspec.Struct):
+    """A stream with much traffic."""
+
+    name: str
+    partitions: int
+    records: int
+    bytes: int
+    groups: int
+    lag: int
+    published_per_s: float
+
+
+class Overview(msgspec.Struct):
+    """The server now."""
+
+    version: str
+    now_ms: int
+    user: str | None
+    brokers: list[BrokerView]
+    alerts: list[Alert]
+    queues: list[TopQueue]
+    streams: list[TopStream]
+
+
+class HistoryAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which numbers, and how far back."""
+
+    broker: Literal["store", "pubsub", "queue", "stream"]
+    names: str = ""
+    """Comma-separated; all of the broker if left out."""
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=3_600)] = 3_600
+    points: Annotated[int, msgspec.Meta(ge=1, le=POINTS)] = 180
+
+
+class History(msgspec.Struct):
+    """Numbers over time, oldest first; null where they were not known."""
+
+    end_ms: int
+    seconds: int
+    series: dict[str, list[float | None]]
+
+
+@routes.get("/overview")
+async def overview(desk: Desk, ask: Nothing) -> Overview:
+    """The server now: brokers, alerts, the busiest queues and streams."""
+    return current(desk)
+
+
+@routes.live("/live")
+async def live(desk: Desk, ask: Nothing) -> AsyncIterator[Overview]:
+    """The overview, once a second, as server-sent events."""
+    while True:
+        yield current(desk)
+        await desk.sampler.next_sample()
+
+
+@routes.get("/history")
+async def history(desk: Desk, ask: HistoryAsk) -> History:
+    """The last hour of a broker's numbers."""
+    broker = Broker[ask.broker.upper()]
+    watch = desk.sampler.brokers[broker]
+    every = (*RATES[broker], *LEVELS[broker], *EVERY_BROKER)
+    names = [name for name in ask.names.split(",") if name in every] if ask.names else every
+    series = {name: watch.series[name].means(ask.seconds, ask.points) for name in names}
+    return History(desk.sampler.sampled_ms, ask.seconds, series)
+
+
+def current(desk: Desk) -> Overview:
+    """The newest overview."""
+    sampler = desk.sampler
+    return Overview(
+        __version__,
+        sampler.sampled_ms,
+        desk.user,
+        [_broker(watch) for watch in sampler.brokers.values()],
+        sampler.alerts(),
+        _queues(desk),
+        _streams(desk),
+    )
+
+
+def _broker(watch: BrokerWatch) -> BrokerView:
+    numbers = {name: series.last for name, series in watch.series.items()}
+    status = watch.status if watch.up else {}
+    pid = status.get("process", {}).get("pid")
+    name = watch.broker.label
+    return BrokerView(
+        name, watch.up, watch.error, watch.changed_ms, numbers, status.get("disk", {}), pid
+    )
+
+
+def _queues(desk: Desk) -> list[TopQueue]:
+    views = [
+        TopQueue(
+            watch.info.name, watch.info.waiting, watch.info.working, watch.info.scheduled,
+            watch.info.dead, watch.info.paused, watch.pushed.series.last or 0.0,
+            watch.finished.series.last or 0.0,
+        )
+        for watch in desk.sampler.queues.values()
+    ]  # fmt: skip
+    views.sort(key=lambda q: (-q.pushed_per_s - q.finished_per_s, -q.waiting - q.dead, q.name))
+    return views[:TOP]
+
+
+def _streams(desk: Desk) -> list[TopStream]:
+    lags: dict[str, int] = {}
+    for (stream, _), group in desk.sampler.groups.items():
+        lags[stream] = lags.get(stream, 0) + group.info.lag
+    views = [
+        TopStream(
+            name, watch.item["partitions"], watch.item["records"], watch.item["bytes"],
+            watch.item["groups"], lags.get(name, 0), watch.published.series.last or 0.0,
+        )
+        for name, watch in desk.sampler.streams.items()
+    ]  # fmt: skip
+    views.sort(key=lambda s: (-s.published_per_s, -s.lag, -s.records, s.name))
+    return views[:TOP]

@@ -1,0 +1,116 @@
+"""Puts the dashboard, the API and the metrics together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from importlib.resources import files
+from types import TracebackType
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from nexo.admin import metrics, openapi
+from nexo.admin.api import TABLE
+from nexo.admin.desk import Desk, Place
+from nexo.admin.guard import Guard
+from nexo.admin.replies import answer, as_json, problem
+from nexo.admin.routes import PREFIX, Endpoint
+from nexo.admin.sampler import Sampler
+
+_STATIC = files("nexo.admin") / "static"
+
+
+class Admin:
+    """The application of one server; ``async with`` watches the brokers meanwhile."""
+
+    def __init__(self, place: Place) -> None:
+        client = place.client()
+        self._sampler = Sampler(client, place.settings.disk_reserve_bytes)
+        self._metrics = metrics.Metrics(self._sampler)
+        self.desk = Desk(place, client, self._sampler, asyncio.Event())
+        self.app = Starlette(
+            routes=self._routes(),
+            middleware=[Middleware(Guard, metrics=self._metrics, host=place.settings.host)],
+            exception_handlers={HTTPException: _http_error, Exception: _bug},
+        )
+        self.app.state.max_body_bytes = place.settings.max_payload_bytes
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Admin:
+        self._task = asyncio.create_task(self._sampler.run())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.desk.client.close()
+
+    def stop(self) -> None:
+        """End replies that would go on for ever."""
+        self.desk.stopping.set()
+
+    def _routes(self) -> list[BaseRoute]:
+        api = [Route(row.path, self._endpoint(row), methods=[row.method]) for row in TABLE]
+        document = openapi.document(TABLE)
+
+        async def describe(request: Request) -> Response:
+            return as_json(document)
+
+        return [
+            Route("/health", self._health),
+            Route("/ready", self._ready),
+            Route("/metrics", self._read_metrics),
+            Route(f"{PREFIX}/openapi.json", describe),
+            *api,
+            Route(f"{PREFIX}/{{path:path}}", _no_such_endpoint, methods=["GET", "POST"]),
+            Mount("/", StaticFiles(directory=str(_STATIC), html=True)),
+        ]
+
+    def _endpoint(self, row: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def run(request: Request) -> Response:
+            return await answer(row, replace(self.desk), request)
+
+        return run
+
+    async def _health(self, request: Request) -> Response:
+        """This process lives."""
+        return as_json({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        """Every broker answers."""
+        brokers = {watch.broker.label: watch.up for watch in self._sampler.brokers.values()}
+        ready = all(brokers.values())
+        return as_json({"ready": ready, "brokers": brokers}, 200 if ready else 503)
+
+    async def _read_metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), media_type=metrics.CONTENT_TYPE)
+
+
+async def _no_such_endpoint(request: Request) -> Response:
+    return problem(404, "NOT_FOUND", f"there is no {request.method} {request.url.path}")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "NOT_FOUND", 405: "METHOD"}.get(error.status_code, "INVALID")
+    reply = problem(error.status_code, code, error.detail)
+    reply.headers.update(error.headers or {})
+    return reply
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return problem(500, "ERROR", "internal error; the server's log has the details")

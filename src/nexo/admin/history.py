@@ -1,0 +1,64 @@
+"""The last hour of a number, one point a second."""
+
+from __future__ import annotations
+
+from collections import deque
+
+SECONDS = 3_600
+
+
+class Series:
+    """Points of one number; None where it was not known."""
+
+    __slots__ = ("_points",)
+
+    def __init__(self, seconds: int = SECONDS) -> None:
+        self._points: deque[float | None] = deque(maxlen=seconds)
+
+    def add(self, value: float | None) -> None:
+        """The next second."""
+        self._points.append(value)
+
+    @property
+    def last(self) -> float | None:
+        """The newest point."""
+        return self._points[-1] if self._points else None
+
+    def tail(self, seconds: int) -> list[float | None]:
+        """The newest points, oldest first."""
+        return list(self._points)[-seconds:]
+
+    def means(self, seconds: int, most: int) -> list[float | None]:
+        """The newest ``seconds``, averaged into at most ``most`` points."""
+        points = self.tail(seconds)
+        step = -(-len(points) // most) if points else 1
+        first = len(points) % step  # whole steps are counted from the newest point back
+        starts = range(first, len(points), step)
+        head = [_mean(points[:first])] if first else []
+        return head + [_mean(points[at : at + step]) for at in starts]
+
+
+class Rate:
+    """A counter as a rate per second; a counter that fell was restarted from 0."""
+
+    __slots__ = ("_at_s", "_count", "series")
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self._count: float | None = None
+        self._at_s = 0.0
+
+    def add(self, count: float | None, now_s: float) -> None:
+        """The counter's next reading."""
+        if count is None or self._count is None:
+            self.series.add(None if count is None else 0.0)
+        else:
+            grown = count - self._count if count >= self._count else count
+            self.series.add(grown / max(now_s - self._at_s, 1e-3))
+        if count is not None:
+            self._count, self._at_s = count, now_s
+
+
+def _mean(points: list[float | None]) -> float | None:
+    known = [point for point in points if point is not None]
+    return round(sum(known) / len(known), 3) if known else None

@@ -1,0 +1,135 @@
+"""HTTP's side of an endpoint: parameters in, JSON or server-sent events out, errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Endpoint
+from nexo.errors import (
+    Conflict,
+    ConnectionLost,
+    Forbidden,
+    InvalidInput,
+    NexoError,
+    NotFound,
+    PayloadTooLarge,
+    ProtocolError,
+    RequestTimeout,
+    Unauthenticated,
+    Unavailable,
+)
+
+log = logging.getLogger("nexo.admin")
+
+_STATUS: tuple[tuple[type[NexoError], int], ...] = (
+    (PayloadTooLarge, 413),
+    (InvalidInput, 400),
+    (ProtocolError, 400),
+    (NotFound, 404),
+    (Conflict, 409),
+    (Unauthenticated, 401),
+    (Forbidden, 403),
+    (RequestTimeout, 504),
+    (Unavailable, 503),
+    (ConnectionLost, 503),
+)
+_encode = msgspec.json.Encoder().encode
+
+
+class Problem(msgspec.Struct):
+    """Why a request was refused."""
+
+    code: str
+    message: str
+
+
+def problem(status: int, code: str, message: str) -> Response:
+    """A refusal as JSON."""
+    return as_json(Problem(code, message), status)
+
+
+def failure(error: NexoError) -> Response:
+    """The reply to a request that raised ``error``."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    return problem(status, error.code, error.message)
+
+
+def as_json(value: object, status: int = 200) -> Response:
+    """A JSON reply; it is about now, so nobody may keep it."""
+    headers = {"cache-control": "no-store"}
+    return Response(_encode(value), status, headers, media_type="application/json")
+
+
+async def answer(endpoint: Endpoint, desk: Desk, request: Request) -> Response:
+    """Run an endpoint."""
+    try:
+        ask = await _asked(endpoint, request)
+        if endpoint.live:
+            return _events(desk, endpoint.run(desk, ask))  # type: ignore[arg-type]
+        return as_json(await endpoint.run(desk, ask))  # type: ignore[misc]
+    except NexoError as error:
+        return failure(error)
+
+
+async def _asked(endpoint: Endpoint, request: Request) -> Any:
+    try:
+        if endpoint.method == "GET":
+            return msgspec.convert(_parameters(request.query_params), endpoint.takes, strict=False)
+        return msgspec.json.decode(await _body(request), type=endpoint.takes)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(str(error)) from None
+
+
+def _parameters(given: Mapping[str, str]) -> dict[str, str]:
+    """An empty parameter is one left out, as HTML forms have it."""
+    for name, text in given.items():
+        if "\ufffd" in name + text:
+            raise InvalidInput(f"parameter {name!r} is not UTF-8")
+    return {name: text for name, text in given.items() if text}
+
+
+async def _body(request: Request) -> bytes:
+    limit: int = request.app.state.max_body_bytes
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise PayloadTooLarge(f"the body is larger than {limit} bytes")
+    return bytes(body)
+
+
+def _events(desk: Desk, rows: AsyncIterator[Any]) -> Response:
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(_event_bytes(desk, rows), 200, headers, "text/event-stream")
+
+
+async def _event_bytes(desk: Desk, rows: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    """Each row as an event; an error is the last event, named ``problem``."""
+    yield b": hello\n\n"
+    stopping = asyncio.ensure_future(desk.stopping.wait())
+    coming: asyncio.Future[Any] | None = None
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(rows))
+            await asyncio.wait((coming, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                return
+            yield b"data: " + _encode(coming.result()) + b"\n\n"
+    except StopAsyncIteration:
+        return
+    except NexoError as error:
+        yield b"event: problem\ndata: " + _encode(Problem(error.code, error.message)) + b"\n\n"
+    finally:
+        stopping.cancel()
+        if coming is not None and not coming.done():
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+        await rows.aclose()  # type: ignore[attr-defined]

@@ -1,0 +1,83 @@
+"""The table of endpoints: one entry gives the route, its checks and its place in OpenAPI.
+
+An endpoint is ``async def name(desk, ask) -> reply``. The type of ``ask`` says what it takes:
+query parameters for GET, a JSON body for POST. GET only looks; POST acts. Names of things may
+hold ``/`` and are therefore never part of a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
+
+import msgspec
+
+from nexo.admin.desk import Desk
+
+Method: TypeAlias = Literal["GET", "POST"]
+Run: TypeAlias = Callable[[Desk, Any], Awaitable[Any]]
+Follow: TypeAlias = Callable[[Desk, Any], AsyncIterator[Any]]
+R = TypeVar("R", bound=Callable[..., Any])
+
+PREFIX = "/api/v1"
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class Done(msgspec.Struct):
+    """The request was carried out."""
+
+    count: int = 1
+    """How many things it changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One row of the table."""
+
+    method: Method
+    path: str
+    tag: str
+    summary: str
+    takes: Any
+    gives: Any
+    run: Run | Follow
+    live: bool = False
+    """Answers with server-sent events, each one a ``gives``."""
+
+
+class Routes:
+    """The endpoints of one part of the API."""
+
+    def __init__(self, tag: str, path: str = "") -> None:
+        self.tag = tag
+        self.table: list[Endpoint] = []
+        self._path = PREFIX + path
+
+    def get(self, path: str) -> Callable[[R], R]:
+        """Decorator: a look."""
+        return self._add("GET", path)
+
+    def post(self, path: str) -> Callable[[R], R]:
+        """Decorator: an action."""
+        return self._add("POST", path)
+
+    def live(self, path: str) -> Callable[[R], R]:
+        """Decorator: a look that goes on, an async generator."""
+        return self._add("GET", path, live=True)
+
+    def _add(self, method: Method, path: str, *, live: bool = False) -> Callable[[R], R]:
+        def register(run: R) -> R:
+            hints = get_type_hints(run)
+            gives = hints["return"].__args__[0] if live else hints["return"]
+            summary = (run.__doc__ or "").strip().partition("\n")[0]
+            where = self._path + path
+            self.table.append(
+                Endpoint(method, where, self.tag, summary, hints["ask"], gives, run, live)
+            )
+            return run
+
+        return register

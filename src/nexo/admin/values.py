@@ -1,0 +1,95 @@
+"""Values as people see and write them: a type and a text.
+
+JSON is re-indented, not decoded, so that large numbers keep their digits. Raw bytes are
+written as base64. What is too large is cut, and says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from typing import Literal
+
+import msgspec
+
+from nexo.errors import InvalidInput
+from nexo.protocol.frames import Buffer
+from nexo.protocol.values import ValueType
+
+PREVIEW_BYTES = 2_048
+WHOLE_BYTES = 512 * 1024
+
+
+class Value(msgspec.Struct):
+    """A value to look at."""
+
+    type: Literal["json", "text", "bytes", "deleted"]
+    text: str
+    """JSON source, the text itself, or base64."""
+    size_bytes: int
+    truncated: bool = False
+
+
+class NewValue(msgspec.Struct, forbid_unknown_fields=True):
+    """A value to write."""
+
+    text: str
+    """JSON source, the text itself, or base64."""
+    type: Literal["json", "text", "bytes"] = "json"
+
+
+def shown(value: Buffer, limit: int = PREVIEW_BYTES) -> Value:
+    """An encoded value (type byte first)."""
+    view = memoryview(value)
+    return shown_content(view[0] if view else 0, view[1:], limit)
+
+
+def shown_content(kind: int, content: Buffer | None, limit: int = PREVIEW_BYTES) -> Value:
+    """A value whose type and content are apart; a deleted one has no content."""
+    if content is None:
+        return Value("deleted", "", 0)
+    size, raw = len(content), bytes(content[:limit])
+    cut = size > limit
+    match kind:
+        case ValueType.JSON:
+            return Value("json", _indented(raw, cut), size, cut)
+        case ValueType.TEXT:
+            return Value("text", raw.decode(errors="replace"), size, cut)
+    return Value("bytes", base64.b64encode(raw).decode(), size, cut)
+
+
+def _indented(raw: bytes, cut: bool) -> str:
+    if not cut:
+        with contextlib.suppress(msgspec.DecodeError):  # then it is shown as it is
+            raw = msgspec.json.format(raw, indent=2)
+    return raw.decode(errors="replace")
+
+
+def encoded(value: NewValue) -> bytes:
+    """The value as brokers take it; `InvalidInput` if the text is not of its type."""
+    match value.type:
+        case "json":
+            return b"\x02" + _json(value.text)
+        case "text":
+            return b"\x01" + _utf8(value.text)
+    try:
+        return b"\x00" + base64.b64decode(value.text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidInput(f"the value is not base64: {error}") from None
+
+
+def _json(text: str) -> bytes:
+    raw = _utf8(text)
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"the value is not JSON: {error}") from None
+    return raw
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the value cannot be written as UTF-8: {error.reason}") from None

@@ -1,0 +1,144 @@
+"""What is known of each broker, queue and group, second by second; no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nexo.admin.history import Rate, Series
+from nexo.client.queue_views import QueueInfo
+from nexo.model import Broker
+from nexo.protocol.stream import GroupInfo
+
+RATES: dict[Broker, tuple[str, ...]] = {
+    Broker.STORE: ("commands", "hits", "misses", "expired", "evicted"),
+    Broker.PUBSUB: ("published", "delivered", "dropped"),
+    Broker.QUEUE: ("pushed_total", "finished_total", "failed_total", "died_total"),
+    Broker.STREAM: ("published", "finished"),
+}
+"""Counters in a broker's status, kept as rates per second."""
+
+LEVELS: dict[Broker, tuple[str, ...]] = {
+    Broker.STORE: ("keys", "used_bytes"),
+    Broker.PUBSUB: ("subscriptions", "retained"),
+    Broker.QUEUE: ("queues", "waiting", "scheduled", "working", "dead"),
+    Broker.STREAM: ("streams", "groups", "lag", "in_flight", "parked", "unsynced_bytes"),
+}
+"""Numbers in a broker's status, kept as they are."""
+
+EVERY_BROKER = ("connections", "roundtrip_ms", "sync_ms", "rss_bytes", "cpu_percent")
+MINUTE_S = 60
+
+
+class BrokerWatch:
+    """One broker: its newest status and the last hour."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.status: dict[str, Any] = {}
+        self.error: str | None = "not asked yet"
+        self.changed_ms = 0
+        """When it last went up or down."""
+        self.series: dict[str, Series] = {
+            name: Series() for name in (*RATES[broker], *LEVELS[broker], *EVERY_BROKER)
+        }
+        self._rates = {name: Rate(self.series[name]) for name in RATES[broker]}
+        self._cpu = Rate(Series(2))
+
+    @property
+    def up(self) -> bool:
+        """Whether it answered the last time."""
+        return self.error is None
+
+    def answered(self, status: dict[str, Any], roundtrip_s: float, now_ms: int) -> None:
+        """A second in which it answered."""
+        if self.error is not None:
+            self.error, self.changed_ms = None, now_ms
+        self.status = status
+        now_s = now_ms / 1000
+        for name, rate in self._rates.items():
+            rate.add(status.get(name), now_s)
+        for name in LEVELS[self.broker]:
+            self.series[name].add(status.get(name))
+        self._add_process(status, roundtrip_s, now_s)
+
+    def _add_process(self, status: dict[str, Any], roundtrip_s: float, now_s: float) -> None:
+        process, disk = status.get("process", {}), status.get("disk", {})
+        self._cpu.add(process.get("cpu_s"), now_s)
+        cpu = self._cpu.series.last
+        readings = {
+            "connections": status.get("connections"),
+            "roundtrip_ms": round(roundtrip_s * 1000, 3),
+            "sync_ms": disk.get("sync_ms"),
+            "rss_bytes": process.get("rss_bytes"),
+            "cpu_percent": None if cpu is None else round(cpu * 100, 1),
+        }
+        for name, value in readings.items():
+            self.series[name].add(value)
+
+    def silent(self, error: str, now_ms: int) -> None:
+        """A second in which it did not answer."""
+        if self.error is None:
+            self.changed_ms = now_ms
+        self.error = error
+        for series in self.series.values():
+            series.add(None)
+
+
+@dataclass(slots=True)
+class QueueWatch:
+    """One queue."""
+
+    info: QueueInfo
+    pushed: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
+    finished: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
+
+    def seen(self, info: QueueInfo, now_s: float) -> None:
+        """Its counts now."""
+        self.info = info
+        self.pushed.add(info.pushed_total, now_s)
+        self.finished.add(info.finished_total + info.died_total + info.failed_total, now_s)
+
+
+@dataclass(slots=True)
+class GroupWatch:
+    """One shared group of a stream."""
+
+    stream: str
+    info: GroupInfo
+    lag: Series = field(default_factory=lambda: Series(MINUTE_S))
+    finished: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
+
+    def seen(self, info: GroupInfo, now_s: float) -> None:
+        """Where it stands now."""
+        self.info = info
+        self.lag.add(info.lag)
+        self.finished.add(self.finished_total, now_s)
+
+    @property
+    def finished_total(self) -> int:
+        """Records it is done with; falls when the group is reset."""
+        return sum(lane.next_offset for lane in self.info.partitions) - self.info.lag
+
+    @property
+    def in_flight(self) -> int:
+        """Records with a consumer now."""
+        return sum(lane.in_flight for lane in self.info.partitions)
+
+    @property
+    def parked(self) -> int:
+        """Records set aside."""
+        return sum(lane.parked for lane in self.info.partitions)
+
+
+@dataclass(slots=True)
+class StreamWatch:
+    """One stream, as the broker's status lists it."""
+
+    item: dict[str, Any]
+    published: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
+
+    def seen(self, item: dict[str, Any], now_s: float) -> None:
+        """Its counts now."""
+        self.item = item
+        self.published.add(item.get("next", item["records"]), now_s)

@@ -1,0 +1,51 @@
+"""The dashboard's process as the supervisor sees it; imports nothing of the dashboard itself."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from nexo.config import Settings
+from nexo.server.child import Child
+from nexo.server.worker import settings_text
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the process is told."""
+
+    broker_port: int
+    listener_fd: int
+    lifeline_fd: int
+    """Readable once the supervisor is gone."""
+    run_folder: Path
+
+
+class AdminProcess:
+    """The socket it answers on stays open over its restarts."""
+
+    def __init__(
+        self, settings: Settings, listener: socket.socket, broker_port: int, run: Path
+    ) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._settings = settings
+        self._listener = listener
+        self._lifeline, self._theirs = socket.socketpair()
+        self._start = Start(broker_port, listener.fileno(), self._theirs.fileno(), run)
+        self.child = Child("admin", self._command)
+
+    def _command(self) -> tuple[list[str], Sequence[int]]:
+        text = msgspec.json.encode(self._start, enc_hook=str).decode()
+        arguments = [text, settings_text(self._settings)]
+        command = [sys.executable, "-m", "nexo.server.admin_worker", *arguments]
+        return command, (self._start.listener_fd, self._start.lifeline_fd)
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        for sock in (self._listener, self._lifeline, self._theirs):
+            sock.close()

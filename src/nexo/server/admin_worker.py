@@ -1,0 +1,88 @@
+"""The process of the dashboard and HTTP API: ``python -m nexo.server.admin_worker``.
+
+It serves on a socket that the supervisor listens on, so the address survives a restart, and
+talks to the brokers as any client does: whatever it does to them, a client could do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from nexo.admin.app import Admin
+from nexo.admin.desk import Place
+from nexo.config import Settings, load
+from nexo.server import logs, loops
+from nexo.server.admin_process import Start
+
+GRACE_S = 1
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to this process, which ends with 0 when told to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(settings: Settings, start: Start) -> None:
+    """Serve until told to stop or until the supervisor is gone."""
+    place = Place(settings, start.broker_port, start.run_folder)
+    async with Admin(place) as admin:
+        server = _Uvicorn(_config(settings, admin))
+
+        def stop() -> None:
+            admin.stop()
+            server.should_exit = True
+
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, stop)
+        loop.add_reader(start.lifeline_fd, stop)
+        await server.serve([socket.socket(fileno=start.listener_fd)])
+        loop.remove_reader(start.lifeline_fd)
+
+
+def _config(settings: Settings, admin: Admin) -> uvicorn.Config:
+    tls = {
+        "ssl_certfile": settings.tls_cert,
+        "ssl_keyfile": settings.tls_key,
+        "ssl_ca_certs": settings.tls_client_ca and str(settings.tls_client_ca),
+    }
+    return uvicorn.Config(
+        admin.app,
+        lifespan="off",
+        http="h11",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+        **(tls if settings.tls_cert else {}),  # type: ignore[arg-type]
+    )
+
+
+def _path(kind: type, text: str) -> Path:
+    return Path(text)
+
+
+def main(arguments: list[str]) -> None:
+    """Entry point."""
+    text, settings_json = arguments
+    settings = load(flags=msgspec.json.decode(settings_json))
+    logs.configure(settings, "admin")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
+    loops.run(serve(settings, msgspec.json.decode(text, type=Start, dec_hook=_path)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
