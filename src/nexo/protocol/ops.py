@@ -226,6 +226,8 @@ class Op(enum.IntEnum):
     """``broker u8, id u32``: answer that waiting request now, with nothing. No reply of its own."""
     BACKUP = 0xF2
     """``broker u8``, then a request of `nexo.protocol.backup`."""
+    PEERS = 0xF3
+    """Reply: the connections of the broker's process as a JSON value, the newest first."""
 
 
 _RANGES = {
