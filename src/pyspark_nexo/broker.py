@@ -13,6 +13,7 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.batch import Batch, decode, entries
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
 
 READ_BYTES = 8 * 1024**2
 
@@ -53,6 +54,10 @@ class StreamBroker:
         """A stream's shared groups."""
         ask = wire.GroupsAsk(stream=stream)
         return wire.unpack(list[wire.GroupInfo], self._call(Op.S_GROUPS, ask))
+
+    def ordered_groups(self) -> list[OrderedInfo]:
+        """Every ordered group."""
+        return wire.unpack(list[OrderedInfo], self._call(Op.S_ORDERED_GROUPS, OrderedAsk()))
 
     def tiered(self, stream: str, partition: int, offset: int) -> None:
         """Tell the broker that the lake durably holds everything below ``offset``."""
