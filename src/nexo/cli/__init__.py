@@ -42,6 +42,8 @@ COMMANDS = {
 """Every subcommand and its line in ``nexo --help``; those without a module are not shown."""
 
 _SERVERLESS = {"serve", "completion"}
+_LOCAL = {"doctor", "restore"}
+"""Work on files, so they take --json but no address."""
 
 
 class Commands(click.Group):
@@ -57,7 +59,9 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"{__name__}.{cmd_name}")
         command: click.Command = module.command
-        return command if cmd_name in _SERVERLESS else add_shared(command)
+        if cmd_name in _SERVERLESS:
+            return command
+        return add_shared(command, local=cmd_name in _LOCAL)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table's own lines instead of the modules' docstrings."""

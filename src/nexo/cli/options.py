@@ -79,17 +79,19 @@ def _shared_params() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-def add_shared(command: click.Command) -> click.Command:
+def add_shared(command: click.Command, *, local: bool = False) -> click.Command:
     """Give the shared options to ``command``, or to all commands below it if it is a group.
 
-    A command that takes an option of the same name keeps its own.
+    A ``local`` one, which asks no server, gets only ``--json``. A command that takes an
+    option of the same name keeps its own.
     """
     if isinstance(command, click.Group):
         for child in command.commands.values():
-            add_shared(child)
+            add_shared(child, local=local)
         return command
     taken = {option for param in command.params for option in param.opts}
-    command.params += [param for param in _shared_params() if not taken & set(param.opts)]
+    offered = [param for param in _shared_params() if not local or param.name == "as_json"]
+    command.params += [param for param in offered if not taken & set(param.opts)]
     return command
 
 

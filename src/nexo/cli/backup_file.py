@@ -1,0 +1,190 @@
+"""The file that ``nexo backup`` writes and ``nexo restore`` reads.
+
+A tar archive: first ``manifest.json`` (`Manifest`), then each broker's files as
+``<broker>/<path in its folder>``, last ``checksums.json`` with the CRC32C of each. Without the
+last one the archive is not whole. A name that ends in ``gz`` is compressed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeVar
+
+import msgspec
+from google_crc32c import extend
+
+from nexo.errors import AlreadyExists, Corrupt, InvalidInput
+from nexo.model import Broker
+
+FORMAT = 1
+_MANIFEST, _CHECKSUMS = "manifest.json", "checksums.json"
+_CHUNK = 256 * 1024
+
+T = TypeVar("T")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What the archive holds."""
+
+    format: int
+    nexo: str
+    """The version that wrote it."""
+    created_ms: int
+    files: dict[str, int]
+    """Per broker."""
+    size_bytes: int
+
+
+# -- writing ----------------------------------------------------------------------
+
+
+class _Joined(io.RawIOBase):
+    """Pieces as one file, summed on their way."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+        self.crc = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Exactly ``size`` bytes, fewer only at the end."""
+        while len(self._rest) < size and (piece := next(self._pieces, b"")):
+            self.crc = extend(self.crc, piece)
+            self._rest += piece
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+
+class Writer:
+    """An archive under way; see `writing`."""
+
+    def __init__(self, archive: tarfile.TarFile, manifest: Manifest) -> None:
+        self._archive = archive
+        self._time_s = manifest.created_ms // 1000
+        self._sums: dict[str, int] = {}
+        self._add(_MANIFEST, msgspec.json.encode(manifest))
+
+    def add(self, name: str, size: int, pieces: Iterator[bytes]) -> None:
+        """One file."""
+        content = _Joined(pieces)
+        self._archive.addfile(self._info(name, size), content)
+        self._sums[name] = content.crc
+
+    def finish(self) -> None:
+        """Make it whole."""
+        self._add(_CHECKSUMS, msgspec.json.encode(self._sums))
+
+    def _add(self, name: str, data: bytes) -> None:
+        self._archive.addfile(self._info(name, len(data)), io.BytesIO(data))
+
+    def _info(self, name: str, size: int) -> tarfile.TarInfo:
+        info = tarfile.TarInfo(name)
+        info.size, info.mtime, info.mode = size, self._time_s, 0o640
+        return info
+
+
+@contextmanager
+def writing(path: Path, manifest: Manifest) -> Iterator[Writer]:
+    """An archive that appears at ``path``, durable, once it is whole."""
+    if path.exists():
+        raise AlreadyExists(f"{path} exists; name another file or remove it")
+    aside = path.with_name(path.name + ".part")
+    try:
+        with aside.open("wb") as file:
+            mode = "w:gz" if path.name.endswith("gz") else "w"
+            with tarfile.open(fileobj=file, mode=mode) as archive:  # type: ignore[call-overload]
+                writer = Writer(archive, manifest)
+                yield writer
+                writer.finish()
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+# -- reading ----------------------------------------------------------------------
+
+
+class Reader:
+    """An archive's files, in order; see `reading`."""
+
+    def __init__(self, archive: tarfile.TarFile) -> None:
+        self._archive = archive
+        self.manifest = self._json(self._next(), _MANIFEST, Manifest)
+        if self.manifest.format != FORMAT:
+            raise InvalidInput(f"format {self.manifest.format} is newer than this version reads")
+
+    def extract(self, folders: dict[Broker, Path]) -> Iterator[int]:
+        """Write every file below its broker's folder; yields their sizes.
+
+        `Corrupt` if the archive is cut short or a file is not what was saved; what was
+        written by then is the caller's to remove.
+        """
+        sums: dict[str, int] = {}
+        while (info := self._next()).name != _CHECKSUMS:
+            target = _target(info, folders)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sums[info.name] = self._write(info, target)
+            yield info.size
+        expected = self._json(info, _CHECKSUMS, dict[str, int])
+        if sums != expected:
+            wrong = sorted({name for name, _ in sums.items() ^ expected.items()})
+            raise Corrupt(f"the backup is damaged: {', '.join(wrong[:5])}")
+
+    def _write(self, info: tarfile.TarInfo, target: Path) -> int:
+        crc = 0
+        with target.open("xb") as file:
+            content = self._content(info)
+            while chunk := content.read(_CHUNK):
+                crc = extend(crc, chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        return crc
+
+    def _next(self) -> tarfile.TarInfo:
+        info = self._archive.next()
+        if info is None:
+            raise Corrupt("the backup is cut short")
+        return info
+
+    def _content(self, info: tarfile.TarInfo) -> IO[bytes]:
+        content = self._archive.extractfile(info)
+        if content is None:
+            raise InvalidInput(f"{info.name} is not a plain file: this is no backup of Nexo")
+        return content
+
+    def _json(self, info: tarfile.TarInfo, name: str, type_: type[T]) -> T:
+        if info.name != name:
+            raise InvalidInput(f"it has {info.name} instead of {name}: this is no backup of Nexo")
+        try:
+            return msgspec.json.decode(self._content(info).read(), type=type_)
+        except msgspec.MsgspecError as error:
+            raise Corrupt(f"{name} makes no sense: {error}") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Reader]:
+    """An archive, whatever is wrong with it raised as an error of ours."""
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            yield Reader(archive)
+    except (tarfile.TarError, EOFError) as error:
+        raise Corrupt(f"{path} is damaged or no backup: {error}") from None
+    except OSError as error:
+        raise InvalidInput(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+def _target(info: tarfile.TarInfo, folders: dict[Broker, Path]) -> Path:
+    """Where a file goes; nothing leaves its broker's folder, whatever the archive says."""
+    label, *parts = PurePosixPath(info.name).parts
+    folder = next((path for broker, path in folders.items() if broker.label == label), None)
+    if folder is None or not parts or ".." in parts or not info.isreg():
+        raise InvalidInput(f"{info.name} has no place in a backup of Nexo")
+    return folder.joinpath(*parts)

@@ -1,0 +1,169 @@
+"""``nexo backup`` and ``nexo restore``: consistent while running, whole or refused (SPEC K5)."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import nexo
+from nexo import testing
+from nexo.cli import main
+from nexo.client._sync.stream import Stream
+from nexo.client.stream_records import Record
+
+
+def run(*args: str) -> Result:
+    result = CliRunner().invoke(main, [*args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result
+
+
+class Load:
+    """Publishes and pushes from threads, and knows what was acknowledged."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stop = threading.Event()
+        self.busy = threading.Event()
+        self.published = self.pushed = 0
+        self._threads = [threading.Thread(target=work) for work in (self._publish, self._push)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        assert self.busy.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _publish(self) -> None:
+        with nexo.connect(self._url) as client:
+            while not self._stop.is_set():
+                client.stream("s").publish_many(range(self.published, self.published + 50))
+                self.published += 50
+                if self.published >= 500 and self.pushed:
+                    self.busy.set()
+
+    def _push(self) -> None:
+        with nexo.connect(self._url) as client:
+            while not self._stop.is_set():
+                client.queue("q").push(self.pushed)
+                self.pushed += 1
+
+
+def test_what_was_acknowledged_before_a_backup_under_load_is_restored(
+    served: testing.Process, tmp_path: Path
+) -> None:
+    archive, target = tmp_path / "nexo.tar", tmp_path / "restored"
+    with nexo.connect(served.url) as client:
+        client.stream("s").create()
+        client.queue("q").create()
+        client.pubsub.publish("t", "kept", retain=True)
+    with Load(served.url) as load:
+        published, pushed = load.published, load.pushed
+        saved = run("backup", str(archive), "--url", served.url, "--json")
+        assert json.loads(saved.output)["files"] > 3
+    assert "restored" in run("restore", str(archive), "--data-dir", str(target)).output
+    with testing.server(data_dir=target) as url, nexo.connect(url) as client:
+        values = [record.value for record in _all(client.stream("s"))]
+        assert values == list(range(len(values)))
+        assert published <= len(values) <= load.published
+        jobs = client.queue("q").pop(10_000)
+        assert [job.value for job in jobs] == list(range(len(jobs)))
+        assert pushed <= len(jobs) <= load.pushed
+        with client.pubsub.subscribe("t") as subscription:
+            assert next(subscription).value == "kept"
+        client.stream("s").publish("goes on")
+
+
+def _all(stream: Stream[Any]) -> list[Record[Any]]:
+    found: list[Record[Any]] = []
+    offset = 0
+    while page := stream.read(0, offset):
+        found += page
+        offset = page[-1].offset + 1
+    return found
+
+
+def test_a_group_goes_on_where_it_was(served: testing.Process, tmp_path: Path) -> None:
+    with nexo.connect(served.url) as client:
+        stream = client.stream("s").create()
+        stream.publish_many(range(10))
+        with stream.consume("g", batch=4) as consumer:
+            consumer.fetch().ack()
+        run("backup", str(tmp_path / "b.tar.gz"), "--url", served.url)
+        stream.publish("later")
+        stream.seek("g", "beginning")
+    run("restore", str(tmp_path / "b.tar.gz"), "--data-dir", str(tmp_path / "new"))
+    with testing.server(data_dir=tmp_path / "new") as url, nexo.connect(url) as client:
+        assert client.stream("s").lag("g") == 6
+        assert client.stream("s").describe().partitions[0].next_offset == 10
+
+
+def test_nothing_of_a_backup_stays_on_the_server(
+    nexo_server: testing.Server, tmp_path: Path
+) -> None:
+    with nexo.connect(nexo_server.url) as client:
+        client.stream("s").create().publish("x")
+    assert run("backup", str(tmp_path / "b.tar"), "--url", nexo_server.url).exit_code == 0
+    assert list(nexo_server.data_dir.rglob(".backup*")) == []
+    assert [path.name for path in tmp_path.iterdir() if "b.tar" in path.name] == ["b.tar"]
+    again = run("backup", str(tmp_path / "b.tar"), "--url", nexo_server.url)
+    assert "ALREADY_EXISTS" in again.output
+
+
+@pytest.fixture
+def archive(nexo_server: testing.Server, tmp_path: Path) -> Path:
+    with nexo.connect(nexo_server.url) as client:
+        client.stream("s").create().publish("x" * 5_000)
+    run("backup", str(tmp_path / "b.tar"), "--url", nexo_server.url)
+    return tmp_path / "b.tar"
+
+
+def test_restore_refuses_a_folder_with_data(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "new" / "queue").mkdir(parents=True)
+    (tmp_path / "new" / "queue" / "mine").touch()
+    refused = run("restore", str(archive), "--data-dir", str(tmp_path / "new"))
+    assert refused.exit_code == 1
+    assert "not empty" in refused.output
+    assert [path.name for path in (tmp_path / "new").rglob("*")] == ["nexo.lock", "queue", "mine"]
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.8])
+def test_an_archive_that_is_cut_short_restores_nothing(
+    archive: Path, tmp_path: Path, kept: float
+) -> None:
+    data = archive.read_bytes()
+    archive.write_bytes(data[: int(len(data) * kept)])
+    refused = run("restore", str(archive), "--data-dir", str(tmp_path / "new"))
+    assert refused.exit_code == 1
+    assert refused.output.startswith("error[")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["nexo.lock"]
+
+
+def test_a_flipped_byte_restores_nothing(archive: Path, tmp_path: Path) -> None:
+    data = archive.read_bytes()
+    at = data.index(b"x" * 1_000)
+    archive.write_bytes(data[:at] + b"y" + data[at + 1 :])
+    refused = run("restore", str(archive), "--data-dir", str(tmp_path / "new"))
+    assert "error[CORRUPT]: the backup is damaged: stream/streams/" in refused.output
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["nexo.lock"]
+
+
+def test_a_foreign_archive_cannot_write_outside(tmp_path: Path) -> None:
+    evil = tmp_path / "evil.tar"
+    (tmp_path / "note").write_text("hi")
+    with tarfile.open(evil, "w") as archive:
+        archive.add(tmp_path / "note", "stream/../../escaped")
+    refused = run("restore", str(evil), "--data-dir", str(tmp_path / "new"))
+    assert "no backup of Nexo" in refused.output
+    assert not (tmp_path / "escaped").exists()
