@@ -86,7 +86,12 @@ class Settings:
     max_payload_bytes: int = _setting(
         10 * MIB, "MAX_PAYLOAD_SIZE", "Largest frame accepted, in bytes.", KIB, GIB
     )
-    max_connections: int = _setting(20_000, "NEXO_MAX_CONNECTIONS", "Connections at once.", 1)
+    max_connections: int = _setting(
+        20_000, "NEXO_MAX_CONNECTIONS", "Connections at once, to each broker.", 1
+    )
+    max_in_flight: int = _setting(
+        100_000, "NEXO_MAX_IN_FLIGHT", "Unanswered requests of one connection.", 1
+    )
     idle_ping_ms: int = _setting(
         30_000, "NEXO_IDLE_PING_MS", "Ping a silent client after this; drop it after twice this.", 1
     )

@@ -12,6 +12,7 @@ from nexo.model import Broker
 from nexo.server.gate import listening_socket
 from nexo.server.host import Host
 from nexo.server.services import factory
+from nexo.server.tls import server_context
 from nexo.storage.files import OsFiles
 from nexo.storage.ports import Files
 
@@ -37,7 +38,7 @@ class EmbeddedServer:
         listener = listening_socket(self._settings.host, self._settings.port)
         self.port = listener.getsockname()[1]
         self._server = await asyncio.get_running_loop().create_server(
-            self._session, sock=listener, backlog=1024
+            self._session, sock=listener, backlog=1024, ssl=server_context(self._settings)
         )
 
     def _session(self) -> asyncio.BufferedProtocol:

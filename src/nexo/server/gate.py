@@ -19,9 +19,11 @@ from nexo.server.alpn import alpn_names
 
 log = logging.getLogger("nexo.gate")
 
-PEEK_BYTES = 2048
+PEEK_BYTES = 16 * 1024
+"""Room for a ClientHello with the large key shares of post-quantum exchanges."""
 FIRST_BYTES_S = 10.0
 RETRY_S = 0.01
+LONGEST_RETRY_S = 1.0
 BACKLOG = 1024
 DEFAULT = Broker.STORE
 _HELLO_BYTES = HEADER_SIZE + 2
@@ -95,16 +97,15 @@ class Gate:
 
     def _welcome(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        tune(sock)
         if len(self._waiting) >= self._max_waiting:
             sock.close()
             return
         self._waiting.add(sock)
         deadline = self._loop.time() + FIRST_BYTES_S
-        self._loop.add_reader(sock.fileno(), self._peek, sock, deadline)
+        self._loop.add_reader(sock.fileno(), self._peek, sock, deadline, RETRY_S)
 
-    def _peek(self, sock: socket.socket, deadline: float) -> None:
+    def _peek(self, sock: socket.socket, deadline: float, pause_s: float) -> None:
         if sock not in self._waiting:
             return
         try:
@@ -121,7 +122,8 @@ class Gate:
             self._forget(sock)
         else:  # too little to tell: a readable socket would call back without end
             self._loop.remove_reader(sock.fileno())
-            self._loop.call_later(RETRY_S, self._peek, sock, deadline)
+            later_s = min(LONGEST_RETRY_S, pause_s * 2)
+            self._loop.call_later(pause_s, self._peek, sock, deadline, later_s)
 
     def _let_go(self, sock: socket.socket) -> None:
         self._waiting.discard(sock)
@@ -130,6 +132,15 @@ class Gate:
     def _forget(self, sock: socket.socket) -> None:
         self._let_go(sock)
         sock.close()
+
+
+def tune(sock: socket.socket) -> None:
+    """Send at once, and find out within two minutes that a peer has vanished."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -8,6 +8,8 @@ wakes services, and one flush of all touched sessions at the end of a turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import heapq
 import logging
 import socket
 import ssl
@@ -19,17 +21,23 @@ from nexo.config import Settings
 from nexo.errors import NexoError, ShuttingDown, Unavailable
 from nexo.model import Broker
 from nexo.protocol import hello
+from nexo.protocol.frames import Kind, Status, frame, pack_str
 from nexo.protocol.values import encode_value
+from nexo.server.access.door import Done
+from nexo.server.access.guard import Guard
 from nexo.server.backup import Backups
 from nexo.server.clock import SteadyClock
 from nexo.server.dialects.nexo.inbox import ReadBuffer
 from nexo.server.dialects.nexo.relay import Relay
-from nexo.server.dialects.nexo.session import Session
+from nexo.server.dialects.nexo.session import Session, run_other
+from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
 from nexo.server.service import Handler, Service
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.host")
+
+SHOWN_PEERS = 1_000
 
 
 class Host:
@@ -55,9 +63,17 @@ class Host:
         self._relay_folder = relay_folder
         self._touched: list[Session] = []
         self._peers = 0
+        self._turned_away = 0
         self._sweeper: asyncio.TimerHandle | None = None
         for broker, make in services.items():
             self._add(broker, make)
+        self._guard: Guard | None = None
+        if settings.auth:
+            self._set_guard(Guard(settings.users_path, self.clock, self.sessions, relay_folder))
+
+    def _set_guard(self, guard: Guard) -> None:
+        self._guard = guard
+        self.handlers = guard.over(self.handlers, self.services, run_other)
 
     def _add(self, broker: Broker, make: Callable[[HostRuntime], Service]) -> None:
         runtime = HostRuntime(self, broker)
@@ -71,17 +87,29 @@ class Host:
         """Recover every service from disk."""
         for service in self.services.values():
             service.open()
+        if self._guard is not None:
+            self._guard.open()
         self._sweep()
 
     # -- connections ------------------------------------------------------------
 
     async def adopt(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve an accepted connection."""
+        """Serve an accepted connection, unless there are too many."""
+        if len(self.sessions) >= self.settings.max_connections:
+            self._turn_away(sock)
+            return
         try:
             await self.loop.connect_accepted_socket(self.new_session, sock, ssl=tls)
         except (OSError, ssl.SSLError) as error:
             log.info("connection not taken over: %s", error)
             sock.close()
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        self._turned_away += 1
+        text = f"there are {self.settings.max_connections} connections already; try again later"
+        with contextlib.suppress(OSError):
+            sock.send(frame(Kind.RESPONSE, Status.ERR, 0, pack_str(text)))
+        sock.close()
 
     def new_session(self) -> Session:
         """A session for a client's connection."""
@@ -130,8 +158,12 @@ class Host:
 
     # -- what sessions ask --------------------------------------------------------
 
-    def authenticate(self, session: Session, asked: hello.Hello) -> None:
+    def authenticate(self, session: Session, asked: hello.Hello, done: Done) -> None:
         """Check credentials; everyone is welcome while authentication is off."""
+        if self._guard is None:
+            done(None)
+        else:
+            self._guard.login(session, asked, done)
 
     def welcome(self) -> hello.Welcome:
         """What HELLO is answered with."""
@@ -142,8 +174,31 @@ class Host:
         """A service's status with what the host knows, as a value."""
         runtime = self._runtimes[service.broker]
         return encode_value(
-            service.status() | {"connections": len(self.sessions), "disk": runtime.disk_status()}
+            service.status()
+            | {
+                "connections": len(self.sessions),
+                "limits": self._limits(),
+                "disk": runtime.disk_status(),
+                "process": process_status(),
+            }
         )
+
+    def peers(self) -> bytes:
+        """The connections, the newest first, as a value; a bounded number."""
+        newest = heapq.nlargest(SHOWN_PEERS, self.sessions, key=lambda session: session.id)
+        return encode_value([session.status() for session in newest])
+
+    def _limits(self) -> dict[str, int]:
+        settings = self.settings
+        return {
+            "max_connections": settings.max_connections,
+            "turned_away": self._turned_away,
+            "max_in_flight": settings.max_in_flight,
+            "max_payload_bytes": settings.max_payload_bytes,
+            "write_buffer_bytes": settings.write_buffer_bytes,
+            "slow_readers": sum(session.congested for session in self.sessions),
+            "idle_ping_ms": settings.idle_ping_ms,
+        }
 
     def backup(
         self, session: Session, broker: Broker, request_id: int, payload: memoryview
@@ -169,7 +224,8 @@ class Host:
         now, limit = self.clock.now_ms(), self.settings.idle_ping_ms
         for session in list(self.sessions):
             silent = now - session.heard_ms
-            if silent >= 2 * limit and (session.pinged or session.midway):
+            stuck = session.pinged or session.midway or session.congested
+            if silent >= 2 * limit and stuck:
                 session.kick("no sign of life")
             elif silent >= limit and session.coded and not session.pinged:
                 session.ping()
@@ -179,8 +235,7 @@ class Host:
 
     async def close(self) -> None:
         """Finish what is in flight, make it durable, close every connection (SPEC A7)."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self._stop_watching()
         self.handlers = [_refuse_all] * 256
         for runtime in self._runtimes.values():
             await runtime.drain()
@@ -195,12 +250,17 @@ class Host:
 
     def crash(self) -> None:
         """Stop without saying or writing anything, as a kill would."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self._stop_watching()
         for runtime in self._runtimes.values():
             runtime.abandon()
         for session in list(self.sessions):
             session.kick("crash")
+
+    def _stop_watching(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._guard is not None:
+            self._guard.close()
 
     def _close_service(self, service: Service) -> None:
         try:

@@ -8,102 +8,158 @@ import logging
 import os
 from pathlib import Path
 
-from nexo.errors import Unauthenticated
+from nexo.errors import ConfigError, Unauthenticated
+from nexo.model import Broker
 from nexo.server.access import secrets
+from nexo.server.access.grants import Action, Extent, Grant
 from nexo.server.access.users import User, UsersFile
 
 log = logging.getLogger("nexo.access")
 
 RECHECK_MS = 1_000
-FAILURES = 5
-LOCKOUT_MS = 10_000
-_MOST_ADDRESSES = 10_000
+_MOST_DECISIONS = 10_000
+INTERNAL = User("nexo", grants=(Grant(action=Action.READ),))
+"""Who the server's own processes are, such as the dashboard's: they look, they change nothing."""
+
+
+class Identity:
+    """A user as one credential proved it. Sessions hold it, and see when it is taken away."""
+
+    __slots__ = ("_decisions", "credential", "user", "valid")
+
+    def __init__(self, user: User, credential: str | None) -> None:
+        self.user = user
+        self.credential = credential
+        """The stored hash; None for peers that another process of ours speaks for."""
+        self.valid = True
+        self._decisions: dict[tuple[Broker, Action, Extent, str], bool] = {}
+
+    def allows(self, broker: Broker, action: Action, extent: Extent, name: str) -> bool:
+        """Whether the user may; remembered until its permissions change."""
+        key = (broker, action, extent, name)
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            if len(self._decisions) >= _MOST_DECISIONS:
+                self._decisions.clear()
+            allowed = self._decisions[key] = self.user.allows(broker, action, extent, name)
+        return allowed
+
+    def update(self, now: User | None) -> None:
+        """The file has changed: what was taken away ends the identity, what was added counts."""
+        self._decisions.clear()
+        self.valid = (
+            now is not None
+            and set(self.user.grants) <= set(now.grants)
+            and (self.credential is None or self.credential in now.credentials)
+        )
+        self.user = now or self.user
 
 
 class Logins:
-    """Users of a running server. Failed tries are limited per address.
+    """Users of a running server.
 
     A password's slow hash is computed once per credential: what has been verified is
-    remembered under a key only this process knows.
+    remembered under a key that only this process knows.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, internal_token: str | None = None) -> None:
         self._file = UsersFile(path)
+        self._internal = secrets.hash_token(internal_token) if internal_token else None
         self._users: dict[str, User] = {}
         self._by_token: dict[str, User] = {}
-        self._stamp: tuple[int, int] | None = None
+        self._identities: dict[tuple[str, str | None], Identity] = {}
+        self._stamp: tuple[int, int, int] | None = None
         self._checked_ms = -RECHECK_MS
         self._key = os.urandom(32)
         self._verified: set[bytes] = set()
-        self._failures: dict[str, tuple[int, int]] = {}
-        self.version = 0
-        """Rises whenever the file changed, so that cached decisions can be dropped."""
 
-    def by_password(self, name: str, password: str, address: str, now_ms: int) -> User:
-        """The user, or `Unauthenticated`."""
-        self.refresh(now_ms)
-        self._check_limit(address, now_ms)
-        user = self._users.get(name)
-        if user is None or user.password is None or not self._matches(user, password):
-            raise self._failed(address, now_ms)
-        return user
+    # -- who is it ---------------------------------------------------------------
 
-    def by_token(self, token: str, address: str, now_ms: int) -> User:
-        """The user, or `Unauthenticated`."""
-        self.refresh(now_ms)
-        self._check_limit(address, now_ms)
-        user = self._by_token.get(secrets.hash_token(token))
+    def by_token(self, token: str) -> Identity:
+        """Whose token it is, or `Unauthenticated`."""
+        hashed = secrets.hash_token(token)
+        if hashed == self._internal:
+            return self._identity(INTERNAL, hashed)
+        user = self._by_token.get(hashed)
         if user is None:
-            raise self._failed(address, now_ms)
-        return user
+            raise wrong()
+        return self._identity(user, hashed)
 
-    def current(self, user: User) -> User | None:
-        """The user as the file has it now; None if it was removed."""
-        return self._users.get(user.name)
+    def known(self, name: str, password: str) -> Identity | None:
+        """The user if this password was verified before; costs next to nothing."""
+        user = self._users.get(name)
+        if user is None or user.password is None:
+            return None
+        proof = self._proof(name, user.password, password)
+        return self._identity(user, user.password) if proof in self._verified else None
 
-    def refresh(self, now_ms: int) -> None:
+    def stored_password(self, name: str) -> str:
+        """The hash to compare a password with; for no user one that nothing matches."""
+        user = self._users.get(name)
+        return (user.password if user else None) or secrets.NOBODYS
+
+    def verified(self, name: str, password: str, stored: str) -> Identity:
+        """The password matches ``stored``: the user, unless the file has changed meanwhile."""
+        user = self._users.get(name)
+        if user is None or user.password != stored:
+            raise wrong()
+        self._verified.add(self._proof(name, stored, password))
+        return self._identity(user, stored)
+
+    def by_name(self, name: str) -> Identity:
+        """A user that another process of ours has checked."""
+        if name == INTERNAL.name:
+            return self._identity(INTERNAL, None)
+        user = self._users.get(name)
+        if user is None:
+            raise wrong()
+        return self._identity(user, None)
+
+    def _identity(self, user: User, credential: str | None) -> Identity:
+        key = (user.name, credential)
+        return self._identities.setdefault(key, Identity(user, credential))
+
+    def _proof(self, name: str, stored: str, password: str) -> bytes:
+        message = f"{name}\0{stored}\0{password}".encode("utf-8", "surrogatepass")
+        return hmac.new(self._key, message, hashlib.sha256).digest()
+
+    # -- the file ------------------------------------------------------------------
+
+    def refresh(self, now_ms: int) -> bool:
         """Reread the file if it changed; looked at once a second at most."""
         if now_ms - self._checked_ms < RECHECK_MS:
-            return
+            return False
         self._checked_ms = now_ms
         stamp = self._look()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self._users = self._file.load()
-            self._by_token = {
-                hashed: user for user in self._users.values() for hashed in user.tokens.values()
-            }
-            self._verified.clear()
-            self.version += 1
-
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            stat = self._file.path.stat()
-        except FileNotFoundError:
-            return None
-        return stat.st_mtime_ns, stat.st_ino
-
-    def _matches(self, user: User, password: str) -> bool:
-        assert user.password is not None
-        message = f"{user.name}\0{user.password}\0{password}".encode()
-        proof = hmac.new(self._key, message, hashlib.sha256).digest()
-        if proof in self._verified:
-            return True
-        if not secrets.password_matches(password, user.password):
+        if stamp == self._stamp:
             return False
-        self._verified.add(proof)
+        self._stamp = stamp
+        try:
+            self._take(self._file.load())
+        except ConfigError as error:
+            log.error("%s; the users stay as they were", error.message)
+            return False
         return True
 
-    def _check_limit(self, address: str, now_ms: int) -> None:
-        count, last_ms = self._failures.get(address, (0, 0))
-        if count >= FAILURES and now_ms - last_ms < LOCKOUT_MS:
-            raise Unauthenticated("too many failed logins; wait 10 seconds")
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self._file.path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
-    def _failed(self, address: str, now_ms: int) -> Unauthenticated:
-        if len(self._failures) >= _MOST_ADDRESSES:
-            self._failures.clear()
-        count, last_ms = self._failures.get(address, (0, 0))
-        fresh = now_ms - last_ms < LOCKOUT_MS
-        self._failures[address] = (count + 1 if fresh else 1, now_ms)
-        log.warning("failed login from %s", address)
-        return Unauthenticated("the user, password or token is wrong")
+    def _take(self, users: dict[str, User]) -> None:
+        self._users = users
+        self._by_token = {
+            hashed: user for user in users.values() for hashed in user.tokens.values()
+        }
+        self._verified.clear()
+        for identity in self._identities.values():
+            if identity.user is not INTERNAL:
+                identity.update(users.get(identity.user.name))
+        self._identities = {key: one for key, one in self._identities.items() if one.valid}
+
+
+def wrong() -> Unauthenticated:
+    """Never says which part was wrong."""
+    return Unauthenticated("the user, password or token is wrong")

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 
+from nexo.errors import InvalidInput
+
 _SCRYPT_N, _SCRYPT_R, _SCRYPT_P = 2**14, 8, 1
-_SCHEME = "scrypt"
+_SALT_BYTES, _HASH_BYTES = 16, 32
+_STORED = re.compile(rf"scrypt\$([0-9a-f]{{{2 * _SALT_BYTES}}})\$([0-9a-f]{{{2 * _HASH_BYTES}}})")
 TOKEN_PREFIX = "nexo_"
+SHORTEST_PASSWORD = 8
 
 
 def hash_password(password: str) -> str:
     """A salted scrypt hash, with its salt, as one printable text."""
-    salt = secrets.token_bytes(16)
-    return f"{_SCHEME}${salt.hex()}${_scrypt(password, salt).hex()}"
+    if len(password) < SHORTEST_PASSWORD:
+        raise InvalidInput(f"a password has at least {SHORTEST_PASSWORD} characters")
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return f"scrypt${salt.hex()}${_scrypt(password, salt).hex()}"
+
+
+def check_stored(stored: str) -> None:
+    """Refuse what `hash_password` cannot have made."""
+    if not _STORED.fullmatch(stored):
+        raise InvalidInput("a stored password is not a hash: set it with `nexo user passwd`")
 
 
 def password_matches(password: str, stored: str) -> bool:
-    """Whether ``password`` is the one that ``stored`` was made of."""
-    scheme, salt, digest = stored.split("$")
-    if scheme != _SCHEME:
+    """Whether ``password`` is the one that ``stored`` was made of. Slow on purpose."""
+    found = _STORED.fullmatch(stored)
+    if found is None:
         return False
+    salt, digest = found.groups()
     return hmac.compare_digest(_scrypt(password, bytes.fromhex(salt)).hex(), digest)
 
 
+NOBODYS = f"scrypt${'0' * 2 * _SALT_BYTES}${'0' * 2 * _HASH_BYTES}"
+"""Compared when there is no such user, so that the time taken does not tell."""
+
+
 def _scrypt(password: str, salt: bytes) -> bytes:
-    return hashlib.scrypt(
-        password.encode(), salt=salt, n=_SCRYPT_N, r=_SCRYPT_R, p=_SCRYPT_P, dklen=32
-    )
+    raw = password.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(raw, salt=salt, n=_SCRYPT_N, r=_SCRYPT_R, p=_SCRYPT_P, dklen=_HASH_BYTES)
 
 
 def new_token() -> str:
@@ -38,4 +55,4 @@ def new_token() -> str:
 
 def hash_token(token: str) -> str:
     """What is stored of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

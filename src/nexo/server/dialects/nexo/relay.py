@@ -43,7 +43,8 @@ class Relay(asyncio.BufferedProtocol):
 
     def _introduction(self) -> bytes:
         session = self._session
-        speaker = hello.Hello(client=session.name, coded=session.coded)
+        user = session.identity.user.name if session.identity else None
+        speaker = hello.Hello(client=session.name, user=user, coded=session.coded)
         return hello.encode_hello(self._broker, speaker)
 
     async def _connect(self, host: Host) -> None:
@@ -59,7 +60,9 @@ class Relay(asyncio.BufferedProtocol):
 
     def forward(self, op: int, request_id: int, payload: bytes) -> None:
         """Pass a request on."""
-        if op not in _WITHOUT_REPLY:
+        if op in _WITHOUT_REPLY:
+            self._session.unanswered()
+        else:
             self._pending.add(request_id)
         data = frame(Kind.REQUEST, op, request_id, payload)
         if self._transport is None:
@@ -98,13 +101,10 @@ class Relay(asyncio.BufferedProtocol):
     def _on_frame(self, kind: int, meta: int, request_id: int, payload: memoryview) -> None:
         if kind == Kind.PUSH:
             self._pushing = True
-        elif kind != Kind.RESPONSE:
-            return
-        elif request_id in self._pending:
+            self._session.push(frame(kind, meta, request_id, payload))
+        elif kind == Kind.RESPONSE and request_id in self._pending:  # else to the introduction
             self._pending.discard(request_id)
-        else:
-            return  # the reply to the introduction
-        self._session.push(frame(kind, meta, request_id, payload))
+            self._session.relayed(frame(kind, meta, request_id, payload))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other process ended or closed."""

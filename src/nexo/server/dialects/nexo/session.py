@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from nexo.errors import NexoError, ProtocolError, UnknownOpcode
+from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker
 from nexo.protocol import hello
 from nexo.protocol.frames import HEADER, Buffer, Kind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.dialects.nexo.inbox import Inbox
+from nexo.server.service import Peer
 
 if TYPE_CHECKING:
+    from nexo.server.access.login import Identity
     from nexo.server.dialects.nexo.relay import Relay
     from nexo.server.host import Host
 
@@ -37,8 +39,9 @@ class Session(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_closing", "_host", "_inbox", "_out", "_relays", "_replying", "_touched", "_transport",
-        "closed", "coded", "congested", "heard_ms", "id", "name", "pinged", "trusted",
+        "_closing", "_host", "_in_flight", "_inbox", "_max_in_flight", "_out", "_relays",
+        "_replying", "_touched", "_transport", "address", "closed", "coded", "congested",
+        "heard_ms", "id", "identity", "name", "opened_ms", "pinged", "trusted",
     )  # fmt: skip
 
     def __init__(self, host: Host, *, trusted: bool = False) -> None:
@@ -49,13 +52,18 @@ class Session(asyncio.BufferedProtocol):
         self._touched = False
         self._replying = False
         self._closing = False
+        self._in_flight = 0
+        self._max_in_flight = host.settings.max_in_flight
         self.id = host.next_peer_id()
         self.name = ""
         self.coded = False
         self.closed = False
         self.congested = False
         self.pinged = False
-        self.heard_ms = host.clock.now_ms()
+        self.heard_ms = self.opened_ms = host.clock.now_ms()
+        self.address = "local"
+        self.identity: Identity | None = None
+        """Who it logged in as, while authentication is on."""
         self.trusted = trusted
         """Came over an internal socket, so it may speak for another peer."""
 
@@ -66,8 +74,10 @@ class Session(asyncio.BufferedProtocol):
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)
-        address = transport.get_extra_info("peername")
-        self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.address = peer[0]
+        self.name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else self.address
         self._host.session_opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -119,11 +129,16 @@ class Session(asyncio.BufferedProtocol):
             self._on_sign_of_life(kind, request_id)
         elif not self._closing:
             handler = self._host.handlers[meta]
+            self._in_flight += 1
             try:
+                if self._in_flight > self._max_in_flight:
+                    raise Overloaded(
+                        f"{self._max_in_flight} requests wait for an answer; slow down"
+                    )
                 if handler is not None:
                     handler(self, request_id, payload)
                 else:
-                    self._on_other(meta, request_id, payload)
+                    self.on_other(meta, request_id, payload)
             except NexoError as error:
                 self.fail(request_id, error)
             except Exception:
@@ -136,13 +151,14 @@ class Session(asyncio.BufferedProtocol):
         elif kind != Kind.PONG:
             raise ProtocolError(f"Frame type 0x{kind:02X} is not for clients to send")
 
-    def _on_other(self, op: int, request_id: int, payload: memoryview) -> None:
+    def on_other(self, op: int, request_id: int, payload: memoryview) -> None:
+        """Run a request that no service of this host handles."""
         match op:
             case Op.ECHO:
                 self.data(request_id, bytes(payload))
             case Op.HELLO:
                 self._on_hello(request_id, payload)
-            case Op.STATUS | Op.CANCEL | Op.BACKUP:
+            case Op.STATUS | Op.PEERS | Op.CANCEL | Op.BACKUP:
                 self._for_broker(op, request_id, payload)
             case _:
                 self._relay(BROKER_OF[op], op, request_id, payload)
@@ -151,11 +167,17 @@ class Session(asyncio.BufferedProtocol):
         _, asked = hello.decode_hello(payload)
         self.coded = asked.coded if self.trusted else True
         self.name = asked.client or self.name
-        self._host.authenticate(self, asked)
-        self.data(request_id, hello.encode_welcome(self._host.welcome()))
+
+        def decided(error: NexoError | None) -> None:
+            if error is None:
+                self.data(request_id, hello.encode_welcome(self._host.welcome()))
+            else:
+                self.fail(request_id, error)
+
+        self._host.authenticate(self, asked, decided)
 
     def _for_broker(self, op: int, request_id: int, payload: memoryview) -> None:
-        """STATUS, CANCEL and BACKUP name their broker in the first byte."""
+        """STATUS, PEERS, CANCEL and BACKUP name their broker in the first byte."""
         try:
             broker = Broker(payload[0])
         except (IndexError, ValueError):
@@ -165,9 +187,12 @@ class Session(asyncio.BufferedProtocol):
             self._relay(broker, op, request_id, payload)
         elif op == Op.STATUS:
             self.data(request_id, self._host.status(service))
+        elif op == Op.PEERS:
+            self.data(request_id, self._host.peers())
         elif op == Op.BACKUP:
             self._host.backup(self, broker, request_id, payload[1:])
         else:
+            self.unanswered()
             service.cancel(self, int.from_bytes(payload[1:5], "big"))
 
     def _relay(self, broker: Broker | None, op: int, request_id: int, payload: memoryview) -> None:
@@ -180,6 +205,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _refuse(self, error: NexoError) -> None:
         """The next frame's boundary is unknown: say why, then close."""
+        self._in_flight += 1
         self.fail(0, error)
         self.finish()
 
@@ -187,14 +213,17 @@ class Session(asyncio.BufferedProtocol):
 
     def ok(self, request_id: int) -> None:
         """Reply OK."""
+        self._in_flight -= 1
         self._send(_pack(_RESPONSE, _OK, request_id, 0))
 
     def null(self, request_id: int) -> None:
         """Reply NULL."""
+        self._in_flight -= 1
         self._send(_pack(_RESPONSE, _NULL, request_id, 0))
 
     def data(self, request_id: int, *parts: Buffer) -> None:
         """Reply DATA."""
+        self._in_flight -= 1
         if self.closed:
             return
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
@@ -204,6 +233,7 @@ class Session(asyncio.BufferedProtocol):
 
     def fail(self, request_id: int, error: NexoError) -> None:
         """Reply with an error, coded for clients that said HELLO."""
+        self._in_flight -= 1
         if self.coded:
             payload, status = pack_str(error.code) + pack_str(error.message), Status.ERR_CODED
         else:
@@ -213,6 +243,15 @@ class Session(asyncio.BufferedProtocol):
     def push(self, frames: Buffer) -> None:
         """Send whole frames that answer no request."""
         self._send(frames)
+
+    def relayed(self, reply: Buffer) -> None:
+        """Pass on a whole reply that another process gave."""
+        self._in_flight -= 1
+        self._send(reply)
+
+    def unanswered(self) -> None:
+        """The request is one that gets no reply."""
+        self._in_flight -= 1
 
     def kick(self, reason: str) -> None:
         """Close the connection now, dropping what was not sent."""
@@ -250,6 +289,22 @@ class Session(asyncio.BufferedProtocol):
         self.pinged = True
         self._send(frame(Kind.PING, 0, 0))
 
+    def status(self) -> dict[str, Any]:
+        """What the dashboard shows of the connection."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "address": self.address,
+            "user": self.identity.user.name if self.identity else None,
+            "opened_ms": self.opened_ms,
+            "heard_ms": self.heard_ms,
+            "in_flight": self._in_flight,
+            "unsent_bytes": self._transport.get_write_buffer_size(),
+            "slow": self.congested,
+            "internal": self.trusted,
+            "hello": self.coded,
+        }
+
     @property
     def midway(self) -> bool:
         """Whether part of a frame has arrived and the rest has not."""
@@ -261,3 +316,8 @@ class Session(asyncio.BufferedProtocol):
             self._closing = True
             self.flush()
             self._transport.close()
+
+
+def run_other(op: int, peer: Peer, request_id: int, payload: memoryview) -> None:
+    """`Session.on_other` for those who only know a `Peer`."""
+    cast("Session", peer).on_other(op, request_id, payload)

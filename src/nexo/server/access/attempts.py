@@ -1,0 +1,39 @@
+"""Limits failed logins, per address and user and per address alone (SPEC A10)."""
+
+from __future__ import annotations
+
+from nexo.errors import Unauthenticated
+
+PER_USER = 5
+PER_ADDRESS = 50
+WINDOW_MS = 10_000
+_MOST_KEYS = 10_000
+
+
+class Attempts:
+    """Counts failures in a window that each failure renews; memory is bounded."""
+
+    def __init__(self) -> None:
+        self._failures: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def check(self, address: str, user: str, now_ms: int) -> None:
+        """Raise `Unauthenticated` once there were too many."""
+        tried = self._count((address, user), now_ms) >= PER_USER
+        if tried or self._count((address, ""), now_ms) >= PER_ADDRESS:
+            raise Unauthenticated(f"too many failed logins; wait {WINDOW_MS // 1000} seconds")
+
+    def failed(self, address: str, user: str, now_ms: int) -> None:
+        """Count one more."""
+        if len(self._failures) >= _MOST_KEYS:
+            self._forget(now_ms)
+        for key in ((address, user), (address, "")):
+            self._failures[key] = (self._count(key, now_ms) + 1, now_ms)
+
+    def _count(self, key: tuple[str, str], now_ms: int) -> int:
+        count, last_ms = self._failures.get(key, (0, 0))
+        return count if now_ms - last_ms < WINDOW_MS else 0
+
+    def _forget(self, now_ms: int) -> None:
+        """Drop what has expired; under a flood from everywhere, everything."""
+        kept = {key: row for key, row in self._failures.items() if now_ms - row[1] < WINDOW_MS}
+        self._failures = kept if len(kept) < _MOST_KEYS // 2 else {}

@@ -1,0 +1,120 @@
+"""Lets connections in: who calls, with which credential, and how often they may try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeAlias
+
+from nexo.errors import NexoError, Unauthenticated
+from nexo.model import Clock
+from nexo.protocol.hello import Hello
+from nexo.server.access import secrets
+from nexo.server.access.attempts import Attempts
+from nexo.server.access.login import INTERNAL, Identity, Logins, wrong
+from nexo.server.service import Peer
+
+log = logging.getLogger("nexo.access")
+
+MOST_CHECKS = 64
+"""Password checks waiting at once; beyond, logins are refused rather than queued."""
+
+Done: TypeAlias = Callable[[NexoError | None], None]
+
+
+class Caller(Peer, Protocol):
+    """A connection as access control sees it."""
+
+    identity: Identity | None
+    address: str
+    trusted: bool
+    opened_ms: int
+
+
+class Door:
+    """Logs connections in. Passwords are checked in a thread, as their hash is slow on purpose."""
+
+    def __init__(self, logins: Logins, clock: Clock) -> None:
+        self._logins = logins
+        self._clock = clock
+        self._attempts = Attempts()
+        self._loop = asyncio.get_running_loop()
+        self._hashing = ThreadPoolExecutor(1, "nexo-login")
+        self._checks = 0
+
+    def close(self) -> None:
+        """Check no more."""
+        self._hashing.shutdown(wait=False, cancel_futures=True)
+
+    def login(self, caller: Caller, asked: Hello, done: Done) -> None:
+        """Find out who calls; ``done`` gets the error, now or a little later."""
+        if caller.identity is not None:
+            done(_again(caller.identity, asked))
+            return
+        try:
+            caller.identity = self._identify(caller, asked)
+        except Unauthenticated as error:
+            self._failed(caller, asked, error, done)
+            return
+        if caller.identity is None:
+            self._check_password(caller, asked, done)
+        else:
+            done(None)
+
+    def _identify(self, caller: Caller, asked: Hello) -> Identity | None:
+        """The identity, or None if a password must be checked first."""
+        if caller.trusted:
+            return self._logins.by_name(asked.user or INTERNAL.name)
+        if asked.token is not None:
+            self._attempts.check(caller.address, "", self._clock.now_ms())
+            return self._logins.by_token(asked.token)
+        if asked.user is None or asked.password is None:
+            raise Unauthenticated("this server wants a user and password, or a token, in HELLO")
+        return self._logins.known(asked.user, asked.password)
+
+    def _check_password(self, caller: Caller, asked: Hello, done: Done) -> None:
+        name, password = asked.user or "", asked.password or ""
+        try:
+            self._attempts.check(caller.address, name, self._clock.now_ms())
+            if self._checks >= MOST_CHECKS:
+                raise Unauthenticated("too many logins at once; try again")
+        except Unauthenticated as error:
+            done(error)
+            return
+        self._checks += 1
+        stored = self._logins.stored_password(name)
+        job = self._loop.run_in_executor(self._hashing, secrets.password_matches, password, stored)
+
+        def checked(result: asyncio.Future[bool]) -> None:
+            self._checks -= 1
+            if not result.cancelled():
+                self._checked(caller, asked, stored, result, done)
+
+        job.add_done_callback(checked)
+
+    def _checked(
+        self, caller: Caller, asked: Hello, stored: str, result: asyncio.Future[bool], done: Done
+    ) -> None:
+        try:
+            if not result.result():
+                raise wrong()
+            caller.identity = self._logins.verified(asked.user or "", asked.password or "", stored)
+        except Unauthenticated as error:
+            self._failed(caller, asked, error, done)
+        else:
+            done(None)
+
+    def _failed(self, caller: Caller, asked: Hello, error: Unauthenticated, done: Done) -> None:
+        if asked.token is not None or asked.password is not None:
+            self._attempts.failed(caller.address, asked.user or "", self._clock.now_ms())
+            log.warning("failed login from %s", caller.address)
+        done(error)
+
+
+def _again(identity: Identity, asked: Hello) -> NexoError | None:
+    """A second HELLO may not change who the connection's requests run as."""
+    if asked.user in (None, identity.user.name):
+        return None
+    return Unauthenticated("this connection is logged in; open another one for another user")
