@@ -158,3 +158,58 @@ def test_a_deleted_queue_stays_deleted(nexo_server: Server) -> None:
     with nexo.Client(nexo_server.url) as client:
         assert [queue.name for queue in client.queues()] == ["kept"]
     assert sorted(p.name for p in (nexo_server.data_dir / "queue").iterdir()) == ["kept"]
+
+
+def test_a_pop_carries_no_more_than_a_few_megabytes(nexo_server: Server) -> None:
+    with nexo.Client(nexo_server.url) as client:
+        queue = client.queue("q").create(persistence="file_async")
+        queue.push_many([b"x" * 1_000_000] * 30)
+        sizes = []
+        while jobs := queue.pop(10_000):
+            sizes.append(len(jobs))
+            assert [job.attempt for job in jobs] == [1] * len(jobs)
+            jobs.ack()
+    assert sum(sizes) == 30
+    assert max(sizes) < 16
+
+
+def flip(path: Path, marker: bytes) -> None:
+    """Damage a byte of the file next to ``marker``."""
+    data = bytearray(path.read_bytes())
+    data[data.index(marker) + len(marker)] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_value_dies_alone(small: Server) -> None:  # SPEC E6
+    with nexo.Client(small.url) as client:
+        queue = client.queue("q").create(persistence="file_async")
+        _shrink_memory(small, 0)
+        for name in ("first", "second", "third"):
+            queue.push_many([f"{name}-{n}" for n in range(3)])
+        flip(next((small.data_dir / "queue" / "q").glob("*.log")), b"second-1")
+        assert queue.pop(100).values() == [f"{name}-{n}" for name in ("first", "third")
+                                           for n in range(3)]  # fmt: skip
+        letters = queue.dlq.peek()
+        assert len(letters) == 3
+        assert {letter.value for letter in letters} == {None}
+        assert all(letter.error.startswith("damaged: ") for letter in letters)
+
+
+def test_a_queue_with_a_damaged_log_stays_closed_and_others_work(nexo_server: Server) -> None:
+    with nexo.Client(nexo_server.url) as client:
+        for name in ("bad", "good"):
+            queue = client.queue(name).create()
+            for value in ("one", "two", "three"):
+                queue.push(value)
+    nexo_server.stop()
+    log = next((nexo_server.data_dir / "queue" / "bad").glob("*.log"))
+    flip(log, b"one")
+    damaged = log.read_bytes()
+    nexo_server.start()
+    with nexo.Client(nexo_server.url) as client:
+        with pytest.raises(nexo.errors.Corrupt, match="damaged"):
+            client.queue("bad").pop()
+        with pytest.raises(nexo.errors.Corrupt):
+            client.queue("bad").create()
+        assert client.queue("good").pop(5).values() == ["one", "two", "three"]
+    assert log.read_bytes() == damaged

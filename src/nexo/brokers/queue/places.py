@@ -66,6 +66,13 @@ class Places:
         index = bisect_right(self._bases, job) - 1
         return Place(self._bases[index], self._offsets[index], self._pushed_ms[index])
 
+    def end_of(self, job: int) -> int | None:
+        """The first job behind the entry that holds ``job``; None for the last entry."""
+        if job in self._moved:
+            return job + 1
+        index = bisect_right(self._bases, job)
+        return self._bases[index] if index < len(self._bases) else None
+
     def is_moved(self, job: int) -> bool:
         """Whether the job's value was copied forward."""
         return job in self._moved

@@ -34,6 +34,8 @@ from nexo.storage.snapshot import Snapshot, Snapshots
 
 TAIL_BYTES = 32 * 1024 * 1024
 """A snapshot is taken when this much was written since the last, or twice its size if more."""
+CLOSE_BYTES = 1024 * 1024
+"""A tail that is read in a few milliseconds is left as it is when the server stops."""
 MOVE_JOBS = 10_000
 """Most jobs copied forward at once."""
 
@@ -123,6 +125,10 @@ class OpenQueue:
         """Whether enough was written since the last snapshot."""
         return self._tail_bytes >= max(TAIL_BYTES, 2 * self._snapshot_bytes)
 
+    def postpone_checkpoint(self) -> None:
+        """Wait for as much again to be written."""
+        self._tail_bytes = 0
+
     def checkpoint(self, now_ms: int) -> None:
         """Save the state, and let go of the log's front."""
         self._move_old_values(now_ms)
@@ -176,8 +182,9 @@ class OpenQueue:
     # -- ending ---------------------------------------------------------------
 
     def close(self, now_ms: int) -> None:
-        """Write a snapshot, so that the next start is quick, and give everything back."""
-        if self._tail_bytes or self.engine.outbox:
+        """Write what is left; a snapshot too if the next start would take long without."""
+        self.write(now_ms)
+        if self._tail_bytes >= CLOSE_BYTES:
             self.checkpoint(now_ms)
         self.abandon()
 

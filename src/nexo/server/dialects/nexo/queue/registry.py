@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from nexo.brokers.queue.options import QueueOptions
-from nexo.errors import NotFound
+from nexo.errors import Corrupt, NotFound
 from nexo.model import check_name, name_of_segment, path_segment
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
 from nexo.server.dialects.nexo.queue.values import Budget
 from nexo.server.service import Runtime
+
+log = logging.getLogger("nexo.queue")
 
 _REMOVED = ".removed-"
 """Where a deleted queue's folder goes before its files do; no queue's folder begins with a dot."""
@@ -23,6 +26,7 @@ class Registry:
         self._runtime = runtime
         self._budget = Budget()
         self._by_name: dict[str, OpenQueue] = {}
+        self._damaged: dict[str, Corrupt] = {}
         self._last_incarnation = 0
 
     def __iter__(self) -> Iterator[OpenQueue]:
@@ -40,8 +44,15 @@ class Registry:
                 self._load(name_of_segment(segment), now_ms)
 
     def _load(self, name: str, now_ms: int) -> None:
-        queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
-        if queue.load(now_ms):
+        try:
+            queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
+            whole = queue.load(now_ms)
+        except Corrupt as error:
+            # Nothing of it is touched, and the other queues work on.
+            log.error("queue %s is damaged and stays closed: %s", name, error)
+            self._damaged[name] = Corrupt(f"Queue '{name}' is damaged: {error}")
+            return
+        if whole:
             self._by_name[name] = queue
         else:
             queue.abandon()
@@ -51,12 +62,14 @@ class Registry:
         return self._runtime.folder / path_segment(name)
 
     def get(self, name: str) -> OpenQueue | None:
-        """The queue of that name, if there is one."""
+        """The queue of that name, if there is one; `Corrupt` if it could not be opened."""
+        if self._damaged and name in self._damaged:
+            raise self._damaged[name]
         return self._by_name.get(name)
 
     def find(self, name: str) -> OpenQueue:
         """The queue of that name; `NotFound` otherwise."""
-        queue = self._by_name.get(name)
+        queue = self.get(name)
         if queue is None:
             raise NotFound(f"Queue '{name[:255]}' not found. Create it first.")
         return queue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from random import Random
@@ -10,21 +11,26 @@ from typing import Any
 from nexo.brokers.queue.leases import Lease
 from nexo.brokers.queue.options import MAX_WAIT_MS, QueueOptions, check_range
 from nexo.brokers.queue.status import info
+from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.server.dialects.nexo.queue.admin import AdminRequests
 from nexo.server.dialects.nexo.queue.classic import ClassicRequests
+from nexo.server.dialects.nexo.queue.deliveries import gather
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
 from nexo.server.dialects.nexo.queue.registry import Registry
 from nexo.server.dialects.nexo.queue.turn import Turn
+from nexo.server.dialects.nexo.queue.values import Slice
 from nexo.server.dialects.nexo.queue.waiters import Waiter
 from nexo.server.dialects.nexo.queue.work import WorkRequests
 from nexo.server.service import Handler, Peer, Runtime
 
+log = logging.getLogger("nexo.queue")
+
 SHOWN_QUEUES = 1_000
 """Queues listed in a status."""
 
-Encoder = Callable[[OpenQueue, Lease], list[Buffer]]
+Encoder = Callable[[OpenQueue, Lease, list[Slice]], list[Buffer]]
 
 
 class QueueService:
@@ -70,11 +76,11 @@ class QueueService:
         check_range("wait_ms", wait_ms, MAX_WAIT_MS)
 
         def attempt(now_ms: int) -> bool:
-            lease = queue.engine.pop(peer.id, limit, now_ms, lease_ms)
-            if lease is None:
-                return False
-            peer.data(request_id, *encode(queue, lease))
-            return True
+            while (lease := queue.engine.pop(peer.id, limit, now_ms, lease_ms)) is not None:
+                if found := gather(queue, lease, now_ms, self.luck):
+                    peer.data(request_id, *encode(queue, lease, found))
+                    return True
+            return False
 
         now_ms = self.now_ms()
         self._used_by.setdefault(peer.id, set()).add(queue)
@@ -108,8 +114,16 @@ class QueueService:
         if queue.watchers:
             queue.watchers.serve_any(now_ms)
         if queue.checkpoint_due:
-            queue.checkpoint(now_ms)
+            self._checkpoint(queue, now_ms)
         self._plan_wake(queue, now_ms)
+
+    def _checkpoint(self, queue: OpenQueue, now_ms: int) -> None:
+        """Snapshots only save time: if one fails, the log still has everything."""
+        try:
+            queue.checkpoint(now_ms)
+        except (NexoError, OSError):
+            log.exception("queue %s: no snapshot could be written", queue.name)
+            queue.postpone_checkpoint()
 
     def _plan_wake(self, queue: OpenQueue, now_ms: int) -> None:
         due_ms = queue.next_ms(now_ms)

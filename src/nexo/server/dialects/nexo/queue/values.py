@@ -7,7 +7,6 @@ jobs cost their bookkeeping, not their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,21 +66,23 @@ class Values:
         for job, pushed_ms in zip(record.jobs, record.pushed_ms, strict=True):
             self.places.move(job, offset, pushed_ms)
 
-    def slices(self, lo: int, hi: int, *, last_use: bool = False) -> Iterator[Slice]:
-        """The values of jobs lo..hi. ``last_use`` lets a block go once its end is reached."""
-        while lo < hi:
-            base, offset, pushed_ms = self.places.find(lo)
-            block, index, usable = self._block(lo, base, offset)
-            count = min(hi - lo, usable)
-            yield Slice(lo, count, pushed_ms, *cut(block, index, index + count))
-            if last_use and count == usable:
-                self._let_go(base)
-            lo += count
+    def slice_at(self, lo: int, hi: int) -> Slice:
+        """The values of jobs from ``lo`` on, as far as they lie together; for a delivery.
+
+        Once the end of a block is reached it leaves memory: it is rarely needed again.
+        """
+        base, offset, pushed_ms = self.places.find(lo)
+        block, index, usable = self._block(lo, base, offset)
+        count = min(hi - lo, usable)
+        if count == usable:
+            self._let_go(base)
+        return Slice(lo, count, pushed_ms, *cut(block, index, index + count))
 
     def one(self, job: int) -> tuple[bytes, int]:
         """One job's value, and when it was pushed."""
-        found = next(self.slices(job, job + 1))
-        return found.content, found.pushed_ms
+        base, offset, pushed_ms = self.places.find(job)
+        block, index, _ = self._block(job, base, offset)
+        return cut(block, index, index + 1)[1], pushed_ms
 
     def _block(self, job: int, base: int, offset: int) -> tuple[bytes, int, int]:
         """The block with a job's value, its index there, and how many follow on from it."""
