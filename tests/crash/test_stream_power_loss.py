@@ -11,10 +11,12 @@ import pytest
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
+from nexo.protocol.batch import Producer
 from nexo.protocol.ops import Op
 from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.flusher import Flusher
 from nexo.storage.header import Flags
+from nexo.storage.ports import Files
 from tests.unit.brokers.stream.desk import Desk, ManualRuntime, Peer
 
 SEEDS = range(12)
@@ -24,14 +26,17 @@ ROUNDS = 3
 class SyncingRuntime(ManualRuntime):
     """A `Runtime` that syncs when it is asked to."""
 
-    def __init__(self, files: Any, **settings: Any) -> None:
+    def __init__(self, files: Files, **settings: Any) -> None:
         super().__init__(files, **settings)
-        self._flusher = Flusher(files, self.folder)
+        self.flusher = Flusher(files, self.folder)
 
     def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
         if mode is Persistence.FILE_SYNC:
-            self._flusher.sync()
+            self.flusher.sync()
         callback(None)
+
+    def sync(self, error: NexoError | None = None) -> None:
+        self.flusher.sync()
 
 
 class SyncingDesk(Desk):
@@ -106,3 +111,49 @@ def test_every_place_to_lose_power_at() -> None:  # SPEC E3, H1
                 check(broken.crash(seed), acked)
             except AssertionError as error:
                 pytest.fail(f"power lost at call {call}, outcome {seed}: {error}")
+
+
+def loose_work(files: FaultyFiles) -> None:
+    """Unsynced publishes and acks, a rolled-back transaction, and graceful stops in between."""
+    desk = SyncingDesk(files)
+    for number in range(ROUNDS):
+        peer = desk.client()
+        peer.make("s")
+        peer.publish("s", b"%d" % number, producer=Producer(7, 0, number))
+        consumer = peer.join("s", "g")
+        for got in consumer.take():
+            consumer.settle("ack", got.offset)
+        transaction = peer.call(Op.S_TX_BEGIN, wire.TxBegin(), int)
+        head = transaction.to_bytes(8, "big") + wire.publish_head("s", 0)
+        peer.ask(Op.S_TX_PUBLISH, head + peer.batch(b"never", flags=Flags.TRANSACTIONAL))
+        peer.ask(Op.S_TX_ABORT, wire.pack(transaction))
+        desk.runtime.sync()  # as a host does before it closes a service
+        desk.service.close()
+        desk = SyncingDesk(files)
+
+
+def check_loose(files: FaultyFiles) -> None:
+    """What is new after the loss is seen by readers and by the group."""
+    peer = SyncingDesk(files).client()
+    peer.make("s")
+    stored = peer.read("s", peer.describe("s").partitions[0].start_offset)
+    assert b"never" not in stored
+    peer.publish("s", b"new", producer=Producer(8, 0, 0))
+    assert peer.read("s")[-1] == b"new"
+    consumer = peer.join("s", "g")
+    assert b"new" in [got.value for got in consumer.take()]
+
+
+def test_what_comes_after_a_loss_of_unsynced_records_is_not_mistaken_for_them() -> None:
+    files = FaultyFiles()
+    loose_work(files)
+    for call in range(1, files.calls + 2):
+        for seed in SEEDS:
+            broken = FaultyFiles()
+            broken.lose_power_at = call
+            with contextlib.suppress(PowerLoss):
+                loose_work(broken)
+            try:
+                check_loose(broken.crash(seed))
+            except (AssertionError, NexoError) as error:
+                pytest.fail(f"power lost at call {call}, outcome {seed}: {error!r}")

@@ -43,6 +43,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def _connect(self, desk: Desk) -> None:
         self.desk = desk
+        desk.service.core.snapshot_bytes = 400  # so that a few commands lead to one
         self.peer: Peer = desk.client()
         self.consumer: Consumer | None = None
         self.held.clear()

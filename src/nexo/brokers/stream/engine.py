@@ -60,6 +60,7 @@ class StreamEngine:
         self._producers: dict[str, tuple[int, int]] = {}
         self._next_producer = 1
         self._unchecked: dict[tuple[int, int], int] = {}
+        self._wanted: dict[tuple[int, int], Stream] = {}
         self._deleted: list[str] = []
 
     # -- streams -----------------------------------------------------------------
@@ -132,7 +133,7 @@ class StreamEngine:
         return placed
 
     def _grown(self, stream: Stream, partition: int, size_bytes: int) -> None:
-        """Journal a checkpoint now and then, so that recovery reads only the log's tail."""
+        """Ask for a checkpoint now and then, so that recovery reads only the log's tail."""
         key = stream.id, partition
         grown = self._unchecked.get(key, 0) + size_bytes
         self._unchecked[key] = grown
@@ -140,11 +141,35 @@ class StreamEngine:
             self.checkpoint(stream, partition)
 
     def checkpoint(self, stream: Stream, partition: int) -> None:
-        """Journal where recovery of a partition may start."""
+        """Have `take_checkpoints` give one for this partition."""
         self._unchecked.pop((stream.id, partition), None)
-        checkpoint = stream.partition(partition).checkpoint()
-        stream.checkpoints[partition] = checkpoint
-        self._journal.append(Checked(stream.id, partition, checkpoint))
+        self._wanted[stream.id, partition] = stream
+
+    def checkpoint_all(self) -> None:
+        """Ask for checkpoints of all partitions that have grown since their last."""
+        for stream in self.streams:
+            for partition in stream.behind():
+                self.checkpoint(stream, partition)
+
+    def take_checkpoints(self) -> list[Checked]:
+        """Where recovery of some partitions may start.
+
+        To be given to `checked` once everything written before this call is synced: a
+        checkpoint must never speak of records that a power loss can still take.
+        """
+        wanted, self._wanted = self._wanted, {}
+        return [
+            Checked(number, index, stream.partition(index).checkpoint())
+            for (number, index), stream in wanted.items()
+        ]
+
+    def checked(self, record: Checked) -> None:
+        """Journal a checkpoint."""
+        stream = self.streams.numbered(record.stream)
+        if stream is not None:
+            stream.checkpoints[record.partition] = record.checkpoint
+            stream.partition(record.partition).checked(record.checkpoint.offset)
+            self._journal.append(record)
 
     # -- groups --------------------------------------------------------------------
 
@@ -323,14 +348,14 @@ class StreamEngine:
                 for change in record.records:
                     stream.groups[record.group].apply(change)
 
-    def snapshot(self) -> Snapshot:
-        """Everything that `restore` needs to go on from here."""
+    def snapshot(self, *, synced: bool) -> Snapshot:
+        """Everything that `restore` needs to go on from here; see `Stream.state`."""
         return Snapshot(
             self.streams.next_id,
             self.transactions.next_id,
             self._next_producer,
             dict(self._producers),
-            [stream.state() for stream in self.streams],
+            [stream.state(synced=synced) for stream in self.streams],
             {name: group.snapshot() for name, group in self.ordered.items()},
         )
 

@@ -62,7 +62,7 @@ class Partition:
         self.opened_at = log.next_offset
         """Where the log ended when this process first used it."""
         self._cache = cache
-        self._recover(max(found.offset, log.start_offset))
+        self._recover(min(max(found.offset, log.start_offset), log.next_offset))
 
     def _recover(self, offset: int) -> None:
         for entry in self._sound_entries(offset):
@@ -229,11 +229,14 @@ class Partition:
         """The log was rewritten: forget what was read from it."""
         self._cache.drop(self)
 
-    def checkpoint(self) -> Checkpoint:
-        """What recovery needs instead of the log up to here."""
-        offset = min((r[0][0] for r in self.open_ranges.values()), default=self.next_offset)
+    def checked(self, offset: int) -> None:
+        """A checkpoint at ``offset`` is durable: commits below need not be known any more."""
         if offset:
             self.committed.remove(0, offset)
+
+    def checkpoint(self) -> Checkpoint:
+        """What recovery needs instead of the log up to here; see `checked`."""
+        offset = min((r[0][0] for r in self.open_ranges.values()), default=self.next_offset)
         return Checkpoint(
             offset, self.last_ms, self.producers.state(), list(self.aborted),
             list(self.committed), self.clean_offset,

@@ -70,7 +70,17 @@ class Stream:
             log = self._open_log(self.folder, index)
             found = Partition(log, self._checkpoint(index), self._cache)
             self._partitions[index] = found
+            self._rewind_groups(index, log.next_offset)
         return found
+
+    def _rewind_groups(self, index: int, next_offset: int) -> None:
+        """A power loss may take records of ``file_async`` that a group had acked: go back.
+
+        Else the group would take the records that come in their place for done.
+        """
+        for group in self.groups.values():
+            if group.floor(index) > next_offset:
+                group.seek({index: next_offset})
 
     def recommit(self, index: int, first: int, end: int) -> None:
         """The journal says that a transaction committed this range; before the first use only."""
@@ -114,10 +124,19 @@ class Stream:
             part.cooled()
             part.log.close()
 
-    def state(self) -> StreamState:
-        """Everything about the stream that is not in its logs."""
+    def state(self, *, synced: bool) -> StreamState:
+        """Everything about the stream that is not in its logs.
+
+        Only if these are ``synced`` may it speak of all that is in them; else it goes by the
+        last checkpoints.
+        """
         for index, part in self.opened():
-            self.checkpoints[index] = part.checkpoint()
+            if synced:
+                self.checkpoints[index] = part.checkpoint()
+            elif part.committed:
+                known = self.checkpoints.get(index, Checkpoint())
+                known = structs.replace(known, committed=list(part.committed))
+                self.checkpoints[index] = known
         for index in list(self._recommitted):
             self._checkpoint(index)
         return StreamState(
@@ -126,6 +145,12 @@ class Stream:
             self.tiered,
             {name: group.snapshot() for name, group in self.groups.items()},
         )
+
+    def behind(self) -> Iterator[int]:
+        """The partitions whose last checkpoint is older than their log."""
+        for index, part in self.opened():
+            if self.checkpoints.get(index, Checkpoint()).offset < part.next_offset:
+                yield index
 
 
 class Registry:

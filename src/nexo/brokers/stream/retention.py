@@ -6,10 +6,20 @@ kept while tiering is on, and an open transaction keeps what it wrote.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Protocol
+
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt
 from nexo.storage.header import parse
+
+
+class LocatingLog(Protocol):
+    """What retention asks of a log beyond `nexo.storage.ports.Log`."""
+
+    def locate(self, offset: int, max_bytes: int) -> tuple[Path, int, int]:
+        """File, position and size of the entries from ``offset`` on."""
 
 
 def retain(stream: Stream, now_ms: int) -> int:
@@ -35,10 +45,9 @@ def _by_age(stream: Stream, partition: Partition, now_ms: int) -> int:
 def _by_size(stream: Stream, partition: Partition) -> int:
     """The first offset of those batches at the end that fit the limit."""
     limit = stream.options.retention_bytes // stream.options.partitions
-    excess = partition.log.size_bytes - limit
-    if not stream.options.retention_bytes or excess <= 0:
+    if not stream.options.retention_bytes or partition.log.size_bytes <= limit:
         return 0
-    at = partition.start_offset
+    at, excess = partition.start_offset, live_bytes(partition) - limit
     try:
         for entry in partition.log.entries(at):
             if excess <= 0:
@@ -48,3 +57,12 @@ def _by_size(stream: Stream, partition: Partition) -> int:
     except Corrupt as error:
         at = max(at, error.next_offset or at)
     return at
+
+
+def live_bytes(partition: Partition) -> int:
+    """The size of what is kept, without what a segment still holds of dropped records."""
+    log: LocatingLog = partition.log  # type: ignore[assignment]
+    if partition.start_offset >= partition.next_offset:
+        return 0
+    _, position, _ = log.locate(partition.start_offset, 1)
+    return partition.log.size_bytes - position

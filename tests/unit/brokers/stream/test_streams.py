@@ -294,8 +294,9 @@ def test_too_many_bytes_go_from_the_front(desk: Desk) -> None:  # SPEC E4
     peer.make("s", retention_bytes=3_000)
     for i in range(10):
         peer.publish("s", b"%d" % i * 1_000)
-    desk.after(600_000)
-    assert peer.describe("s").partitions[0].start_offset == 8
+    for _ in range(3):
+        desk.after(600_000)
+        assert peer.describe("s").partitions[0].start_offset == 8
 
 
 def test_what_the_lake_has_not_taken_is_kept(desk: Desk) -> None:  # SPEC E4

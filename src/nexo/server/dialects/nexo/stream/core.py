@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,7 +17,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.records import JournalRecord, Snapshot
+from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
 from nexo.model import Persistence
@@ -55,6 +56,8 @@ class Core:
         self.started_ms = runtime.clock.now_ms()
         self._journal: Journal | None = None
         self._journal_mark = 0
+        self.snapshot_bytes = SNAPSHOT_BYTES
+        self._saving = self._save_wanted = False
         self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
         self._ending = False
         self._touched: dict[int, Stream] = {}
@@ -103,17 +106,28 @@ class Core:
                 self.touched(stream)
 
     def close(self) -> None:
-        """Write the state down, so that the next start is quick."""
+        """Write the state down, so that the next start is quick; all logs are synced by now."""
         self._write_journal()
-        self.save()
+        self._save(synced=True)
         for stream in self.engine.streams:
             stream.close()
         self.journal.close()
 
-    def save(self) -> None:
+    def _save(self, *, synced: bool) -> None:
         """Snapshot the state and begin a new journal."""
-        self.journal.checkpoint(_encode(self.engine.snapshot()))
+        self.journal.checkpoint(_encode(self.engine.snapshot(synced=synced)))
         self._journal_mark = self.journal.size_bytes
+
+    def _save_behind_checkpoints(self, error: NexoError | None) -> None:
+        """Checkpoints of all streams have just been made durable: build on them."""
+        self._saving = False
+        if error is not None or self._write_journal() is not None:
+            return
+        try:
+            self._save(synced=False)
+        except (NexoError, OSError):
+            # The journal has everything, so nothing is lost: it only grows until the next try.
+            log.exception("the state could not be saved")
 
     # -- turns -----------------------------------------------------------------------
 
@@ -142,12 +156,22 @@ class Core:
         self._ending = False
         if self._grown:
             self._capture_grown()
+        for record in self.engine.take_checkpoints():
+            self.when_safe(Persistence.FILE_SYNC, partial(self._checked, record))
+        if self._save_wanted:
+            self._save_wanted = False
+            self.when_safe(Persistence.FILE_SYNC, self._save_behind_checkpoints)
         error = self._write_journal()
         for mode, waiting in self._done.items():
             if waiting:
                 self._done[mode] = []
                 self._settle(mode, waiting, error)
         self._wake_touched()
+
+    def _checked(self, record: Checked, error: NexoError | None) -> None:
+        if error is None:
+            self.engine.checked(record)
+            self.end_turn_soon()
 
     def _settle(self, mode: Persistence, waiting: list[Done], error: NexoError | None) -> None:
         def done(failed: NexoError | None) -> None:
@@ -165,8 +189,11 @@ class Core:
         except NexoError as error:
             self.engine.undone(records)
             return error
-        if self.journal.size_bytes - self._journal_mark > SNAPSHOT_BYTES:
-            self.save()
+        grown_bytes = self.journal.size_bytes - self._journal_mark
+        if grown_bytes > self.snapshot_bytes and not self._saving:
+            self._saving = self._save_wanted = True
+            self.engine.checkpoint_all()
+            self.end_turn_soon()
         return None
 
     # -- waking ------------------------------------------------------------------------
