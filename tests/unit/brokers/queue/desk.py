@@ -1,0 +1,186 @@
+"""The queue service on a desk: manual time, any file system, no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nexo.config import Settings
+from nexo.errors import NexoError
+from nexo.model import Clock, Persistence
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import (
+    ACK,
+    Declare,
+    Delivery,
+    Named,
+    Pop,
+    PushHead,
+    Settle,
+    Settled,
+    decode,
+    encode,
+    encode_head,
+    pack_block,
+    pieces_of,
+    split_head,
+)
+from nexo.server.dialects.nexo.queue import QueueService
+from nexo.storage.flusher import Flusher
+from nexo.storage.ports import Files
+
+START_MS = 1_700_000_000_000
+
+
+class ManualClock:
+    def __init__(self, now_ms: int) -> None:
+        self.now = now_ms
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class DeskRuntime:
+    """A `Runtime` whose turns end when told to, and whose syncs are at once."""
+
+    def __init__(self, files: Files, now_ms: int, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.manual = ManualClock(now_ms)
+        self.clock: Clock = self.manual
+        self.files = files
+        self.folder = Path("/data/queue")
+        self.flusher = Flusher(files, self.folder)
+        self.refusal: NexoError | None = None
+        self._soon: list[Callable[[], None]] = []
+        files.make_folder(self.folder)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def end_turn(self) -> None:
+        callbacks, self._soon = self._soon, []
+        for callback in callbacks:
+            callback()
+
+    def wake_at(self, due_ms: int) -> None:
+        """Time is manual."""
+
+    def committed(self, mode: Persistence, callback: Callable[[NexoError | None], None]) -> None:
+        try:
+            if mode is Persistence.FILE_SYNC:
+                self.flusher.sync()
+        except NexoError as error:
+            callback(error)
+        else:
+            callback(None)
+
+    def sync_soon(self) -> None:
+        """Syncs are at once."""
+
+    def check_writable(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+
+class DeskPeer:
+    """A connection that keeps its replies."""
+
+    def __init__(self, desk: Desk, number: int) -> None:
+        self.id = number
+        self.name = f"peer{number}"
+        self.coded = True
+        self.closed = False
+        self.congested = False
+        self.replies: dict[int, Any] = {}
+        self._desk = desk
+        self._last_id = 0
+
+    def ok(self, request_id: int) -> None:
+        self.replies[request_id] = b""
+
+    def null(self, request_id: int) -> None:
+        self.replies[request_id] = None
+
+    def data(self, request_id: int, *parts: Buffer) -> None:
+        self.replies[request_id] = b"".join(map(bytes, parts))
+
+    def fail(self, request_id: int, error: NexoError) -> None:
+        self.replies[request_id] = error
+
+    def push(self, frames: Buffer) -> None:
+        raise AssertionError("queues push nothing")
+
+    def kick(self, reason: str) -> None:
+        self.closed = True
+
+    def send(self, op: Op, payload: bytes) -> int:
+        """Make a request within the current turn; returns its id."""
+        self._last_id += 1
+        try:
+            self._desk.service.handlers[op](self, self._last_id, memoryview(payload))
+        except NexoError as error:
+            self.fail(self._last_id, error)
+        return self._last_id
+
+    def call(self, op: Op, payload: bytes) -> Any:
+        """Make a request and end the turn; returns or raises the reply."""
+        request_id = self.send(op, payload)
+        self._desk.runtime.end_turn()
+        reply = self.replies.pop(request_id)
+        if isinstance(reply, NexoError):
+            raise reply
+        return reply
+
+    # -- requests -------------------------------------------------------------
+
+    def create(self, name: str, **options: Any) -> None:
+        self.call(Op.Q_DECLARE, encode(Declare(name, options)))
+
+    def push_many(self, name: str, values: Sequence[bytes], **given: Any) -> None:
+        self.call(Op.Q_PUSH_MANY, push_request(name, values, **given))
+
+    def pop(self, name: str, limit: int = 100, lease_ms: int = 0) -> tuple[int, dict[int, bytes]]:
+        """Token and values by job number; token 0 if there was nothing."""
+        reply = self.call(Op.Q_POP, encode(Pop(name, limit, 0, lease_ms)))
+        if reply is None:
+            return 0, {}
+        head, raw = split_head(reply)
+        delivery = decode(head, Delivery)
+        found = {
+            piece.first + index: value
+            for piece, values in pieces_of(delivery, raw)
+            for index, value in enumerate(values)
+        }
+        return delivery.token, found
+
+    def settle(self, name: str, token: int, how: int = ACK, jobs: Sequence[int] = ()) -> Any:
+        runs = [edge for job in jobs for edge in (job, job + 1)] or None
+        return self.call(Op.Q_SETTLE, encode(Settle(name, how, [Settled(token, runs)], "no")))
+
+    def info(self, name: str) -> dict[str, Any]:
+        return decode(self.call(Op.Q_INFO, encode(Named(name))), dict[str, Any])
+
+
+def push_request(name: str, values: Sequence[bytes], **given: Any) -> bytes:
+    return encode_head(PushHead(name, **given)) + pack_block(values)
+
+
+class Desk:
+    """An opened service; make another on the same files to restart."""
+
+    def __init__(self, files: Files, now_ms: int = START_MS, **settings: Any) -> None:
+        self.runtime = DeskRuntime(files, now_ms, **settings)
+        self.service = QueueService(self.runtime)
+        self.service.open()
+        self._peers = 0
+
+    def client(self) -> DeskPeer:
+        self._peers += 1
+        return DeskPeer(self, self._peers)
+
+    def pass_time(self, span_ms: int) -> None:
+        self.runtime.manual.now += span_ms
+        self.service.tick(self.runtime.manual.now)
+        self.runtime.end_turn()
