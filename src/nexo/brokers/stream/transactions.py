@@ -41,7 +41,7 @@ class Offsets(msgspec.Struct, frozen=True):
 class Transaction:
     """One open transaction."""
 
-    __slots__ = ("acks", "deadline_ms", "ending", "id", "offsets", "owner", "touched")
+    __slots__ = ("acks", "deadline_ms", "decided", "ending", "id", "offsets", "owner", "touched")
 
     def __init__(self, number: int, owner: int, deadline_ms: int) -> None:
         self.id = number
@@ -53,6 +53,9 @@ class Transaction:
         self.acks: list[Acks] = []
         self.offsets: list[Offsets] = []
         self.ending = False
+        """Its commit was asked for."""
+        self.decided = False
+        """Its commit is journalled: there is no way back."""
 
 
 class Transactions:
@@ -85,6 +88,10 @@ class Transactions:
             raise Conflict(f"transaction {number} is being committed")
         return found
 
+    def is_open(self, transaction: Transaction) -> bool:
+        """Whether nobody has rolled it back meanwhile."""
+        return self._open.get(transaction.id) is transaction
+
     def end(self, transaction: Transaction) -> None:
         """It is decided."""
         self._open.pop(transaction.id, None)
@@ -94,8 +101,9 @@ class Transactions:
         return [tx for tx in self._open.values() if tx.owner == owner and not tx.ending]
 
     def touching(self, stream: int) -> list[Transaction]:
-        """Those that wrote to a stream."""
-        return [tx for tx in self._open.values() if any(n == stream for n, _ in tx.touched)]
+        """Those that wrote to a stream and can still be rolled back."""
+        undecided = [tx for tx in self._open.values() if not tx.decided]
+        return [tx for tx in undecided if any(number == stream for number, _ in tx.touched)]
 
     def overdue(self, now_ms: int) -> list[Transaction]:
         """What nobody ended in time."""

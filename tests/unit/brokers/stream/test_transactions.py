@@ -7,6 +7,7 @@ import pytest
 from nexo.errors import InvalidInput, NotFound, TransactionAborted
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
+from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Consumer, Desk, Peer
@@ -237,3 +238,20 @@ def test_many_rolled_back_records_hide_none_behind_them(desk: Desk) -> None:
     peer.publish("s", b"visible")
     assert peer.read("s") == [b"visible"]
     assert [got.value for got in peer.join("s", "g").take()] == [b"visible"]
+
+
+def test_deleting_a_stream_rolls_back_what_is_not_decided(desk: Desk) -> None:
+    peer = desk.client()
+    for name in ("gone", "stays"):
+        peer.make(name)
+    tx = Tx(peer)
+    tx.publish("gone", b"x")
+    tx.publish("stays", b"y")
+    desk.runtime.slow_disk = True
+    commit = peer.send(Op.S_TX_COMMIT, wire.pack(tx.id))
+    peer.send(Op.S_DELETE, pack_str("gone"))
+    desk.runtime.sync()
+    desk.runtime.sync()
+    assert isinstance(peer.replies[commit], TransactionAborted)
+    assert peer.read("stays") == []
+    assert desk.crash().client().read("stays") == []

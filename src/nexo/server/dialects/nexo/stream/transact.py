@@ -94,6 +94,8 @@ class Transact:
         try:
             if error is not None:
                 raise error
+            if not core.engine.transactions.is_open(transaction):
+                raise TransactionAborted("a stream it wrote to was deleted")
             changes = self._finish_inputs(transaction)
         except NexoError as cause:
             self._abort(transaction)

@@ -1,0 +1,122 @@
+"""What of the stream broker survives kill -9, beside the records in their logs."""
+
+from __future__ import annotations
+
+from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.records import (
+    Aborted,
+    Checked,
+    Committed,
+    Created,
+    Deleted,
+    GroupChanged,
+    GroupDropped,
+    GroupMade,
+    JournalRecord,
+    OrderedChanged,
+    OrderedDropped,
+    OrderedMade,
+    ProducerStarted,
+    Snapshot,
+    Tiered,
+    Updated,
+)
+from nexo.brokers.stream.registry import OpenLog, Registry
+from nexo.brokers.stream.transactions import Transactions
+
+
+class BrokerState:
+    """Streams, groups and producers: a snapshot, and the journalled changes since."""
+
+    def __init__(self, open_log: OpenLog) -> None:
+        self.streams = Registry(open_log)
+        self.transactions = Transactions()
+        self.ordered: dict[str, OrderedGroup] = {}
+        self._producers: dict[str, tuple[int, int]] = {}
+        self._next_producer = 1
+        self._deleted: list[str] = []
+
+    def take_deleted(self) -> list[str]:
+        """Folders of streams that recovery found to be deleted; they may still be there."""
+        folders, self._deleted = self._deleted, []
+        return folders
+
+    def apply(self, record: JournalRecord) -> None:
+        """Make a journalled change again, during recovery."""
+        match record:
+            case Created():
+                self.streams.add(record)
+            case Deleted(number):
+                if (stream := self.streams.remove(number)) is not None:
+                    self._deleted.append(stream.folder)
+            case ProducerStarted():
+                self._next_producer = max(self._next_producer, record.producer + 1)
+                if record.name:
+                    self._producers[record.name] = record.producer, record.epoch
+            case Committed():
+                self._recommit(record)
+            case OrderedMade():
+                self.ordered[record.group] = OrderedGroup.restore(record.state)
+            case OrderedChanged():
+                for move in record.records:
+                    self.ordered[record.group].apply(move)
+            case OrderedDropped():
+                self.ordered.pop(record.group, None)
+            case _:
+                self._apply_to_stream(record)
+
+    def _recommit(self, record: Committed) -> None:
+        self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
+        for number, index, first, end in record.ranges:
+            stream = self.streams.numbered(number)
+            if stream is not None:
+                stream.recommit(index, first, end)
+        for change in record.changes:
+            self.apply(change)
+
+    def _apply_to_stream(
+        self, record: Updated | Tiered | Checked | GroupMade | GroupChanged | GroupDropped | Aborted
+    ) -> None:
+        if isinstance(record, Aborted):
+            self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
+            return
+        stream = self.streams.numbered(record.stream)
+        if stream is None:
+            return
+        match record:
+            case Updated():
+                stream.options = record.options
+            case Tiered():
+                stream.tiered[record.partition] = record.offset
+            case Checked():
+                stream.checkpoints[record.partition] = record.checkpoint
+            case GroupMade():
+                stream.groups[record.group] = SharedGroup.restore(record.state)
+            case GroupDropped():
+                stream.groups.pop(record.group, None)
+            case GroupChanged():
+                for change in record.records:
+                    stream.groups[record.group].apply(change)
+
+    def snapshot(self, *, synced: bool) -> Snapshot:
+        """Everything that `restore` needs to go on from here; see `Stream.state`."""
+        return Snapshot(
+            self.streams.next_id,
+            self.transactions.next_id,
+            self._next_producer,
+            dict(self._producers),
+            [stream.state(synced=synced) for stream in self.streams],
+            {name: group.snapshot() for name, group in self.ordered.items()},
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Take over a snapshot; for a fresh engine only."""
+        self.transactions.next_id = snapshot.next_transaction
+        self._next_producer = snapshot.next_producer
+        self._producers = dict(snapshot.producers)
+        for state in snapshot.streams:
+            self.streams.restore(state)
+        self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)
+        for name, group in snapshot.ordered.items():
+            self.ordered[name] = OrderedGroup.restore(group)
