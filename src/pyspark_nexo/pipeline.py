@@ -139,12 +139,14 @@ class Pipeline:
     def _finish(self, broker: StreamBroker, step: Step, files: Files, started_s: float) -> Progress:
         taken = step.taken(files)
         rows = sum(facts.count for part in taken for facts in part.files)
+        self.probe("before the commit")
         try:
             table = commit(step.table, taken)
         except LostRace:
             return Progress(step.info.name, 0, 0, True, time.monotonic() - started_s)
         self.probe("after the commit")
         self._tell(broker, step.info, offsets_of(table.properties))
+        self.probe("told")
         count = sum(len(part.files) for part in taken)
         return Progress(step.info.name, rows, count, False, time.monotonic() - started_s)
 

@@ -1,0 +1,155 @@
+"""Whatever is killed, and wherever: every offset is in the table once (SPEC I4)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import nexo
+from nexo import testing
+from nexo.errors import NexoError
+from nexo.lake.catalog import Lake
+from nexo.lake.commit import offsets_of
+from nexo.lake.files import local_path
+from nexo.lake.maintain import Care, maintain
+from nexo.lake.plan import Limits
+from nexo.lake.read import spans
+from nexo.lake.settings import LakeSettings
+from pyspark_nexo.pipeline import Pipeline
+
+SOAK = bool(os.environ.get("SOAK"))
+POINTS = ["before the file", "after the file", "before the commit", "after the commit", "told"]
+SMALL = Limits(batch_rows=400, task_rows=100)
+
+
+def fill(client: nexo.Client, count: int) -> None:
+    log = client.stream("log").create(partitions=2, tiering=True)
+    log.publish_many([b"x" * 50] * count, keys=[f"k{n}" for n in range(count)])
+
+
+def check(lake: Lake, client: nexo.Client) -> None:
+    """Total rows = distinct offsets = published, and no file but the table's after the sweep."""
+    parts = client.stream("log").describe().partitions
+    published = {(p, o) for p, part in enumerate(parts) for o in range(part.next_offset)}
+    table = lake.get("log")
+    rows = table.scan(selected_fields=("partition", "offset")).to_arrow().to_pylist()
+    assert len(rows) == len(published)
+    assert {(row["partition"], row["offset"]) for row in rows} == published
+    assert offsets_of(table.properties) == {p: part.next_offset for p, part in enumerate(parts)}
+    assert [part.tiered_offset for part in parts] == [part.next_offset for part in parts]
+    maintain(table, Care(grace_s=0))
+    folder = local_path(table.location())
+    assert folder is not None
+    left = {str(path) for path in Path(folder, "data").rglob("*.parquet")}
+    assert left == {local_path(span.path) for span in spans(table.refresh())}
+
+
+def run_killed(url: str, folder: Path, point: str, nth: int) -> None:
+    script = Path(__file__).with_name("killed_pipeline.py")
+    command = [sys.executable, str(script), url, str(folder), point, str(nth)]
+    done = subprocess.run(
+        command, start_new_session=True, capture_output=True, timeout=100, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [(point, nth) for point in POINTS for nth in (1, 3)]
+    if SOAK
+    else [("after the file", 3), ("after the commit", 1)],
+)
+def test_spark_killed_at_a_point_takes_each_record_once(
+    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, point: str, nth: int
+) -> None:
+    fill(client, 1_000)
+    run_killed(url, lake.settings.folder, point, nth)
+    pipeline.run_once()
+    check(lake, client)
+
+
+@pytest.mark.skipif(not SOAK, reason="takes minutes: make soak")
+@pytest.mark.parametrize("seed", range(10))
+def test_spark_killed_anywhere_takes_each_record_once(
+    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    fill(client, 5_000)
+    script = Path(__file__).with_name("killed_pipeline.py")
+    command = [sys.executable, str(script), url, str(lake.settings.folder), "never", "1"]
+    victim = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        victim.wait(chance.uniform(4, 20))
+    except subprocess.TimeoutExpired:
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
+    pipeline.run_once()
+    check(lake, client)
+
+
+class Crash:
+    """Kills the broker's processes when a point is reached, in whatever process that is."""
+
+    def __init__(self, point: str, pid: int) -> None:
+        self.point = point
+        self.pid = pid
+
+    def __call__(self, point: str) -> None:
+        if point == self.point:
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("point", POINTS if SOAK else ["before the file", "after the commit"])
+def test_a_broker_killed_at_a_point_loses_and_repeats_nothing(
+    pipeline: Pipeline, lake: Lake, served: testing.Process, point: str
+) -> None:
+    pipeline.url = f"{served.url}?down_wait=0.5"
+    pipeline.limits = SMALL
+    with nexo.connect(served.url) as client:
+        fill(client, 1_000)
+    pipeline.probe = Crash(point, served.pid)
+    with pytest.raises(NexoError):
+        pipeline.run_once()
+    served.kill()
+    served.start()
+    pipeline.probe = lambda _: None
+    with nexo.connect(served.url) as client:
+        client.stream("log").publish(b"after the restart")
+        pipeline.run_once()
+        check(lake, client)
+
+
+def test_two_pipelines_on_one_stream_take_each_record_once(
+    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str
+) -> None:
+    rounds = 10 if SOAK else 3
+    failures: list[BaseException] = []
+
+    def race(one: Pipeline) -> None:
+        try:
+            for _ in range(rounds):
+                one.run_batch(["log"])
+        except BaseException as error:
+            failures.append(error)
+
+    rivals = [
+        Pipeline(pipeline.spark, Lake(LakeSettings(lake.settings.folder)), url) for _ in range(2)
+    ]
+    fill(client, 500)
+    threads = [threading.Thread(target=race, args=(rival,)) for rival in rivals]
+    for thread in threads:
+        thread.start()
+    for _ in range(rounds):
+        fill(client, 500)
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    pipeline.run_once()
+    check(lake, client)
