@@ -135,14 +135,37 @@ class MessageLog:
         start = self.partition.start_offset
         return self.partition.read(max(offset, start), _READ_BYTES)
 
-    def fitting(self, offset: int, max_bytes: int) -> int:
-        """How far one may read from ``offset`` without more than ``max_bytes``, or one entry."""
-        size, end = 0, self.end
-        for header, _ in self.partition.read(max(offset, self.front), max_bytes):
-            size += header.length
-            if size >= max_bytes:
-                return min(end, header.next_offset)
-        return end
+    # -- reading ---------------------------------------------------------------
+
+    def entries(
+        self, offset: int, count: int, max_bytes: int
+    ) -> Iterator[tuple[Header, memoryview]]:
+        """Entries from ``offset`` on: at least one, then until ``count`` offsets are covered or
+        ``max_bytes`` would be exceeded.
+
+        Reads no further than that, so it costs what it yields.
+        """
+        at, size = max(offset, self.front), 0
+        stop = min(at + count, self.end)
+        while at < stop:
+            before = at
+            for header, entry in self._read(at):
+                if size and size + header.length > max_bytes:
+                    return
+                yield header, entry
+                size += header.length
+                at = header.next_offset
+                if at >= stop:
+                    return
+            if at == before:
+                return
+
+    def fitting(self, offset: int, count: int, max_bytes: int) -> int:
+        """Where the entries that `entries` yields end."""
+        at = self.end
+        for header, _ in self.entries(offset, count, max_bytes):
+            at = header.next_offset
+        return min(at, self.end)
 
 
 def _stamps(header: Header, entry: memoryview, offsets: Sequence[int]) -> dict[int, int]:

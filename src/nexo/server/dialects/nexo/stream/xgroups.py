@@ -171,7 +171,7 @@ class XGroups:
         _, group, claims = self._find(ask.stream, ask.group)
         log, now_ms = self._log(stream), self._core.now_ms
         while True:
-            end = log.fitting(claims.position(0), DEFAULT_BYTES)
+            end = log.fitting(claims.position(0), ask.count, DEFAULT_BYTES)
             found = claims.deliver(ask.consumer, ask.count, [end], now_ms, ask.max_pending)
             self._core.changed(stream, ask.group, group)
             if not found:
@@ -259,15 +259,12 @@ class XGroups:
         first = max(log.offset_from(ask.first), ask.offset)
         end = min(log.offset_from(_following(ask.last)), log.end)
         entries: list[memoryview] = []
-        count, following = 0, None
-        for header, entry in log.partition.read(first, DEFAULT_BYTES):
-            if header.base_offset >= end or count >= ask.count:
-                following = None
-                break
+        at = end
+        for header, entry in log.entries(first, min(ask.count, end - first), DEFAULT_BYTES):
             entries.append(entry)
-            count += header.count
-            following = header.next_offset if header.next_offset < end else None
-        peer.data(request_id, pack_headed(ask_for.Page(first, end, following)), *entries)
+            at = header.next_offset
+        page = ask_for.Page(first, end, at if at < end else None)
+        peer.data(request_id, pack_headed(page), *entries)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Remove messages from the stream and from what groups hold."""
