@@ -33,9 +33,9 @@ COMMANDS = {
     "pipeline": "Move streams into the lake with Spark.",
     "sql": "Query streams and their history.",
     "bench": "Measure this server.",
-    "doctor": "Check a machine, a server and its data.",
-    "backup": "Copy a server's data.",
-    "restore": "Put a backup back.",
+    "doctor": "Check a data folder, and repair it.",
+    "backup": "Copy the data of a running server.",
+    "restore": "Put a backup into an empty data folder.",
     "user": "Users, passwords, tokens and permissions.",
     "completion": "Print the completion script of a shell.",
 }

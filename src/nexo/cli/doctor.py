@@ -1,0 +1,112 @@
+"""``nexo doctor``: check a data folder, and mend it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nexo import config
+from nexo.cli import output
+from nexo.cli.options import terms
+from nexo.cli.sizes import size_text
+from nexo.errors import ConfigError, Conflict, NotFound
+from nexo.server.folder_lock import FolderLock
+
+if TYPE_CHECKING:
+    from nexo.server.checkup import Finding
+
+# ruff: noqa: PLC0415 - help need not import the storage
+
+
+@click.command()
+@click.argument("data_dir", required=False, type=click.Path(path_type=Path))
+@click.option("--config", "settings_file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
+              help="The server's settings, to find its folders.")  # fmt: skip
+@click.option("--repair", is_flag=True, help="Cut torn tails, rebuild indexes, remove leftovers.")
+@click.option("--read-only", is_flag=True, help="Look even if a server runs; it may be mid-write.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    data_dir: Path | None,
+    settings_file: Path | None,
+    repair: bool,
+    read_only: bool,
+) -> None:
+    """Read every log, journal and snapshot in DATA_DIR and list what is damaged.
+
+    Exit code 1 if acknowledged data is. Nothing is changed without --repair, and nothing
+    that is damaged is ever removed: readers are told of it and go on behind it.
+    """
+    if repair and read_only:
+        raise click.UsageError("--repair changes files, --read-only does not: choose one")
+    settings = config.load(settings_file, os.environ, {"data_dir": data_dir})
+    if not settings.data_dir.is_dir():
+        raise NotFound(f"there is no folder {settings.data_dir}")
+    logging.getLogger("nexo").addHandler(logging.NullHandler())  # findings say it all
+    with _lock(settings.data_dir, read_only):
+        found, mended, size = _examine(settings, repair)
+    _show(settings.data_dir, found, mended, size)
+    ctx.exit(1 if any(finding.serious for finding in found) else 0)
+
+
+@contextmanager
+def _lock(folder: Path, read_only: bool) -> Iterator[None]:
+    """Keep servers away meanwhile."""
+    if read_only:
+        yield
+        return
+    try:
+        lock = FolderLock(folder, wait_s=0)
+    except ConfigError as error:
+        raise Conflict(f"{error.message}: stop it, or say --read-only") from None
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def _examine(settings: config.Settings, repair: bool) -> tuple[list[Finding], list[Finding], int]:
+    """What is wrong, what was and is mended, and how much was read."""
+    from nexo.server.checkup import Checkup
+
+    size = Checkup(settings).size_bytes
+    with output.progress("checking", size) as bar:
+        found = Checkup(settings, bar.advance).find()
+    if not (repair and found):
+        return found, [], size
+    checkup = Checkup(settings)
+    checkup.mend()
+    left = checkup.find()
+    return left, [finding for finding in found if finding not in left], size
+
+
+def _show(folder: Path, found: list[Finding], mended: list[Finding], size: int) -> None:
+    shown = [_row(folder, one, mended=False) for one in found]
+    shown += [_row(folder, one, mended=True) for one in mended]
+    if terms().as_json:
+        for row in shown:
+            output.line(row)
+        output.line({"checked_bytes": size, "findings": len(found), "mended": len(mended)})
+        return
+    output.rows(shown, ("path", "kind", "serious", "mended", "detail"))
+    serious = sum(finding.serious for finding in found)
+    verdict = f"{serious} places are damaged" if serious else "all data is sound"
+    click.echo(f"{size_text(size)} read: {verdict}")
+
+
+def _row(folder: Path, finding: Finding, *, mended: bool) -> dict[str, object]:
+    path = finding.path
+    inside = path.is_relative_to(folder.absolute())
+    return {
+        "path": str(path.relative_to(folder.absolute()) if inside else path),
+        "kind": finding.kind,
+        "serious": finding.serious,
+        "mended": mended,
+        "detail": finding.detail,
+    }

@@ -1,0 +1,197 @@
+"""Checks the files of a server that does not run, and mends what can be mended.
+
+A check changes nothing: it recovers every log, journal and snapshot on files that only note
+what would be done to them. Mending lets the same code do it for real.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from nexo.brokers.store import snapshot as store_snapshot
+from nexo.brokers.store.engine import Store
+from nexo.config import Settings
+from nexo.errors import Corrupt, NexoError
+from nexo.model import Broker
+from nexo.storage import index, sealed
+from nexo.storage.dry_files import Change, DryFiles
+from nexo.storage.files import OsFiles
+from nexo.storage.journal import Journal
+from nexo.storage.log import SegmentedLog
+from nexo.storage.ports import Files
+from nexo.storage.segment import Damage, parse_name
+from nexo.storage.snapshot import MAGIC as SNAPSHOT_MAGIC
+
+Kind: TypeAlias = Literal[
+    "damage", "journal", "snapshot", "torn tail", "header", "index", "leftover", "copy"
+]
+
+SERIOUS: frozenset[Kind] = frozenset({"damage", "journal"})
+"""Acknowledged data may be lost; the rest is mended at the next start, or is none."""
+_LEFTOVERS = (".backup-*", ".removed-*", "*.new", "*.restoring")
+_COPIES = ("*.cut", "*.damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    path: Path
+    kind: Kind
+    detail: str
+
+    @property
+    def serious(self) -> bool:
+        """Whether acknowledged data may be lost."""
+        return self.kind in SERIOUS
+
+
+Advance: TypeAlias = Callable[[float], None]
+
+
+class Checkup:
+    """All files of one server."""
+
+    def __init__(self, settings: Settings, advance: Advance = lambda steps: None) -> None:
+        """``advance`` hears of every log's size once it was read."""
+        self._folders = {broker: settings.folder(broker) for broker in Broker}
+        self._advance = advance
+
+    @property
+    def size_bytes(self) -> int:
+        """How much there is to read."""
+        return sum(_size_of(log) for log in self._logs())
+
+    def find(self) -> list[Finding]:
+        """Everything that is wrong; changes nothing."""
+        found = [finding for log in self._logs() for finding in self._look(log)]
+        found += self._saved_store()
+        found += self._strays()
+        return sorted(set(found), key=lambda finding: (not finding.serious, finding.path))
+
+    def mend(self) -> None:
+        """Do what a start would do: cut torn tails, rebuild indexes, remove leftovers."""
+        files = OsFiles()
+        for log in self._logs():
+            try:
+                self._recover(files, log)
+            except NexoError:
+                continue  # what cannot be mended is found again
+        for folder in self._folders.values():
+            for path in _matching(folder, _LEFTOVERS):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    # -- logs ---------------------------------------------------------------------
+
+    def _logs(self) -> Iterator[Path]:
+        """Every folder with segments or snapshots."""
+        for root in self._folders.values():
+            names = {
+                path.parent for suffix in ("log", "snap") for path in root.rglob(f"*.{suffix}")
+            }
+            yield from sorted(
+                folder
+                for folder in names
+                if not any(part.startswith(".") for part in folder.relative_to(root).parts)
+            )
+
+    def _is_journal(self, folder: Path) -> bool:
+        return self._folders[Broker.STREAM] / "streams" not in folder.parents
+
+    def _look(self, folder: Path) -> Iterator[Finding]:
+        files = DryFiles()
+        yield from _damaged_indexes(folder)
+        yield from _damaged_snapshots(files, folder)
+        try:
+            log = self._recover(files, folder)
+        except NexoError as error:
+            yield Finding(folder, "journal", error.message)
+            log = SegmentedLog(DryFiles(), folder)
+        for damage in log.verify():
+            yield _damage(log, folder, damage)
+        yield from _planned(files.changes)
+        self._advance(_size_of(folder))
+
+    def _recover(self, files: Files, folder: Path) -> SegmentedLog:
+        """Open a log as a server would; its indexes are loaded, or rebuilt and saved."""
+        if not self._is_journal(folder):
+            log = SegmentedLog(files, folder)
+        else:
+            journal = Journal(files, folder)
+            for _ in journal.recover()[1]:
+                pass
+            log = journal.log
+        log.segments()
+        if isinstance(files, OsFiles):
+            log.close()
+        return log
+
+    # -- other files ----------------------------------------------------------------
+
+    def _saved_store(self) -> Iterator[Finding]:
+        folder = self._folders[Broker.STORE]
+        try:
+            store_snapshot.load(DryFiles(), folder, Store(), now_ms=0)
+        except Corrupt as error:
+            yield Finding(folder / store_snapshot.NAME, "damage", error.message)
+
+    def _strays(self) -> Iterator[Finding]:
+        for folder in self._folders.values():
+            for path in _matching(folder, _LEFTOVERS):
+                yield Finding(path, "leftover", "of work that was cut short; not needed")
+            for path in _matching(folder, _COPIES):
+                yield Finding(path, "copy", "of damaged bytes that were set aside; yours to remove")
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.log"))
+
+
+def _matching(folder: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
+    for pattern in patterns:
+        for path in sorted(folder.rglob(pattern)):
+            hidden = any(part.startswith(".") for part in path.parent.relative_to(folder).parts)
+            if not hidden:
+                yield path
+
+
+def _damaged_indexes(folder: Path) -> Iterator[Finding]:
+    for path in sorted(folder.glob("*.idx")):
+        try:
+            index.unpack(path.read_bytes())
+        except Corrupt as error:
+            yield Finding(path, "index", f"{error.message}; it is rebuilt")
+
+
+def _damaged_snapshots(files: DryFiles, folder: Path) -> Iterator[Finding]:
+    for path in sorted(folder.glob("*.snap")):
+        try:
+            stored = sealed.read(files, path, SNAPSHOT_MAGIC)
+            if stored is None or not path.stem.isdecimal() or stored[1] != int(path.stem):
+                raise Corrupt("it is not the one its name says")
+        except Corrupt as error:
+            yield Finding(path, "snapshot", f"{error.message}; another one is used, if there is")
+
+
+def _damage(log: SegmentedLog, folder: Path, damage: Damage) -> Finding:
+    holders = [info for info in log.segments() if info.base_offset <= damage.offset]
+    path = holders[-1].path if holders else folder
+    if damage.offset == damage.next_offset:
+        return Finding(path, "header", "the file header is damaged; all entries are intact")
+    lost = f"offsets {damage.offset} to {damage.next_offset - 1} at byte {damage.position}"
+    return Finding(path, "damage", f"{lost} are lost; readers are told and go on behind them")
+
+
+def _planned(changes: list[Change]) -> Iterator[Finding]:
+    """What opening would do to the files, as findings."""
+    for change in changes:
+        name = change.path.name
+        if change.verb == "cut" and parse_name(name):
+            detail = f"{change.size_bytes} bytes of an unfinished write; they are cut off"
+            yield Finding(change.path, "torn tail", detail)
+        elif change.verb == "write" and name.endswith(".idx"):
+            yield Finding(change.path, "index", "absent or out of date; it is rebuilt")

@@ -1,0 +1,110 @@
+"""Files that are read but never changed: what would be done to them is noted instead."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from nexo.storage.ports import Buffer, File
+
+Verb: TypeAlias = Literal["write", "cut", "remove", "rename"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that would have been done."""
+
+    verb: Verb
+    path: Path
+    size_bytes: int = 0
+    """What would have been written or cut off."""
+
+
+class DryFile:
+    """One file, whose length alone can seem to change."""
+
+    def __init__(self, files: DryFiles, path: Path, size: int) -> None:
+        self.path = path
+        self.synced_bytes = size
+        self._files = files
+        self._size = size
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        """Write nothing."""
+        length = sum(map(len, parts))
+        self._files.changes.append(Change("write", self.path, length))
+        return length
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """What is there, as far as it was not cut off."""
+        length = min(size, self._size - position)
+        if length <= 0:
+            return b""
+        with self.path.open("rb") as file:
+            file.seek(position)
+            return file.read(length)
+
+    def size(self) -> int:
+        """The length it would have."""
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        """Seem shorter."""
+        if size < self._size:
+            self._files.changes.append(Change("cut", self.path, self._size - size))
+            self._size = size
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class DryFiles:
+    """The real file system, as `nexo.storage.ports.Files`, without touching it."""
+
+    def __init__(self) -> None:
+        self.on_dirty: Callable[[File], None] = lambda file: None
+        self.changes: list[Change] = []
+        self._made: set[Path] = set()
+
+    def open(self, path: Path, *, create: bool = False) -> DryFile:
+        """Open for reading; a created file stays empty."""
+        try:
+            return DryFile(self, path, path.stat().st_size)
+        except FileNotFoundError:
+            if not create and path not in self._made:
+                raise
+            self._made.add(path)
+            return DryFile(self, path, 0)
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in a folder, sorted; empty if it does not exist."""
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    def make_folder(self, folder: Path) -> None:
+        """Make nothing."""
+
+    def remove(self, path: Path) -> None:
+        """Remove nothing."""
+        if path.exists():
+            self.changes.append(Change("remove", path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename nothing."""
+        self.changes.append(Change("rename", target))
+
+    def size(self, path: Path) -> int:
+        """The length of a file."""
+        return 0 if path in self._made else path.stat().st_size
+
+    def sync_all(self, folder: Path) -> None:
+        """Nothing was written."""
+
+    def free_bytes(self, folder: Path) -> int:
+        """Space left."""
+        return shutil.disk_usage(folder).free
