@@ -7,23 +7,22 @@ from typing import Any
 
 import msgspec
 
-from nexo.brokers.stream.delivery import Gathered, gather, keys_between, offset_at
+from nexo.brokers.stream.delivery import Gathered, gather, offset_at
 from nexo.brokers.stream.groups.flight import Delivery, Refusal
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import Corrupt, InvalidInput, InvalidOption, NexoError
+from nexo.errors import Corrupt, InvalidInput, InvalidOption
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.leasing import Leasing
 from nexo.server.dialects.nexo.stream.waits import Wait
 from nexo.server.service import Handler, Peer
 
 MAX_WAIT_MS = 600_000
 _ROW = 1024**2
 """How much is shown of one parked range."""
-_DAMAGED_MS = 1_000
-"""How long after a damaged record was met it is tried again."""
 
 
 class Groups:
@@ -33,7 +32,7 @@ class Groups:
         self._core = core
         self._joined = 0
         self._members: dict[int, dict[str, tuple[Stream, str]]] = {}
-        self._timed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
+        self.leasing = Leasing(core)
         self.handlers: dict[int, Handler] = {
             Op.S_TAKE: self.take,
             Op.S_SETTLE: self.settle,
@@ -108,7 +107,7 @@ class Groups:
         self._members.get(peer.id, {}).pop(consumer, None)
         group = stream.groups.get(name)
         if group is not None and group.leave(consumer, self._core.now_ms, unstarted):
-            self._after(stream, name, group)
+            self.leasing.moved(stream, name, group)
 
     def peer_closed(self, peer: Peer) -> None:
         """Release all the peer's consumers held."""
@@ -159,100 +158,15 @@ class Groups:
 
     def _answer(self, peer: Peer, request_id: int, stream: Stream, ask: wire.Take) -> bool:
         group = stream.group(ask.group)
-        deliveries, found = self.lease(stream, ask.group, ask.consumer, ask.limit, ask.max_bytes)
+        deliveries, found = self.leasing.lease(
+            stream, ask.group, ask.consumer, ask.limit, ask.max_bytes
+        )
         if not deliveries:
             return False
         rows = [(d.partition, d.first, d.end, d.attempt, d.expires_ms) for d in deliveries]
         head = wire.Taken(group.generation, rows, found.partitions)
         peer.data(request_id, wire.pack_headed(head), *found.parts)
         return True
-
-    def lease(
-        self, stream: Stream, name: str, consumer: str, limit: int, max_bytes: int
-    ) -> tuple[list[Delivery], Gathered]:
-        """Lease records and fetch them; ranges that hold no records are stepped over."""
-        core, group = self._core, stream.group(name)
-        while True:
-            deliveries = self._deliver(stream, group, consumer, limit)
-            if not deliveries:
-                return [], Gathered()
-            self._timed[stream.id, name] = stream, group
-            core.runtime.wake_at(deliveries[0].expires_ms)
-            try:
-                found = self._gathered(stream, group, consumer, deliveries, max_bytes)
-            except NexoError:
-                self._after(stream, name, group)
-                raise
-            if found.gaps or found.unsent:
-                deliveries = self._without(stream, name, consumer, deliveries, found)
-            if found.parts and deliveries:
-                return deliveries, found
-
-    def _deliver(
-        self, stream: Stream, group: SharedGroup, consumer: str, limit: int
-    ) -> list[Delivery]:
-        keys_of = None
-        if group.options.ordered_by is not None:
-
-            def keys_of(index: int, first: int, end: int) -> Any:
-                return keys_between(stream.partition(index), first, end)
-
-        return group.deliver(consumer, limit, stream.ends(), self._core.now_ms, keys_of)
-
-    def _gathered(
-        self,
-        stream: Stream,
-        group: SharedGroup,
-        consumer: str,
-        deliveries: list[Delivery],
-        max_bytes: int,
-    ) -> Gathered:
-        try:
-            return gather(stream, deliveries, max_bytes)
-        except NexoError as error:
-            # Reported, never skipped (SPEC E6). After some tries it is parked, so that it
-            # does not take its neighbours along.
-            for d in deliveries:
-                self._give_back(group, consumer, d, error)
-            raise
-
-    def _give_back(
-        self, group: SharedGroup, consumer: str, delivery: Delivery, error: NexoError
-    ) -> None:
-        partition, first, end = delivery.partition, delivery.first, delivery.end
-        bad = (0, 0)
-        if isinstance(error, Corrupt) and error.offset is not None:
-            bad = max(first, error.offset), min(end, error.next_offset or end)
-        if bad[0] < bad[1]:
-            group.nack(
-                consumer,
-                group.generation,
-                [(partition, *bad)],
-                self._core.now_ms,
-                delay_ms=_DAMAGED_MS,
-                reason=error.message,
-            )
-            good = [(partition, first, bad[0]), (partition, bad[1], end)]
-        else:
-            good = [(partition, first, end)]
-        group.release(consumer, group.generation, [span for span in good if span[1] < span[2]])
-
-    def _without(
-        self,
-        stream: Stream,
-        name: str,
-        consumer: str,
-        deliveries: list[Delivery],
-        found: Gathered,
-    ) -> list[Delivery]:
-        """Give back what did not fit, skip what is not there; what is left was delivered."""
-        group = stream.group(name)
-        if found.unsent:
-            group.release(consumer, group.generation, found.unsent)
-        if found.gaps:
-            group.skip(found.gaps)
-            self._core.changed(stream, name, group)
-        return [part for d in deliveries for part in _minus(d, found.gaps + found.unsent)]
 
     # -- settling --------------------------------------------------------------------
 
@@ -273,7 +187,7 @@ class Groups:
         """Tell the group; returns what was refused."""
         group = stream.group(ask.group)
         refusals = self._tell(group, ask)
-        self._after(stream, ask.group, group)
+        self.leasing.moved(stream, ask.group, group)
         return refusals
 
     def _tell(self, group: SharedGroup, ask: wire.Settle) -> list[Refusal]:
@@ -298,16 +212,6 @@ class Groups:
                 group.start(who, generation, ask.spans)
                 return []
 
-    def _after(self, stream: Stream, name: str, group: SharedGroup) -> None:
-        """A group moved: journal it, mind its deadlines, and see who can be served."""
-        core = self._core
-        core.changed(stream, name, group)
-        core.touched(stream)
-        deadline = group.next_deadline()
-        if deadline is not None:
-            self._timed[stream.id, name] = stream, group
-            core.runtime.wake_at(deadline)
-
     # -- seeking and parked records --------------------------------------------------
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -324,7 +228,7 @@ class Groups:
         if group is None:
             group = self._core.engine.make_group(stream, name, starts, SharedOptions())
         generation = group.seek(starts)
-        self._after(stream, name, group)
+        self.leasing.moved(stream, name, group)
         return generation
 
     def parked(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -347,23 +251,9 @@ class Groups:
         ask = wire.unpack(wire.ParkedSettle, payload)
         stream, group = self._core.engine.find(ask.stream, ask.group)
         count = group.replay(ask.spans) if ask.verb == "replay" else group.discard(ask.spans)
-        self._after(stream, ask.group, group)
+        self.leasing.moved(stream, ask.group, group)
         mode = stream.options.persistence
         self._core.data_when_safe(mode, peer, request_id, wire.pack(count))
-
-    # -- time ------------------------------------------------------------------------
-
-    def tick(self, now_ms: int) -> None:
-        """End leases and delays that are over."""
-        for (number, name), (stream, group) in list(self._timed.items()):
-            deadline = group.next_deadline()
-            if deadline is None or stream.groups.get(name) is not group:
-                del self._timed[number, name]
-            elif deadline <= now_ms:
-                group.expire(now_ms)
-                self._after(stream, name, group)
-            else:
-                self._core.runtime.wake_at(deadline)
 
 
 def group_options(given: dict[str, Any]) -> SharedOptions:
@@ -390,20 +280,6 @@ def positions(stream: Stream, to: wire.Position, to_ms: int | None = None) -> di
         i: min(max(wanted.get(i, part.start_offset), part.start_offset), part.next_offset)
         for i, part in enumerate(parts)
     }
-
-
-def _minus(delivery: Delivery, spans: list[wire.Span]) -> list[Delivery]:
-    """What of a delivery lies outside ``spans``."""
-    left = [(delivery.first, delivery.end)]
-    for partition, first, end in spans:
-        if partition == delivery.partition:
-            left = [
-                piece
-                for a, b in left
-                for piece in ((a, min(b, first)), (max(a, end), b))
-                if piece[0] < piece[1]
-            ]
-    return [msgspec.structs.replace(delivery, first=a, end=b) for a, b in left]
 
 
 def _records(stream: Stream, rows: list[wire.ParkedInfo]) -> Gathered:

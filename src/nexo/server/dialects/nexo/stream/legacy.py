@@ -151,7 +151,9 @@ class Legacy:
     def _answer(
         self, peer: Peer, request_id: int, stream: Stream, name: str, consumer: str, limit: int
     ) -> bool:
-        deliveries, found = self._groups.lease(stream, name, consumer, limit, wire.DEFAULT_BYTES)
+        deliveries, found = self._groups.leasing.lease(
+            stream, name, consumer, limit, wire.DEFAULT_BYTES
+        )
         if not deliveries:
             return False
         peer.data(request_id, *_records(stream, deliveries, found))

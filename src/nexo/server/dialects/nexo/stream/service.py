@@ -59,7 +59,7 @@ class StreamService:
     def tick(self, now_ms: int) -> None:
         """Leases, members, transactions, long polls, retention and compaction."""
         self._transact.tick(now_ms)
-        self._groups.tick(now_ms)
+        self._groups.leasing.tick(now_ms)
         self._ordered.tick(now_ms)
         self.core.waits.expire(now_ms)
         if now_ms >= self._sweep_due_ms:
