@@ -141,6 +141,13 @@ async def test_a_stream_can_be_described_changed_and_deleted(aclient: nexo.Async
     assert not await stream.exists()
 
 
+async def test_streams_are_listed_by_name(aclient: nexo.AsyncClient) -> None:  # SPEC E1
+    for name in ("b", "a/2", "a/1"):
+        await aclient.stream(name).create()
+    assert await aclient.streams() == ["a/1", "a/2", "b"]
+    assert await aclient.streams("a/") == ["a/1", "a/2"]
+
+
 # -- shared groups
 
 

@@ -83,6 +83,12 @@ class AsyncClient:
         """The stream of that name, whose records are of ``type_``; nothing is sent yet."""
         return Stream(self._links[Broker.STREAM], name, type_)
 
+    async def streams(self, prefix: str = "") -> list[str]:
+        """The names of all streams that begin with ``prefix``."""
+        from nexo.client._async.stream_groups import stream_names  # noqa: PLC0415
+
+        return await stream_names(self._links[Broker.STREAM], prefix)
+
     def transaction(self, *, timeout: float = 60.0) -> Transaction:
         """Records and commits that become visible together or not at all.
 

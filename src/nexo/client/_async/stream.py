@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.connection import Link
-from nexo.client._async.stream_consumer import Consumer, Subscription
+from nexo.client._async.stream_consumer import Consumer
 from nexo.client._async.stream_groups import StreamGroups
 from nexo.client._async.stream_publisher import Publisher
+from nexo.client._async.stream_subscription import Subscription
 from nexo.client.stream_records import (
     Headers,
     Key,

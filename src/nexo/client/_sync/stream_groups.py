@@ -105,3 +105,14 @@ class StreamGroups:
             spans = [(r.partition, r.offset, r.offset + 1) for r in records]
         ask = wire.ParkedSettle(stream=self.name, group=group, verb=verb, spans=spans)
         return wire.unpack(int, self._ask(Op.S_PARKED_SETTLE, ask))
+
+
+def stream_names(link: Link, prefix: str = "") -> list[str]:
+    """The names of all streams that begin with ``prefix``, in order."""
+    names: list[str] = []
+    while True:
+        ask = wire.ListAsk(prefix=prefix, after=names[-1] if names else "")
+        page = wire.unpack(list[str], link.call(Op.S_LIST, wire.pack(ask)) or b"")
+        names += page
+        if len(page) < ask.limit:
+            return names

@@ -1,0 +1,109 @@
+"""Records of a shared group through a handler: acked on return, nacked on an exception (F5)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async import runtime
+from nexo.client._async.stream_consumer import Consumer, Delivered, add_span
+from nexo.errors import InvalidOption, NexoError
+from nexo.protocol import stream as wire
+
+log = logging.getLogger("nexo.client")
+
+T = TypeVar("T")
+
+_FLUSH_S = 0.05
+"""Acks wait at most this long while the handler goes on."""
+
+
+class Subscription(Generic[T]):
+    """A handler that is called with the records of a group until `stop`."""
+
+    def __init__(
+        self, consumer: Consumer[T], handler: Callable[[Delivered[T]], Any], concurrency: int
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidOption(f"concurrency = {concurrency}: must be at least 1")
+        self.handled = 0
+        """Records the handler returned from."""
+        self._consumer = consumer
+        self._handler = handler
+        self._workers = runtime.Workers(concurrency) if concurrency > 1 else None
+        self._stopping = runtime.Event()
+        self._unstarted: list[Delivered[T]] = []
+        self._acks: dict[int, list[wire.Span]] = {}
+        self._flushed_s = runtime.now_s()
+        self._task: runtime.Task | None = None
+
+    async def start(self) -> None:
+        """Join the group, so that a bad name or option is raised here, and begin."""
+        await self._consumer.join()
+        self._task = runtime.spawn(self._run, name=f"nexo-{self._consumer.group}")
+
+    async def stop(self) -> None:
+        """Return once the records being handled are; what was not begun goes to others."""
+        self._stopping.set()
+        self._consumer.interrupt()
+        if self._task is not None and not self._task.is_current():
+            await self._task.join()
+
+    async def _run(self) -> None:
+        async for records in self._consumer.batches():
+            await self._handle_all(list(records))
+            if self._stopping.is_set():
+                break
+        if self._workers is not None:
+            await self._workers.drain()
+        await self._flush()
+        await self._consumer.close(self._unstarted)
+
+    async def _handle_all(self, records: list[Delivered[T]]) -> None:
+        for at, record in enumerate(records):
+            if self._stopping.is_set():
+                self._unstarted = records[at:]
+                return
+            if self._workers is not None:
+                await self._workers.start(self._handle, record)
+            else:
+                await self._handle(record)
+                await self._flush_if_due()
+        if self._workers is None:
+            await self._flush()
+
+    async def _handle(self, record: Delivered[T]) -> None:
+        spans: list[wire.Span] = [(record.partition, record.offset, record.offset + 1)]
+        try:
+            await runtime.invoke(self._handler, record)
+        except Exception as error:
+            log.exception("the handler of group %r failed on %r", self._consumer.group, record)
+            await self._settle("nack", record.generation, spans, repr(error))
+            return
+        self.handled += 1
+        if self._workers is not None:
+            await self._settle("ack", record.generation, spans)
+        else:
+            acks = self._acks.setdefault(record.generation, [])
+            add_span(acks, record.partition, record.offset)
+
+    async def _flush_if_due(self) -> None:
+        if runtime.now_s() - self._flushed_s >= _FLUSH_S:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Ack what was handled since the last time, in one request."""
+        acks, self._acks = self._acks, {}
+        self._flushed_s = runtime.now_s()
+        for generation, spans in acks.items():
+            await self._settle("ack", generation, spans)
+
+    async def _settle(
+        self, verb: wire.Verb, generation: int, spans: list[wire.Span], reason: str = ""
+    ) -> None:
+        """A refusal is no failure here: a seek or a lost connection has the record redelivered."""
+        try:
+            await self._consumer.send(verb, generation, spans, 0, reason)
+        except NexoError as error:
+            log.info("group %r: %s", self._consumer.group, error)
