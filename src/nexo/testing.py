@@ -134,7 +134,8 @@ class Process:
     """``nexo serve`` with its processes, to be stopped, killed and started again.
 
     ``settings`` are fields of `nexo.config.Settings`; ports are free ones, and stay the
-    same over restarts.
+    same over restarts. If clients must show a certificate, ``client_certificate`` is the part
+    of the URL that names one.
     """
 
     def __init__(self, data_dir: Path | str | None = None, **settings: Any) -> None:
@@ -145,13 +146,15 @@ class Process:
         self.port = int(settings.pop("port", 0)) or free_port()
         self.http_port = int(settings.pop("http_port", 0)) or free_port()
         self.log_file = self.data_dir / "server.log"
+        self._certificate = settings.pop("client_certificate", "")
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"nexo://127.0.0.1:{self.port}"
+        scheme = "nexos" if "tls_cert" in self._settings else "nexo"
+        return f"{scheme}://127.0.0.1:{self.port}"
 
     @property
     def http_url(self) -> str:
@@ -192,11 +195,11 @@ class Process:
         """Wait until every broker answers."""
         from nexo.client._sync.connection import Link
         from nexo.client.address import parse_url
-        from nexo.errors import NexoError
+        from nexo.errors import NexoError, Unauthenticated
         from nexo.model import Broker
         from nexo.protocol.ops import Op
 
-        address = parse_url(f"{self.url}?while_down=fail&timeout=5")
+        address = parse_url(f"{self.url}?while_down=fail&timeout=5&verify=false{self._certificate}")
         deadline_s = time.monotonic() + _READY_S
         for broker in Broker:
             link = Link(address, broker)
@@ -204,6 +207,8 @@ class Process:
                 try:
                     link.call(Op.ECHO, b"")
                     break
+                except Unauthenticated:
+                    break  # it is up, and wants to know who asks
                 except NexoError as error:
                     self._check_alive(deadline_s, error)
                     time.sleep(0.01)

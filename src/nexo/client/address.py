@@ -46,6 +46,8 @@ class Address:
     """A connection silent this long is pinged, and given up after twice this."""
     ca_file: str | None = None
     """Certificates to trust instead of the system's."""
+    cert_file: str | None = None
+    """The client's own certificate with its key, for servers that ask for one."""
     verify: bool = True
     """False accepts any certificate: for tests only."""
 
@@ -103,6 +105,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "client": ("client", str),
     "token": ("token", str),
     "ca_file": ("ca_file", str),
+    "cert_file": ("cert_file", str),
     "verify": ("verify", _flag),
 }
 
@@ -127,5 +130,7 @@ def tls_context(address: Address, broker: Broker) -> ssl.SSLContext:
     if not address.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    if address.cert_file is not None:
+        context.load_cert_chain(address.cert_file)
     context.set_alpn_protocols([f"nexo-{broker.label}"])
     return context

@@ -18,7 +18,7 @@ from pathlib import Path
 from nexo.config import Settings
 from nexo.errors import ConfigError
 from nexo.model import Broker
-from nexo.server import handover, logs, loops, worker
+from nexo.server import descriptors, handover, logs, loops, worker
 from nexo.server.access import internal
 from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
@@ -163,6 +163,7 @@ class Supervisor:
 def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: None) -> None:
     """Serve until SIGTERM or SIGINT; `ConfigError` if a port or the folder is taken."""
     logs.configure(settings, "supervisor")
+    descriptors.raise_limit()
     server_context(settings)  # a bad certificate stops the start, not every connection
     lock = FolderLock(settings.data_dir.absolute())
     try:

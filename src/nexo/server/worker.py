@@ -15,7 +15,7 @@ from pathlib import Path
 from nexo import config
 from nexo.config import Settings
 from nexo.model import Broker
-from nexo.server import handover, logs, loops
+from nexo.server import descriptors, handover, logs, loops
 from nexo.server.host import Host
 from nexo.server.services import factory
 from nexo.server.tls import server_context
@@ -76,6 +76,7 @@ def main(arguments: list[str]) -> None:
     broker = Broker(int(number))
     settings = config.load(flags=json.loads(text))
     logs.configure(settings, broker.label)
+    descriptors.raise_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run)))
 

@@ -1,4 +1,8 @@
-"""Limits failed logins, per address and user and per address alone (SPEC A10)."""
+"""Limits failed logins, per address and user and per address alone (SPEC A10).
+
+What is limited is guessing: who has logged in with a password before, and who has a valid
+token, which nobody can guess, is not locked out by the failures of others.
+"""
 
 from __future__ import annotations
 

@@ -21,6 +21,9 @@ log = logging.getLogger("nexo.access")
 MOST_CHECKS = 64
 """Password checks waiting at once; beyond, logins are refused rather than queued."""
 
+_TOKEN = "\0token"
+"""Stands for the user in the count of failures: nobody is called so."""
+
 Done: TypeAlias = Callable[[NexoError | None], None]
 
 
@@ -68,7 +71,6 @@ class Door:
         if caller.trusted:
             return self._logins.by_name(asked.user or INTERNAL.name)
         if asked.token is not None:
-            self._attempts.check(caller.address, "", self._clock.now_ms())
             return self._logins.by_token(asked.token)
         if asked.user is None or asked.password is None:
             raise Unauthenticated("this server wants a user and password, or a token, in HELLO")
@@ -108,7 +110,7 @@ class Door:
 
     def _failed(self, caller: Caller, asked: Hello, error: Unauthenticated, done: Done) -> None:
         if asked.token is not None or asked.password is not None:
-            self._attempts.failed(caller.address, asked.user or "", self._clock.now_ms())
+            self._attempts.failed(caller.address, asked.user or _TOKEN, self._clock.now_ms())
             log.warning("failed login from %s", caller.address)
         done(error)
 

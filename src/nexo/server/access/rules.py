@@ -278,6 +278,7 @@ _STREAM = {
     Op.S_TIERED: Rule(ADMIN, _stream(stream.TieredTo)),
     Op.S_RETAIN: Rule(ADMIN, _stream(stream.Name)),
     Op.S_READ_MANY: Rule(READ, _places),
+    Op.S_OFFSETS_AT: Rule(READ, _stream(stream.OffsetsAt)),
     Op.S_ORDERED_JOIN: Rule(READ, _joined),
     Op.S_ORDERED_LEAVE: _group(ordered.OrderedLeave),
     Op.S_HEARTBEAT: _group(ordered.Heartbeat),

@@ -30,7 +30,7 @@ _FIELDS: dict[str, Any] = {
     "spans": [(0, 0, 1)], "partition": 0, "offset": 0, "max_bytes": 1, "member": "m",
     "offsets": [(NAME, 0, 0, "")], "places": [(NAME, 0, 0)], "transaction": 1, "pattern": NAME,
     "prefix": NAME, "topic": NAME, "start": None, "count": 1, "max_pending": 1, "ids": [(1, 0)],
-    "min_idle_ms": 0, "first": (0, 0), "last": (1, 0), "max_length": 1,
+    "min_idle_ms": 0, "first": (0, 0), "last": (1, 0), "max_length": 1, "time_ms": 1,
 }  # fmt: skip
 
 
@@ -142,6 +142,7 @@ _STREAM = {
         Op.S_TIERED: stream.TieredTo,
         Op.S_RETAIN: stream.Name,
         Op.S_READ_MANY: stream.ReadMany,
+        Op.S_OFFSETS_AT: stream.OffsetsAt,
         Op.S_ORDERED_JOIN: ordered.OrderedJoin,
         Op.S_ORDERED_LEAVE: ordered.OrderedLeave,
         Op.S_HEARTBEAT: ordered.Heartbeat,

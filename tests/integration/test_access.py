@@ -1,0 +1,326 @@
+"""A server that wants to know who asks (SPEC A10)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import nexo
+from nexo.cli import main
+from nexo.errors import Forbidden, NexoError, Unauthenticated
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
+from nexo.protocol.hello import Hello, encode_hello
+from nexo.protocol.ops import Op
+from nexo.server.access.grants import parse_grant
+from nexo.server.access.users import UsersFile
+from nexo.testing import Process, Server
+from tests.unit.server.access.samples import REQUESTS
+
+PASSWORD = "correct horse"
+WAIT_S = 15.0
+
+
+def add(users: UsersFile, name: str, *grants: str) -> None:
+    users.add(name, PASSWORD, [parse_grant(text) for text in grants])
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Server]:
+    """An embedded server with authentication, and the users ``root`` and ``ana``."""
+    users = UsersFile(tmp_path / "nexo" / "users.json")
+    add(users, "root", "*:*:*")
+    add(users, "ana", "store:*:ana.*", "queue:write:jobs", "pubsub:read:news/#", "stream:read:s@g")
+    server = Server(data_dir=tmp_path / "nexo", auth=True)
+    server.start()
+    yield server
+    server.close()
+
+
+def users_of(server: Server | Process) -> UsersFile:
+    return UsersFile(server.data_dir / "users.json")
+
+
+def url_for(server: Server | Process, user: str, password: str = PASSWORD) -> str:
+    return server.url.replace("://", f"://{user}:{password.replace(' ', '%20')}@")
+
+
+class Raw:
+    """A connection that says exactly what it is told to."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self._id = 0
+
+    def ask(self, op: int, payload: bytes = b"") -> tuple[int, bytes]:
+        """Status and payload of the reply."""
+        self._id += 1
+        self._socket.sendall(frame(Kind.REQUEST, op, self._id, payload))
+        return self._reply()
+
+    def _reply(self) -> tuple[int, bytes]:
+        while True:
+            kind, status, request_id, size = HEADER.unpack(self._take(10))
+            payload = self._take(size)
+            if kind == Kind.RESPONSE and request_id == self._id:
+                return status, payload
+
+    def _take(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
+                raise ConnectionResetError
+            data += chunk
+        return data
+
+    def login(self, user: str, broker: Broker = Broker.STORE) -> int:
+        return self.ask(Op.HELLO, encode_hello(broker, Hello(user=user, password=PASSWORD)))[0]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def raw(guarded: Server) -> Iterator[Raw]:
+    connection = Raw(guarded.port)
+    yield connection
+    connection.close()
+
+
+# -- who may come in ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", [op for op in Op if op not in (Op.HELLO, Op.CANCEL)])
+def test_without_hello_every_request_is_refused(raw: Raw, op: Op) -> None:
+    status, payload = raw.ask(op, REQUESTS[op])
+    assert status == Status.ERR
+    assert b"log in with HELLO first" in payload
+
+
+def test_hello_without_credentials_is_refused(raw: Raw) -> None:
+    status, payload = raw.ask(Op.HELLO, encode_hello(Broker.STORE, Hello()))
+    assert status == Status.ERR_CODED
+    assert payload.startswith(pack_str("UNAUTHENTICATED"))
+    assert raw.ask(Op.ECHO, b"hi")[0] == Status.ERR_CODED
+
+
+def test_a_connection_keeps_its_user(raw: Raw) -> None:
+    assert raw.login("ana") == Status.DATA
+    assert raw.login("ana") == Status.DATA
+    assert raw.login("root") == Status.ERR_CODED
+    assert b"FORBIDDEN" in raw.ask(Op.STATUS, b"\x01")[1]
+
+
+def test_without_authentication_everything_works_without_hello(nexo_server: Server) -> None:
+    raw = Raw(nexo_server.port)
+    assert raw.ask(Op.MAP_GET, pack_str("k"))[0] == Status.NULL
+    raw.close()
+
+
+@pytest.mark.parametrize(("user", "password"), [("root", "wrong one"), ("nobody", PASSWORD)])
+def test_wrong_credentials_are_refused(guarded: Server, user: str, password: str) -> None:
+    with (
+        pytest.raises(Unauthenticated, match="wrong"),
+        nexo.connect(url_for(guarded, user, password)) as client,
+    ):
+        client.store.get("k")
+
+
+def test_failed_logins_are_limited_but_those_who_are_known_still_enter(guarded: Server) -> None:
+    with nexo.connect(url_for(guarded, "root")) as client:
+        client.store.set("k", 1)
+    for _ in range(6):
+        with pytest.raises(Unauthenticated), nexo.connect(url_for(guarded, "root", "wrong one")):
+            pass
+    with (
+        pytest.raises(Unauthenticated, match="too many"),
+        nexo.connect(url_for(guarded, "root", "wrong one")),
+    ):
+        pass
+    with nexo.connect(url_for(guarded, "root")) as client:
+        assert client.store.get("k") == 1
+
+
+def test_a_slow_password_check_stalls_nobody(guarded: Server) -> None:
+    """Ten logins with unknown passwords at once, while another client works."""
+
+    async def run() -> float:
+        async with nexo.AsyncClient(url_for(guarded, "root")) as client:
+            await client.store.set("k", 1)
+            tries = [nexo.AsyncClient(url_for(guarded, f"u{n}", "wrong one")) for n in range(10)]
+            waiting = [asyncio.ensure_future(one.store.get("k")) for one in tries]
+            longest = 0.0
+            while not all(task.done() for task in waiting):
+                began = time.perf_counter()
+                await client.store.get("k")
+                longest = max(longest, time.perf_counter() - began)
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await asyncio.gather(*(one.close() for one in tries))
+            return longest
+
+    assert asyncio.run(run()) < 1.0
+
+
+# -- who may do what ------------------------------------------------------------------------
+
+
+def test_permissions_are_per_broker_action_and_name(guarded: Server) -> None:
+    with nexo.connect(url_for(guarded, "root")) as root:
+        root.queue("jobs").create()
+        root.stream("s").create().publish("record")
+    with nexo.connect(url_for(guarded, "ana")) as ana:
+        ana.store.set("ana.color", "red")
+        assert ana.store.get("ana.color") == "red"
+        assert list(ana.store.keys("ana.")) == ["ana.color"]
+        assert ana.queue("jobs").push("work")
+        with ana.pubsub.subscribe("news/+"):
+            pass
+        forbidden: list[Callable[[], object]] = [
+            lambda: ana.store.set("bob.color", "red"),
+            lambda: ana.store.mget(["ana.color", "bob.color"]),
+            lambda: list(ana.store.keys("")),
+            ana.store.clear,
+            lambda: ana.queue("jobs").pop(),
+            lambda: ana.queue("jobs").purge(),
+            lambda: ana.queue("other").push("work"),
+            lambda: ana.pubsub.publish("news/1", "x"),
+            lambda: ana.pubsub.subscribe("#"),
+            lambda: ana.stream("s").publish("x"),
+            lambda: ana.stream("t").create(),
+        ]
+        for attempt in forbidden:
+            with pytest.raises(Forbidden, match="'ana' may not"):
+                attempt()
+
+
+def test_a_token_logs_in(guarded: Server) -> None:
+    token = users_of(guarded).add_token("ana", "laptop")
+    until(lambda: works(f"{guarded.url}?token={token}"))
+
+
+def works(url: str) -> bool:
+    try:
+        with nexo.connect(url) as client:
+            client.store.set("ana.k", 1)
+    except NexoError:
+        return False
+    return True
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the server notices within a second or two."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# -- changes while it runs ------------------------------------------------------------------
+
+
+def test_a_permission_taken_away_counts_for_open_connections(guarded: Server) -> None:
+    with nexo.connect(url_for(guarded, "ana")) as ana:
+        ana.store.set("ana.k", 1)
+        users_of(guarded).set_grants("ana", [parse_grant("store:read:ana.*")])
+
+        def refused() -> bool:
+            try:
+                ana.store.set("ana.k", 2)
+            except Forbidden:
+                return True
+            except NexoError:
+                return False  # the connection was just cut
+            return False
+
+        until(refused)
+        assert ana.store.get("ana.k") is not None
+
+
+def test_a_removed_user_loses_its_connections(guarded: Server, raw: Raw) -> None:
+    assert raw.login("ana") == Status.DATA
+    users_of(guarded).remove("ana")
+
+    def cut() -> bool:
+        try:
+            raw.ask(Op.ECHO)
+        except OSError:
+            return True
+        return False
+
+    until(cut)
+
+
+# -- the real processes -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_relayed_request_runs_as_the_user_of_its_connection(tmp_path: Path) -> None:
+    users = UsersFile(tmp_path / "nexo" / "users.json")
+    add(users, "ana", "store:*:*", "queue:read:q")
+    process = Process(tmp_path / "nexo", dashboard=False, auth=True)
+    try:
+        process.start()
+        raw = Raw(process.port)
+        assert b"log in with HELLO first" in raw.ask(Op.Q_EXISTS, pack_str("q"))[1]
+        assert raw.login("ana") == Status.DATA
+        assert raw.ask(Op.MAP_GET, pack_str("k"))[0] == Status.NULL
+        assert b"not found" in raw.ask(Op.Q_EXISTS, pack_str("q"))[1]
+        assert b"FORBIDDEN" in raw.ask(Op.Q_CREATE, pack_str("q") + pack_str("{}"))[1]
+        assert b"FORBIDDEN" in raw.ask(Op.S_EXISTS, pack_str("s"))[1]
+        raw.close()
+        log = process.log_file.read_text()
+        assert PASSWORD not in log
+    finally:
+        process.close()
+
+
+def test_a_peer_that_never_logs_in_is_dropped(
+    guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nexo.server.access.guard.LOGIN_MS", 0)
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=WAIT_S) as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with contextlib.suppress(ConnectionResetError):
+            assert silent.recv(1) == b""
+
+
+# -- the command ---------------------------------------------------------------------------
+
+
+def test_users_are_managed_from_the_command_line(tmp_path: Path) -> None:
+    def run(*arguments: str, stdin: str = "") -> str:
+        command = ["user", *arguments, "--data-dir", str(tmp_path)]
+        result = CliRunner().invoke(main, command, input=stdin)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    run("add", "ana", "--grant", "queue:write:jobs.*", "--password-stdin", stdin=PASSWORD + "\n")
+    run("add", "bob", "--no-password")
+    prompted = run("passwd", "ana", stdin="another horse\nanother horse\n")
+    assert "another horse" not in prompted
+    token = run("token", "bob", "ci").strip()
+    assert token.startswith("nexo_")
+    run("grant", "bob", "*:read:*")
+    listed = run("list")
+    assert "queue:write:jobs.*" in listed
+    assert token not in listed
+    run("revoke", "bob", "ci")
+    run("remove", "bob")
+    assert list(UsersFile(tmp_path / "users.json").load()) == ["ana"]
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    command = ["user", "add", "ana", "--no-password", "--grant", "all", "--data-dir", str(tmp_path)]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1
+    assert "broker:action:pattern" in result.output
+    assert not (tmp_path / "users.json").exists()
