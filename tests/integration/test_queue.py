@@ -50,6 +50,26 @@ async def jobs(aclient: Client) -> Queue[Any]:
     return await aclient.queue("jobs").create()
 
 
+async def test_the_documents_example(aclient: Client) -> None:
+    mails = await aclient.queue("emails").create()
+    await mails.push({"to": "test@test.com"})
+    sent: list[Any] = []
+    consumer = await mails.subscribe(lambda job: sent.append(job.value))
+    await until(lambda: sent == [{"to": "test@test.com"}])
+    await consumer.stop()
+    chunk = bytes(1024 * 1024)
+    videos = await aclient.queue("video-processing").create()
+    await videos.push(chunk)
+    assert (await videos.pop())[0].value == chunk
+
+
+async def test_closing_the_client_stops_its_consumers(nexo_url: str, jobs: Queue[Any]) -> None:
+    async with nexo.AsyncClient(nexo_url) as other:
+        consumer = await other.queue("jobs").subscribe(lambda job: None)
+    assert not consumer.running
+    assert await jobs.push("left") == (await jobs.peek())[0].id
+
+
 # -- values and order --------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from nexo.brokers.queue.batches import DEAD, OPEN, Range
 from nexo.brokers.queue.cron import parse_cron
@@ -58,8 +58,6 @@ class Queue:
         self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
         """What running jobs last said of themselves."""
-        self.fresh_results: list[int] = []
-        """Jobs that finished since the service last looked, for those waiting on a result."""
         self._swept_ms = now_ms
         self._mortal = any(batch.expires_ms for batch in ledger.batches)
 
@@ -134,12 +132,24 @@ class Queue:
             return None
         return self.dispatch.grant(holder, runs, lease_ms or self.options.visibility_ms, now_ms)
 
-    def ack(self, token: int, runs: Iterable[Range] | None) -> list[int]:
-        """Finish jobs (all of the lease for None); returns those the lease no longer held."""
+    def ack(
+        self,
+        token: int,
+        runs: Iterable[Range] | None,
+        results: Mapping[int, bytes] | None = None,
+        now_ms: int = 0,
+    ) -> list[int]:
+        """Finish jobs (all of the lease for None); returns those the lease no longer held.
+
+        ``results`` are kept, for jobs that this finishes, if the queue keeps results.
+        """
         held, refused = self._settle(token, runs)
         if held:
             self._log(Finished(flatten(held)))
             self._forget_progress(held)
+        for job, value in (results or {}).items():
+            if any(lo <= job < hi for lo, hi in held):
+                self._keep_result(job, value, now_ms)
         return refused
 
     def nack(
@@ -225,11 +235,9 @@ class Queue:
 
     # -- results and progress -------------------------------------------------
 
-    def store_result(self, job: int, value: bytes, now_ms: int) -> None:
-        """Keep what a job returned, if the queue keeps results."""
+    def _keep_result(self, job: int, value: bytes, now_ms: int) -> None:
         if self.options.result_ttl_ms:
             self._log(Resulted(job, now_ms + self.options.result_ttl_ms, value))
-            self.fresh_results.append(job)
 
     def result(self, job: int, now_ms: int) -> bytes | None:
         """What a job returned, while it is kept."""

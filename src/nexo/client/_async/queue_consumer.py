@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 _RENEWALS_PER_LEASE = 3
 _LONGEST_RENEWAL_S = 10.0
+_CLOSE_S = 5.0
 
 
 class Consumer(Generic[T]):
@@ -75,7 +76,7 @@ class Consumer(Generic[T]):
 
     def start(self) -> None:
         """Begin; `Queue.subscribe` does it."""
-        self._forget_hook = self._link.on_close(self.stop)
+        self._forget_hook = self._link.on_close(self._client_closes)
         self._tasks = [
             runtime.spawn(self._run, name=f"nexo-{self._queue}"),
             runtime.spawn(self._renew, name=f"nexo-{self._queue}-leases"),
@@ -100,6 +101,10 @@ class Consumer(Generic[T]):
         for task in self._tasks:
             if not task.is_current():
                 await task.join(timeout)
+
+    async def _client_closes(self) -> None:
+        """A handler that hangs must not keep the client open."""
+        await self.stop(_CLOSE_S)
 
     # -- taking ---------------------------------------------------------------
 

@@ -363,9 +363,11 @@ def test_a_cron_schedule_pushes_once_per_match() -> None:  # SPEC D9
 
 def test_results_are_kept_for_as_long_as_asked() -> None:  # SPEC D9
     q = queue(result_ttl_ms=100)
-    q.store_result(3, b"42", NOW)
-    assert q.result(3, NOW + 99) == b"42"
-    assert q.result(3, NOW + 100) is None
+    push(q, 2)
+    q.ack(lease(q, 1).token, None, {0: b"42", 1: b"not mine"}, NOW)
+    assert q.result(0, NOW + 99) == b"42"
+    assert q.result(0, NOW + 100) is None
+    assert q.result(1, NOW) is None
     q.tick(NOW + 100, luck)
     assert q.ledger.results == {}
 

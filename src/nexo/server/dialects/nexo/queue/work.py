@@ -100,11 +100,7 @@ class WorkRequests:
         runs = None if settled.runs is None else list(pairs(settled.runs))
         match asked.how:
             case how if how == ACK:
-                lost = engine.ack(settled.token, runs)
-                for job, value in settled.results.items():
-                    if job not in lost:
-                        engine.store_result(job, value, now_ms)
-                return lost
+                return engine.ack(settled.token, runs, settled.results, now_ms)
             case how if how == RELEASE:
                 return engine.release(settled.token, runs, now_ms)
             case how if how in (NACK, REJECT):
