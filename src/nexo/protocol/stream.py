@@ -400,12 +400,23 @@ class TxOffsets(_Hot, frozen=True):
     """The member sought back, so that lower offsets are meant."""
 
 
+class KeyAt(_Hot, frozen=True):
+    """The newest record of a key, as a transaction saw it."""
+
+    stream: str
+    key: bytes
+    offset: int
+    """-1: there was none."""
+
+
 class TxInputs(_Open, frozen=True):
     """What the transaction has read."""
 
     transaction: int
     acks: list[TxAcks] = []
     offsets: list[TxOffsets] = []
+    unchanged: list[KeyAt] = []
+    """If one of these keys has another newest record by then, the commit is refused."""
 
 
 # -- codecs -------------------------------------------------------------------------------

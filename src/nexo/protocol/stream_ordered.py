@@ -4,7 +4,7 @@
 opcode             request             reply
 =================  ==================  ======================
 S_ORDERED_JOIN     `OrderedJoin`       `Assigned`
-S_HEARTBEAT        `Heartbeat`         `Assigned`
+S_HEARTBEAT        `Heartbeat`         `Assigned`; long poll
 S_ORDERED_LEAVE    `OrderedLeave`      OK
 S_COMMIT           `Commit`            OK
 S_COMMITTED        `CommittedAsk`      list of `CommittedAt`
@@ -58,11 +58,17 @@ class Assigned(_Open, frozen=True):
 
 
 class Heartbeat(_Open, frozen=True):
-    """A sign of life, which confirms ``generation``."""
+    """A sign of life, which confirms ``generation``.
+
+    With ``wait_ms`` the reply comes when there is news: another generation, or a number of
+    owned partitions other than ``known``.
+    """
 
     group: str
     member: str
     generation: int
+    wait_ms: int = 0
+    known: int = 0
 
 
 class OrderedLeave(_Open, frozen=True):

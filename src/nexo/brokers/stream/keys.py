@@ -46,11 +46,17 @@ class KeyIndex:
             else:
                 self._deleted.discard(key)
 
+    def offset_of(self, key: bytes) -> int:
+        """Of the newest record of a key; -1 if deleted or never there."""
+        offset = self.newest.get(key, -1)
+        gone = key in self._deleted or offset < self._partition.start_offset
+        return -1 if gone else offset
+
     def find(self, key: bytes) -> Entry | None:
         """The newest record of a key as a batch of one; None if deleted or never there."""
         self.advance()
-        offset = self.newest.get(key, -1)
-        if key in self._deleted or offset < self._partition.start_offset:
+        offset = self.offset_of(key)
+        if offset < 0:
             return None
         for _, entry in self._partition.read(offset, 1):
             batch = decode(entry)

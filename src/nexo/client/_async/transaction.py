@@ -42,6 +42,7 @@ class Transaction:
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
         self._offsets: list[wire.TxOffsets] = []
+        self._unchanged: list[wire.KeyAt] = []
 
     async def begin(self) -> Transaction:
         """Open it; ``async with`` does."""
@@ -75,6 +76,10 @@ class Transaction:
         partition = _ROUTE
         if key is not None:
             partition = partition_of(key, await self._count(stream))
+        return await self.publish_batch(stream, partition, records)
+
+    async def publish_batch(self, stream: str, partition: int, records: Outgoing) -> Published:
+        """Publish several records to one partition; returns the first one's place."""
         head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
         start = self._number().to_bytes(8, "big") + wire.publish_head(stream, partition)
         reply = await self._link.call(Op.S_TX_PUBLISH, start, head, *body)
@@ -97,10 +102,26 @@ class Transaction:
             add_span(self._acks.setdefault(key, []), record.partition, record.offset)
 
     def commit_offsets(
-        self, group: str, member: str, generation: int, offsets: list[tuple[str, int, int, str]]
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        offsets: list[tuple[str, int, int, str]],
+        *,
+        rewind: bool = False,
     ) -> None:
-        """Commit offsets of an ordered group: ``topic, partition, last processed, metadata``."""
-        self._offsets.append(wire.TxOffsets(group, member, generation, offsets))
+        """Commit offsets of an ordered group: ``topic, partition, last processed, metadata``.
+
+        With ``rewind`` they may be lower than what is stored.
+        """
+        self._offsets.append(wire.TxOffsets(group, member, generation, offsets, rewind))
+
+    def rely_on(self, stream: str, key: str | bytes, offset: int) -> None:
+        """Roll back unless the newest record of ``key`` is still that at ``offset``.
+
+        -1 stands for none, or a deleted one.
+        """
+        self._unchanged.append(wire.KeyAt(stream, key_bytes(key) or b"", offset))
 
     # -- ending
 
@@ -108,7 +129,7 @@ class Transaction:
         """Make everything visible together; `TransactionAborted` if it was rolled back instead."""
         number = self._number()
         try:
-            if self._acks or self._offsets:
+            if self._acks or self._offsets or self._unchanged:
                 await self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
             await self._link.call(Op.S_TX_COMMIT, wire.pack(number))
         finally:
@@ -119,7 +140,9 @@ class Transaction:
             wire.TxAcks(consumer.stream, consumer.group, consumer.name, generation, spans)
             for (consumer, generation), spans in self._acks.items()
         ]
-        return wire.TxInputs(transaction=number, acks=acks, offsets=self._offsets)
+        return wire.TxInputs(
+            transaction=number, acks=acks, offsets=self._offsets, unchanged=self._unchanged
+        )
 
     async def abort(self) -> None:
         """Roll back: nothing of it is ever seen, and its inputs are delivered again."""

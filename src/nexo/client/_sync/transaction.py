@@ -43,6 +43,7 @@ class Transaction:
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
         self._offsets: list[wire.TxOffsets] = []
+        self._unchanged: list[wire.KeyAt] = []
 
     def begin(self) -> Transaction:
         """Open it; ``with`` does."""
@@ -76,6 +77,10 @@ class Transaction:
         partition = _ROUTE
         if key is not None:
             partition = partition_of(key, self._count(stream))
+        return self.publish_batch(stream, partition, records)
+
+    def publish_batch(self, stream: str, partition: int, records: Outgoing) -> Published:
+        """Publish several records to one partition; returns the first one's place."""
         head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
         start = self._number().to_bytes(8, "big") + wire.publish_head(stream, partition)
         reply = self._link.call(Op.S_TX_PUBLISH, start, head, *body)
@@ -98,10 +103,26 @@ class Transaction:
             add_span(self._acks.setdefault(key, []), record.partition, record.offset)
 
     def commit_offsets(
-        self, group: str, member: str, generation: int, offsets: list[tuple[str, int, int, str]]
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        offsets: list[tuple[str, int, int, str]],
+        *,
+        rewind: bool = False,
     ) -> None:
-        """Commit offsets of an ordered group: ``topic, partition, last processed, metadata``."""
-        self._offsets.append(wire.TxOffsets(group, member, generation, offsets))
+        """Commit offsets of an ordered group: ``topic, partition, last processed, metadata``.
+
+        With ``rewind`` they may be lower than what is stored.
+        """
+        self._offsets.append(wire.TxOffsets(group, member, generation, offsets, rewind))
+
+    def rely_on(self, stream: str, key: str | bytes, offset: int) -> None:
+        """Roll back unless the newest record of ``key`` is still that at ``offset``.
+
+        -1 stands for none, or a deleted one.
+        """
+        self._unchanged.append(wire.KeyAt(stream, key_bytes(key) or b"", offset))
 
     # -- ending
 
@@ -109,7 +130,7 @@ class Transaction:
         """Make everything visible together; `TransactionAborted` if it was rolled back instead."""
         number = self._number()
         try:
-            if self._acks or self._offsets:
+            if self._acks or self._offsets or self._unchanged:
                 self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
             self._link.call(Op.S_TX_COMMIT, wire.pack(number))
         finally:
@@ -120,7 +141,9 @@ class Transaction:
             wire.TxAcks(consumer.stream, consumer.group, consumer.name, generation, spans)
             for (consumer, generation), spans in self._acks.items()
         ]
-        return wire.TxInputs(transaction=number, acks=acks, offsets=self._offsets)
+        return wire.TxInputs(
+            transaction=number, acks=acks, offsets=self._offsets, unchanged=self._unchanged
+        )
 
     def abort(self) -> None:
         """Roll back: nothing of it is ever seen, and its inputs are delivered again."""

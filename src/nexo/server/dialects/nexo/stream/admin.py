@@ -41,7 +41,9 @@ class Admin:
         ask = wire.unpack(wire.Make, payload)
         self._core.runtime.check_writable()
         if ask.fresh and ask.stream in self._core.engine.streams:
-            raise AlreadyExists(f"stream {ask.stream!r} exists: delete it first or use another name")
+            raise AlreadyExists(
+                f"stream {ask.stream!r} exists: delete it first or use another name"
+            )
         stream = self._core.engine.create(ask.stream, ask.options, self._core.now_ms)
         self._describe_when_safe(peer, request_id, stream)
 

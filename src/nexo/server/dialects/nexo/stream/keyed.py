@@ -32,6 +32,12 @@ class Keyed:
             found = self._indexes[key] = KeyIndex(stream.partition(partition))
         return found
 
+    def newest_offset(self, stream: Stream, key: bytes) -> int:
+        """Of the newest record of a key; -1 if there is none or it was deleted."""
+        index = self._index(stream, partition_of(key, stream.options.partitions))
+        index.advance()
+        return index.offset_of(key)
+
     def forget(self, stream: Stream) -> None:
         """The stream is gone."""
         for partition in range(stream.options.partitions):

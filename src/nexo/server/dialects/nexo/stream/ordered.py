@@ -9,12 +9,14 @@ import msgspec
 
 from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit, OrderedOptions
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidOption, NotMember
 from nexo.model import Persistence
 from nexo.protocol import stream_ordered as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import pack, unpack
 from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS
+from nexo.server.dialects.nexo.stream.waits import READERS, Channel, Wait
 from nexo.server.service import Handler, Peer
 
 
@@ -25,6 +27,7 @@ class Ordered:
         self._core = core
         self._joined = 0
         self._members: dict[int, set[tuple[str, str]]] = {}
+        self._channels: dict[str, int] = {}
         self.handlers: dict[int, Handler] = {
             Op.S_ORDERED_JOIN: self.join,
             Op.S_ORDERED_LEAVE: self.leave,
@@ -66,7 +69,33 @@ class Ordered:
         ask = unpack(wire.Heartbeat, payload)
         group = self._core.engine.find_ordered(ask.group)
         assignment = group.heartbeat(ask.member, ask.generation, self._core.now_ms)
-        self._reply(peer, request_id, ask.group, group, ask.member, assignment)
+        if ask.wait_ms <= 0 or _is_news(ask, assignment):
+            self._reply(peer, request_id, ask.group, group, ask.member, assignment)
+        else:
+            self._after(ask.group, group)
+            self._wait(peer, request_id, ask, group)
+
+    def _wait(self, peer: Peer, request_id: int, ask: wire.Heartbeat, group: OrderedGroup) -> None:
+        def give_up() -> None:
+            try:
+                self._show(peer, request_id, ask.member, group.assignment(ask.member))
+            except NotMember as error:
+                peer.fail(request_id, error)
+
+        def attempt() -> bool:
+            news = _is_news(ask, group.assignment(ask.member))
+            if news:
+                give_up()
+            return news
+
+        due_ms = self._core.now_ms + min(ask.wait_ms, MAX_WAIT_MS)
+        channel = self._channel(ask.group)
+        self._core.waits.add(Wait(peer, request_id, [channel], due_ms, attempt, give_up))
+        self._core.runtime.wake_at(due_ms)
+
+    def _channel(self, group: str) -> Channel:
+        """Numbers below 0 are no streams'."""
+        return self._channels.setdefault(group, -1 - len(self._channels)), READERS
 
     def _reply(
         self,
@@ -78,6 +107,9 @@ class Ordered:
         found: Assignment,
     ) -> None:
         self._after(name, group)
+        self._show(peer, request_id, member, found)
+
+    def _show(self, peer: Peer, request_id: int, member: str, found: Assignment) -> None:
         reply = wire.Assigned(
             member=member,
             generation=found.generation,
@@ -191,6 +223,8 @@ class Ordered:
         deadline = group.next_deadline()
         if deadline is not None:
             core.runtime.wake_at(deadline)
+        if name in self._channels:
+            core.waits.wake(self._channels[name])
 
     def tick(self, now_ms: int) -> None:
         """Put out silent members."""
@@ -203,6 +237,10 @@ class Ordered:
                 self._after(name, group)
             else:
                 self._core.runtime.wake_at(deadline)
+
+
+def _is_news(ask: wire.Heartbeat, found: Assignment) -> bool:
+    return found.generation != ask.generation or len(found.owned) != ask.known
 
 
 def ordered_options(given: dict[str, Any]) -> OrderedOptions:

@@ -12,7 +12,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.core import Core
-from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS
+from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS, positions
 from nexo.server.dialects.nexo.stream.waits import READERS, Wait
 from nexo.server.service import Handler, Peer
 
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Reading:
-    """S_READ and S_READ_MANY."""
+    """S_READ, S_READ_MANY and S_OFFSETS_AT."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

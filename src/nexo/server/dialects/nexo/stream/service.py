@@ -8,6 +8,7 @@ from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.status import broker_status
 from nexo.model import Broker
 from nexo.server.dialects.nexo.stream.admin import Admin
+from nexo.server.dialects.nexo.stream.conditions import Conditions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.groups import Groups
 from nexo.server.dialects.nexo.stream.keyed import Keyed
@@ -35,7 +36,7 @@ class StreamService:
         self._keyed = Keyed(self.core)
         self._admin = Admin(self.core, self._keyed)
         self._ordered = Ordered(self.core)
-        self._transact = Transact(self.core, self._ordered)
+        self._transact = Transact(self.core, self._ordered, Conditions(self.core, self._keyed))
         publishing = Publishing(self.core)
         self.handlers: dict[int, Handler] = {
             **publishing.handlers,

@@ -14,6 +14,7 @@ from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream.conditions import Conditions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.service import Handler, Peer
@@ -24,9 +25,10 @@ MAX_TIMEOUT_MS = 900_000
 class Transact:
     """Begin, publish, inputs, commit, abort."""
 
-    def __init__(self, core: Core, ordered: Ordered) -> None:
+    def __init__(self, core: Core, ordered: Ordered, conditions: Conditions) -> None:
         self._core = core
         self._ordered = ordered
+        self._conditions = conditions
         self.handlers: dict[int, Handler] = {
             Op.S_TX_BEGIN: self.begin,
             Op.S_TX_PUBLISH: self.publish,
@@ -71,6 +73,7 @@ class Transact:
         ]
         transaction.acks += acks
         transaction.offsets += offsets
+        self._conditions.add(transaction, ask.unchanged)
         peer.ok(request_id)
 
     # -- ending ----------------------------------------------------------------------
@@ -103,8 +106,10 @@ class Transact:
             core.when_safe(Persistence.FILE_ASYNC, lambda _: peer.fail(request_id, reason))
             return
         core.engine.commit(transaction, changes)
+        self._conditions.hold(transaction)
 
         def safe(failed: NexoError | None) -> None:
+            self._conditions.release(transaction)
             if failed is not None:
                 peer.fail(request_id, failed)
                 return
@@ -147,6 +152,7 @@ class Transact:
         return changes
 
     def _check_inputs(self, transaction: Transaction) -> None:
+        self._conditions.check(transaction)
         for acks in transaction.acks:
             group = acks.stream.group(acks.group)
             # Renewing the leases tells whether they are held, and keeps them held.
@@ -166,6 +172,7 @@ class Transact:
     def _abort(self, transaction: Transaction) -> None:
         """Roll back: readers go on behind it, and its inputs are delivered again."""
         core = self._core
+        self._conditions.release(transaction)
         core.engine.abort(transaction)
         for stream in transaction.touched.values():
             core.touched(stream)
