@@ -19,7 +19,9 @@ import click
 from nexo.cli.options import terms
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
 # ruff: noqa: PLC0415 - rich is slow to import, and JSON output does not need it
 
@@ -41,20 +43,32 @@ def rows(found: Iterable[Mapping[str, object]], columns: Sequence[str], empty: s
 
 
 def _print_table(kept: list[Mapping[str, object]], columns: Sequence[str]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+    console().print(table(kept, columns))
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+
+def console() -> Console:
+    """Standard output for what rich draws."""
+    from rich.console import Console
+
+    made = Console(markup=False, highlight=False)
+    if not made.is_terminal:
+        made.width = 10_000  # a pipe has no width to wrap at
+    return made
+
+
+def table(kept: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Table:
+    """A table with these columns; numbers are set to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        numeric = all(isinstance(row.get(column), int | float) for row in kept)
-        table.add_column(column.replace("_", " "), justify="right" if numeric else "left")
+        numeric = all(isinstance(row.get(column), int | float | None) for row in kept)
+        made.add_column(column.replace("_", " "), justify="right" if numeric else "left")
     for row in kept:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000  # a pipe has no width to wrap at
-    console.print(table)
+        made.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    return made
 
 
 def fields(found: Mapping[str, object]) -> None:

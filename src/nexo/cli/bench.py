@@ -1,0 +1,43 @@
+"""``nexo bench``: how fast this server is from here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import asdict
+
+import click
+
+import nexo
+from nexo.cli import output
+from nexo.cli.bench_work import Bench, Result
+from nexo.cli.options import terms
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(min=0.01), default=1.0, show_default=True,
+              help="How long each piece of work runs.")  # fmt: skip
+@click.option("--size", type=click.IntRange(min=1, max=1024**2), default=100, show_default=True,
+              help="Bytes of each value.")  # fmt: skip
+def command(seconds: float, size: int) -> None:
+    """Measure the server from here with one client: rates per broker.
+
+    What it makes there is removed again. `make bench` compares with other brokers.
+    """
+    found = asyncio.run(_measure(seconds, size))
+    rows = [asdict(result) | {"per_s": round(result.per_s)} for result in found]
+    output.rows(rows, ("work", "per_s", "note"))
+
+
+async def _measure(seconds: float, size: int) -> list[Result]:
+    async with nexo.AsyncClient(terms().url) as client:
+        bench = Bench(client, f"nexo-bench-{secrets.token_hex(4)}", bytes(size), seconds)
+        found = []
+        with output.progress("measuring", len(bench.works)) as bar:
+            try:
+                for work in bench.works:
+                    found.append(await work())
+                    bar.advance()
+            finally:
+                await bench.clean()
+        return found

@@ -1,0 +1,165 @@
+"""The work of ``nexo bench``: each broker's plain use, for a while, counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nexo import AsyncClient
+
+_TASKS = 500
+"""Requests in flight where they are sent one by one."""
+_MANY = 1_000
+"""Records or jobs that are sent together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one piece of work came to."""
+
+    work: str
+    per_s: float
+    note: str = ""
+
+
+class Bench:
+    """Measures one server; what it makes there is named after ``name``, and removed."""
+
+    def __init__(self, client: AsyncClient, name: str, value: bytes, seconds: float) -> None:
+        self._client = client
+        self._name = name
+        self._value = value
+        self._seconds = seconds
+
+    @property
+    def works(self) -> list[Callable[[], Awaitable[Result]]]:
+        """Every piece of work, in the order to run them."""
+        return [
+            self.round_trips, self.set_keys, self.get_keys, self.fan_out,
+            self.push, self.pop, self.publish, self.consume,
+        ]  # fmt: skip
+
+    async def clean(self) -> None:
+        """Remove what was made."""
+        await self._client.queue(self._name).delete()
+        stream = self._client.stream(self._name)
+        if await stream.exists():
+            await stream.delete()
+        await asyncio.gather(*(self._client.store.delete(key) for key in self._keys()))
+
+    def _keys(self) -> list[str]:
+        return [f"{self._name}:{number}" for number in range(_TASKS)]
+
+    async def _repeat(self, work: str, step: Callable[[], Awaitable[int]], note: str) -> Result:
+        """Run ``step``, which says how much it did, until time is up or nothing is left."""
+        start_s, count = time.perf_counter(), 0
+        while time.perf_counter() - start_s < self._seconds:
+            done = await step()
+            count += done
+            if not done:
+                break
+        elapsed_s = time.perf_counter() - start_s
+        return Result(work, count / elapsed_s, note)
+
+    # -- connection and store -----------------------------------------------------
+
+    async def round_trips(self) -> Result:
+        """One request at a time."""
+        times: list[float] = []
+        end_s = time.perf_counter() + self._seconds
+        while time.perf_counter() < end_s:
+            times.append(await self._client.ping())
+        times.sort()
+        p50, p99 = (1e6 * times[int(len(times) * share)] for share in (0.5, 0.99))
+        return Result("round trips", len(times) / sum(times), f"p50 {p50:.0f} µs, p99 {p99:.0f} µs")
+
+    async def set_keys(self) -> Result:
+        """Many tasks, a key each."""
+        keys, store = self._keys(), self._client.store
+
+        async def step() -> int:
+            await asyncio.gather(*(store.set(key, self._value) for key in keys))
+            return len(keys)
+
+        return await self._repeat("store set", step, f"{_TASKS} tasks")
+
+    async def get_keys(self) -> Result:
+        """Many tasks, a key each."""
+        keys, store = self._keys(), self._client.store
+
+        async def step() -> int:
+            await asyncio.gather(*(store.get(key) for key in keys))
+            return len(keys)
+
+        return await self._repeat("store get", step, f"{_TASKS} tasks")
+
+    # -- pub/sub --------------------------------------------------------------------
+
+    async def fan_out(self) -> Result:
+        """Publish, and receive everything."""
+        topic, values = f"{self._name}/topic", [self._value] * _TASKS
+        async with await self._client.pubsub.subscribe(topic) as subscription:
+
+            async def step() -> int:
+                await self._client.pubsub.publish_many(topic, values)
+                for _ in values:
+                    await anext(subscription)
+                return len(values)
+
+            return await self._repeat("pubsub publish to deliver", step, "one subscriber")
+
+    # -- queue ------------------------------------------------------------------------
+
+    async def push(self) -> Result:
+        """Push in batches."""
+        queue = await self._client.queue(self._name).create()
+        jobs = [self._value] * _MANY
+
+        async def step() -> int:
+            await queue.push_many(jobs)
+            return len(jobs)
+
+        return await self._repeat("queue push", step, f"batches of {_MANY}, file_sync")
+
+    async def pop(self) -> Result:
+        """Take and finish what was pushed."""
+        queue: Any = self._client.queue(self._name)
+
+        async def step() -> int:
+            jobs = await queue.pop(_MANY)
+            if jobs:
+                await jobs.ack()
+            return len(jobs)
+
+        return await self._repeat("queue pop and ack", step, f"batches of {_MANY}, file_sync")
+
+    # -- stream -------------------------------------------------------------------------
+
+    async def publish(self) -> Result:
+        """Publish in batches."""
+        stream = await self._client.stream(self._name).create()
+        records = [self._value] * _MANY
+
+        async def step() -> int:
+            await stream.publish_many(records)
+            return len(records)
+
+        return await self._repeat("stream publish", step, f"batches of {_MANY}, file_async")
+
+    async def consume(self) -> Result:
+        """Read and ack what was published."""
+        stream = self._client.stream(self._name)
+        async with stream.consume("bench", batch=_MANY) as consumer:
+
+            async def step() -> int:
+                records = await consumer.fetch(wait=0)
+                if len(records):
+                    records.payloads()
+                    await records.ack()
+                return len(records)
+
+            return await self._repeat("stream consume and ack", step, f"batches of {_MANY}")

@@ -1,0 +1,113 @@
+"""What ``nexo top`` shows, worked out from the brokers' own figures at two moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nexo.cli.sizes import size_text
+
+Status = Mapping[str, Any]
+
+_FLOWS = {
+    "store": ("commands", None),
+    "pubsub": ("published", "delivered"),
+    "queue": ("pushed_total", "finished_total"),
+    "stream": ("published", None),
+}
+"""Per broker, the counters of what comes in and what goes out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Every broker's status at one moment; a text instead of one that did not answer."""
+
+    time_s: float
+    brokers: Mapping[str, Status | str]
+
+
+def broker_rows(before: Sample, now: Sample) -> Iterator[dict[str, Any]]:
+    """One row per broker."""
+    for name, status in now.brokers.items():
+        earlier = before.brokers.get(name)
+        if isinstance(status, str):
+            yield {"broker": name, "holds": status, "up": False}
+        else:
+            known = status if earlier is None or isinstance(earlier, str) else earlier
+            yield _broker_row(name, known, status, now.time_s - before.time_s)
+
+
+def _broker_row(name: str, before: Status, now: Status, elapsed_s: float) -> dict[str, Any]:
+    taken, given = _FLOWS[name]
+    process, disk = now.get("process", {}), now.get("disk", {})
+    spent = process.get("cpu_s", 0) - before.get("process", {}).get("cpu_s", 0)
+    return {
+        "broker": name,
+        "up": True,
+        "in_per_s": rate(before, now, taken, elapsed_s),
+        "out_per_s": None if given is None else rate(before, now, given, elapsed_s),
+        "connections": now.get("connections", 0),
+        "cpu_percent": round(100 * spent / elapsed_s, 1) if elapsed_s > 0 else 0.0,
+        "rss_bytes": process.get("rss_bytes", 0),
+        "sync_ms": disk.get("sync_ms", 0.0),
+        "holds": _holds(name, now),
+    }
+
+
+def rate(before: Status, now: Status, counter: str, elapsed_s: float) -> int:
+    """How fast a counter rises; a restart of the broker counts as a start from zero."""
+    then, value = before.get(counter, 0), now.get(counter, 0)
+    grown = value - then if value >= then else value
+    return round(grown / elapsed_s) if elapsed_s > 0 else 0
+
+
+def _holds(name: str, status: Status) -> str:
+    match name:
+        case "store":
+            return f"{status['keys']:,} keys, {size_text(status['used_bytes'])}"
+        case "pubsub":
+            lost = f", {status['dropped']:,} dropped" if status["dropped"] else ""
+            return (
+                f"{status['subscriptions']:,} subscriptions, {status['retained']:,} retained{lost}"
+            )
+        case "queue":
+            names = ("waiting", "scheduled", "working", "dead")
+            return ", ".join(f"{status[state]:,} {state}" for state in names)
+    return f"{status['streams']:,} streams, {status['groups']:,} groups"
+
+
+def queue_rows(before: Sample, now: Sample, limit: int) -> list[dict[str, Any]]:
+    """The fullest queues."""
+    earlier = {row["name"]: row for row in _items(before, "queue", "by_queue")}
+    elapsed_s = now.time_s - before.time_s
+    rows = [
+        {
+            "queue": row["name"],
+            "in_per_s": rate(earlier.get(row["name"], row), row, "pushed_total", elapsed_s),
+            "out_per_s": rate(earlier.get(row["name"], row), row, "finished_total", elapsed_s),
+            **{state: row[state] for state in ("waiting", "working", "dead")},
+        }
+        for row in _items(now, "queue", "by_queue")
+    ]
+    return sorted(rows, key=lambda row: (-row["in_per_s"], -row["waiting"]))[:limit]
+
+
+def stream_rows(before: Sample, now: Sample, limit: int) -> list[dict[str, Any]]:
+    """The busiest streams."""
+    earlier = {row["name"]: row for row in _items(before, "stream", "items")}
+    elapsed_s = now.time_s - before.time_s
+    rows = [
+        {
+            "stream": row["name"],
+            "in_per_s": rate(earlier.get(row["name"], row), row, "records", elapsed_s),
+            **{name: row[name] for name in ("records", "bytes", "partitions", "groups")},
+        }
+        for row in _items(now, "stream", "items")
+    ]
+    return sorted(rows, key=lambda row: (-row["in_per_s"], -row["bytes"]))[:limit]
+
+
+def _items(sample: Sample, broker: str, name: str) -> list[Status]:
+    status = sample.brokers.get(broker)
+    return [] if status is None or isinstance(status, str) else list(status.get(name, ()))

@@ -1,0 +1,49 @@
+"""What ``nexo top`` works out from two looks at a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nexo.cli.figures import Sample, broker_rows, queue_rows, rate, stream_rows
+
+
+def queue_status(pushed: int, finished: int, cpu_s: float) -> dict[str, Any]:
+    counts = {"waiting": 5, "scheduled": 0, "working": 2, "dead": 1}
+    totals = {"pushed_total": pushed, "finished_total": finished}
+    rows = [{"name": "q", **counts, **totals}, {"name": "idle", **counts, "pushed_total": 0}]
+    return {
+        **counts, **totals, "by_queue": rows, "connections": 3, "disk": {"sync_ms": 0.2},
+        "process": {"cpu_s": cpu_s, "rss_bytes": 1024},
+    }  # fmt: skip
+
+
+def test_rates_and_load_are_per_second_of_the_interval() -> None:
+    before = Sample(10.0, {"queue": queue_status(100, 50, 1.0)})
+    now = Sample(12.0, {"queue": queue_status(300, 150, 1.5)})
+    (row,) = broker_rows(before, now)
+    assert (row["in_per_s"], row["out_per_s"], row["cpu_percent"]) == (100, 50, 25.0)
+    assert row["holds"] == "5 waiting, 0 scheduled, 2 working, 1 dead"
+
+
+def test_a_restarted_broker_counts_from_zero() -> None:
+    assert rate({"published": 1_000}, {"published": 10}, "published", 2.0) == 5
+
+
+def test_a_broker_without_an_answer_is_shown_as_down() -> None:
+    up, down = Sample(1.0, {"queue": queue_status(1, 1, 1.0)}), Sample(2.0, {"queue": "no answer"})
+    assert [row["up"] for row in broker_rows(up, down)] == [False]
+    assert [row["in_per_s"] for row in broker_rows(down, up)] == [0]
+    assert queue_rows(up, down, 10) == []
+
+
+def test_busy_queues_come_first_and_only_so_many() -> None:
+    before = Sample(10.0, {"queue": queue_status(100, 50, 1.0)})
+    now = Sample(11.0, {"queue": queue_status(300, 150, 1.5)})
+    assert [row["queue"] for row in queue_rows(before, now, 10)] == ["q", "idle"]
+    assert len(queue_rows(before, now, 1)) == 1
+
+
+def test_a_stream_that_is_new_has_no_rate_yet() -> None:
+    item = {"name": "s", "records": 10, "bytes": 500, "partitions": 1, "groups": 0}
+    before, now = Sample(1.0, {}), Sample(2.0, {"stream": {"items": [item]}})
+    assert [row["in_per_s"] for row in stream_rows(before, now, 5)] == [0]
