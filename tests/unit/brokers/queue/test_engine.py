@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.options import QueueOptions, options
-from nexo.errors import InvalidInput, InvalidOption, LeaseLost, NotFound, Overloaded
+from nexo.brokers.queue.places import Place, Places
+from nexo.errors import Corrupt, InvalidInput, InvalidOption, LeaseLost, NotFound, Overloaded
 
 NOW = 1_000_000
 ME, OTHER = 1, 2
@@ -300,6 +302,12 @@ def test_the_rate_limit_lets_a_burst_and_then_so_many_per_second() -> None:  # S
     assert pop(q, now=NOW + 100) == [2]
 
 
+def test_a_long_pause_allows_no_more_than_the_burst() -> None:  # SPEC D9
+    q = queue(rate_per_s=10, rate_burst=2)
+    push(q, 9)
+    assert len(pop(q, now=NOW + 60_000)) == 2
+
+
 def test_a_rate_per_key_holds_back_only_that_key() -> None:  # SPEC D9
     q = queue(key_rate_per_s=1)
     push(q, 3, keys=["a", "a", "b"])
@@ -451,6 +459,42 @@ def test_the_records_give_back_the_queue() -> None:  # SPEC D7
     assert pop(again, now=NOW + 1_000) == [5, 6]
     assert again.push(NewJobs(1, b"", dedup_keys=["k"]), NOW).instead == {0: 7}
     assert again.options == QueueOptions(max_retries=1, backoff=q.options.backoff, backoff_ms=500)
+
+
+def test_a_snapshot_gives_back_the_ledger() -> None:  # SPEC D7
+    q = queue(max_retries=0, result_ttl_ms=1_000)
+    push(q, 4, keys=["a", None, "b", None], dedup_keys=["x", None, None, None], priority=3)
+    push(q, 2, delay_ms=500)
+    q.set_cron("c", "@daily", b"block", NOW)
+    held = lease(q, 2)
+    q.nack(held.token, [(0, 1)], "boom", NOW, luck)
+    q.ack(held.token, [(1, 2)], {1: b"result"}, NOW)
+    places = Places()
+    places.add(0, 5, NOW)
+    places.move(0, 9, NOW)
+    ledger, again = restore(snapshot(q.ledger, places))
+    for name in ("open_jobs", "next_job", "dead", "failures", "keys", "dedup", "crons", "results",
+                 "totals", "options", "incarnation"):  # fmt: skip
+        assert getattr(ledger, name) == getattr(q.ledger, name), name
+    assert ledger.open_jobs == 4
+    assert (again.find(0).offset, again.find(1).offset) == (9, 5)
+    with pytest.raises(Corrupt):
+        restore(b"\x80")
+
+
+def test_places_are_trimmed_and_moved_jobs_kept() -> None:
+    places = Places()
+    for number in range(10):
+        places.add(number * 10, number, NOW + number)
+    places.move(3, 50, NOW)
+    places.move(4, 51, NOW)
+    assert (places.find(39), places.end_of(39)) == (Place(30, 3, NOW + 3), 40)
+    assert places.end_of(95) is None
+    assert places.first_job_from(4, -1) == 40
+    places.trim(45, lambda job: job == 4)
+    assert places.find(45).offset == 4
+    assert (places.find(3).offset, places.is_moved(4)) == (50, False)
+    assert (places.lowest_moved(99), places.moved_from(51)) == (50, 0)
 
 
 def test_a_million_single_pushes_are_few_objects() -> None:
