@@ -129,7 +129,8 @@ def _doc(node: ast.ClassDef) -> str:
 def _modules(broker: Broker) -> list[str]:
     own = [path for path in SOURCE.rglob("*.py") if path.stem.split("_")[0] == broker.label]
     packaged = (SOURCE / broker.label).glob("*.py")
-    return sorted({str(path.relative_to(SOURCE)) for path in [*own, *packaged]})
+    further = [SOURCE / "xstreams.py"] if broker is Broker.STREAM else []
+    return sorted({str(path.relative_to(SOURCE)) for path in [*own, *packaged, *further]})
 
 
 def _structs(files: Iterable[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ def shared_nexo_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["memory", "redis", "nexo"])
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis), "nexo"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Makes brokers of one kind, on an empty server; all are closed at the end."""
     made: list[StreamBroker] = []

@@ -22,7 +22,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["memory", "redis", "nexo"])
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis), "nexo"])
 def broker(request: pytest.FixtureRequest) -> Iterator[StreamBroker]:
     url = "memory://"
     if request.param == "redis":

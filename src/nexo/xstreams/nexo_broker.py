@@ -141,17 +141,18 @@ class NexoStreamBroker(StreamBroker):
         finally:
             with self._lock:
                 self._polls.discard(poll)
-        if self._closed:
-            raise ConnectionLost("the broker is closed")
+        self._check_open()
         return _messages(reply or b"")
 
     def _begin(self, ask: wire.ReadGroup) -> Poll:
+        self._check_open()
+        timeout_s = ask.wait_ms / 1000 + _GRACE_S
+        poll = self._link.poll(Op.S_X_READ, pack(ask), timeout_s=timeout_s)
         with self._lock:
-            self._check_open()
-            timeout_s = ask.wait_ms / 1000 + _GRACE_S
-            poll = self._link.poll(Op.S_X_READ, pack(ask), timeout_s=timeout_s)
             self._polls.add(poll)
-            return poll
+            if self._closed:
+                poll.cancel()
+        return poll
 
     def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
         """Acknowledge messages."""

@@ -137,10 +137,9 @@ class StreamWorker:
 
     def _may_go_on(self) -> bool:
         """Keep to ``max_per_s``; False once the worker is to stop."""
-        now_s = self._clock_s()
-        if self._stopping.wait(max(0.0, self._next_s - now_s)):
+        if self._stopping.wait(max(0.0, self._next_s - self._clock_s())):
             return False
-        self._next_s = max(self._next_s, now_s) + self._pause_s
+        self._next_s = self._clock_s() + self._pause_s
         return True
 
     def _work_on(self, message: StreamMessage) -> None:
