@@ -31,10 +31,10 @@ class Admin:
     """The application of one server; ``async with`` watches the brokers meanwhile."""
 
     def __init__(self, place: Place) -> None:
-        client = place.client()
+        client = place.client(place.credentials)
         self._sampler = Sampler(client, place.settings.disk_reserve_bytes)
         self._metrics = metrics.Metrics(self._sampler)
-        self.desk = Desk(place, client, self._sampler, asyncio.Event())
+        self.desk = Desk(place, client, self._sampler, asyncio.Event(), set(), place.credentials)
         self.app = Starlette(
             routes=self._routes(),
             middleware=[Middleware(Guard, metrics=self._metrics, host=place.settings.host)],

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
+from nexo.errors import Overloaded
 from nexo.model import Broker
 
 if TYPE_CHECKING:
     from nexo.admin.sampler import Sampler
     from nexo.client._async.connection import Link
 
+MAX_TAILS = 32
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who the brokers are asked as."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +36,10 @@ class Place:
 
     settings: Settings
     broker_port: int
-    run_folder: Path
+    credentials: Credentials = Credentials()
+    """Who this process is."""
 
-    def client(self, user: str | None = None, password: str | None = None) -> AsyncClient:
+    def client(self, who: Credentials) -> AsyncClient:
         """A new client of the brokers; a request that cannot be sent fails at once."""
         host = self.settings.host
         return AsyncClient(
@@ -36,8 +49,9 @@ class Place:
             tls=self.settings.tls_cert is not None,
             verify=False,  # it is this very server, on this machine
             client="dashboard",
-            user=user,
-            password=password,
+            user=who.user,
+            password=who.password,
+            token=who.token,
             while_down="fail",
             timeout_s=10.0,
         )
@@ -52,10 +66,23 @@ class Desk:
     sampler: Sampler
     stopping: asyncio.Event
     """Set when long replies must end."""
-    user: str | None = None
-    tails: set[object] = field(default_factory=set)
+    tails: set[object]
     """Live views that are open, shared by all callers."""
+    who: Credentials = Credentials()
 
     def link(self, broker: Broker) -> Link:
         """The connection to a broker, for what the client does not offer."""
         return self.client.link(broker)
+
+    @asynccontextmanager
+    async def own_client(self) -> AsyncIterator[AsyncClient]:
+        """A connection for one live view; `Overloaded` if too many are open."""
+        if len(self.tails) >= MAX_TAILS:
+            raise Overloaded(f"{MAX_TAILS} live views are open; close one")
+        mark = object()
+        self.tails.add(mark)
+        try:
+            async with self.place.client(self.who) as client:
+                yield client
+        finally:
+            self.tails.discard(mark)

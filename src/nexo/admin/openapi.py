@@ -64,7 +64,7 @@ def _operation(row: Endpoint, schemas: dict[str, Any], components: dict[str, Any
         content = {"application/json": {"schema": takes}}
         operation["requestBody"] = {"required": True, "content": content}
     else:
-        operation["parameters"] = _parameters(components[row.takes.__name__])
+        operation["parameters"] = _parameters(components[takes["$ref"].rpartition("/")[2]])
     return operation
 
 

@@ -66,30 +66,21 @@ def _indented(raw: bytes, cut: bool) -> str:
     return raw.decode(errors="replace")
 
 
-def encoded(value: NewValue) -> bytes:
-    """The value as brokers take it; `InvalidInput` if the text is not of its type."""
+def python_value(value: NewValue) -> object:
+    """The value as a client sends it; `InvalidInput` if the text is not of its type."""
     match value.type:
         case "json":
-            return b"\x02" + _json(value.text)
+            return _json(value.text)
         case "text":
-            return b"\x01" + _utf8(value.text)
+            return value.text
     try:
-        return b"\x00" + base64.b64decode(value.text, validate=True)
+        return base64.b64decode(value.text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidInput(f"the value is not base64: {error}") from None
 
 
-def _json(text: str) -> bytes:
-    raw = _utf8(text)
+def _json(text: str) -> object:
     try:
-        msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidInput(f"the value is not JSON: {error}") from None
-    return raw
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"the value cannot be written as UTF-8: {error.reason}") from None

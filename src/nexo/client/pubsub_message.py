@@ -57,6 +57,11 @@ class Message(Generic[T]):
         return self._encoded[1:]
 
     @property
+    def encoded(self) -> bytes:
+        """The value as it travels (`nexo.protocol.values`): its type byte, then the content."""
+        return self._encoded
+
+    @property
     def timestamp(self) -> datetime:
         """When it was published, by the publisher's clock."""
         return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)

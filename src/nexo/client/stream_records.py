@@ -69,6 +69,12 @@ class Record(Generic[T]):
         return content
 
     @property
+    def value_type(self) -> int:
+        """How to read the payload: a `nexo.protocol.values.ValueType`."""
+        kind: int = self._value_type
+        return kind
+
+    @property
     def key(self) -> str | None:
         """The record's key."""
         return None if self._key is None else self._key.decode()

@@ -18,9 +18,10 @@ import msgspec
 import uvicorn
 
 from nexo.admin.app import Admin
-from nexo.admin.desk import Place
+from nexo.admin.desk import Credentials, Place
 from nexo.config import Settings, load
 from nexo.server import logs, loops
+from nexo.server.access.internal import read_token
 from nexo.server.admin_process import Start
 
 GRACE_S = 1
@@ -36,7 +37,8 @@ class _Uvicorn(uvicorn.Server):
 
 async def serve(settings: Settings, start: Start) -> None:
     """Serve until told to stop or until the supervisor is gone."""
-    place = Place(settings, start.broker_port, start.run_folder)
+    credentials = Credentials(token=read_token(start.run_folder))
+    place = Place(settings, start.broker_port, credentials)
     async with Admin(place) as admin:
         server = _Uvicorn(_config(settings, admin))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from nexo.admin.api import overview
+from nexo.admin.api import connections, groups, overview, pipeline, pubsub, queue, store, stream
 from nexo.admin.routes import Endpoint
 
-TABLE: list[Endpoint] = [row for part in (overview,) for row in part.routes.table]
+_PARTS = (overview, store, pubsub, queue, stream, groups, pipeline, connections)
+
+TABLE: list[Endpoint] = [row for part in _PARTS for row in part.routes.table]
 """Every endpoint."""

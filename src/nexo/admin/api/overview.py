@@ -120,7 +120,7 @@ def current(desk: Desk) -> Overview:
     return Overview(
         __version__,
         sampler.sampled_ms,
-        desk.user,
+        desk.who.user,
         [_broker(watch) for watch in sampler.brokers.values()],
         sampler.alerts(),
         _queues(desk),

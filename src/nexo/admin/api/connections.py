@@ -1,0 +1,75 @@
+"""Who is connected."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import msgspec
+
+from nexo.admin.api.paging import Limit, Search, Skip, matching
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Routes
+from nexo.errors import ConnectionLost, Unavailable
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.values import decode_value
+
+routes = Routes("Connections")
+
+
+class ConnectionsAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which connections."""
+
+    broker: Literal["store", "pubsub", "queue", "stream"] | None = None
+    search: Search = ""
+    limit: Limit = 100
+    offset: Skip = 0
+
+
+class ConnectionRow(msgspec.Struct):
+    """One client's connection to one broker."""
+
+    broker: str
+    id: int
+    name: str
+    address: str
+    user: str | None
+    opened_ms: int
+    heard_ms: int
+    in_flight: int
+    """Requests not answered yet."""
+    unsent_bytes: int
+    slow: bool
+    """It reads slower than it is written to."""
+    internal: bool
+    """A link between the server's own processes."""
+    hello: bool
+    """It introduced itself; existing clients do not."""
+
+
+class ConnectionPage(msgspec.Struct):
+    """Connections, the newest first; of each broker at most a thousand."""
+
+    connections: list[ConnectionRow]
+    total: int
+
+
+@routes.get("/connections")
+async def connections(desk: Desk, ask: ConnectionsAsk) -> ConnectionPage:
+    """The connections of every broker, or one."""
+    chosen = [broker for broker in Broker if ask.broker in (None, broker.label)]
+    lists = await asyncio.gather(*(_peers(desk, broker) for broker in chosen))
+    rows = [row for rows in lists for row in rows]
+    found = matching(rows, ask.search, lambda row: f"{row.name} {row.address} {row.user or ''}")
+    found.sort(key=lambda row: -row.opened_ms)
+    return ConnectionPage(found[ask.offset : ask.offset + ask.limit], len(found))
+
+
+async def _peers(desk: Desk, broker: Broker) -> list[ConnectionRow]:
+    try:
+        reply = await desk.link(broker).call(Op.PEERS, bytes((broker,)))
+    except (ConnectionLost, Unavailable):
+        return []  # it restarts; the overview says so
+    rows: list[dict[str, Any]] = decode_value(reply or b"\x02[]")
+    return [ConnectionRow(broker.label, **row) for row in rows]

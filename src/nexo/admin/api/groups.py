@@ -1,0 +1,246 @@
+"""The groups of a stream: lag, what is in work, what is parked; seek."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from nexo.admin.api.paging import Limit, Millis, Name, Skip
+from nexo.admin.api.stream import OneStream, Partition, RecordRow, record_row
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Done, Routes
+from nexo.errors import InvalidInput, NotFound
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol.ops import Op
+
+routes = Routes("Stream", "/stream")
+
+Mode: TypeAlias = Literal["shared", "ordered"]
+
+
+class Lane(msgspec.Struct):
+    """A group in one partition."""
+
+    partition: int
+    floor: int
+    """Everything below is finished."""
+    next_offset: int
+    lag: int
+    in_flight: int = 0
+    to_redeliver: int = 0
+    parked: int = 0
+    owner: str | None = None
+    """Of ordered groups: the member that reads the partition."""
+
+
+class GroupView(msgspec.Struct):
+    """A group of a stream."""
+
+    name: str
+    mode: Mode
+    generation: int
+    options: dict[str, Any]
+    consumers: list[str]
+    lag: int
+    in_flight: int
+    parked: int
+    finished_per_s: float | None
+    lags: list[float | None]
+    """The lag in each second of the last minute."""
+    partitions: list[Lane]
+
+
+class GroupAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A group."""
+
+    stream: Name
+    group: Name
+    mode: Mode = "shared"
+
+
+class ParkedAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Parked records of a group."""
+
+    stream: Name
+    group: Name
+    limit: Limit = 50
+    offset: Skip = 0
+
+
+class ParkedRow(msgspec.Struct):
+    """A record that was set aside."""
+
+    record: RecordRow
+    deliveries: int
+    parked_ms: int
+    reason: str
+
+
+class ParkedPage(msgspec.Struct):
+    """Parked records."""
+
+    records: list[ParkedRow]
+    total: int
+
+
+class At(msgspec.Struct, forbid_unknown_fields=True):
+    """A record."""
+
+    partition: Partition
+    offset: Skip
+
+
+class ParkedChoice(msgspec.Struct, forbid_unknown_fields=True):
+    """Some parked records, or all for null."""
+
+    stream: Name
+    group: Name
+    records: Annotated[list[At], msgspec.Meta(max_length=10_000)] | None
+
+
+class SeekAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a group is to go on: one of the three."""
+
+    stream: Name
+    group: Name
+    mode: Mode = "shared"
+    to: Literal["beginning", "end"] | None = None
+    offset: Skip | None = None
+    """The same offset in every partition."""
+    time_ms: Millis | None = None
+
+
+@routes.get("/groups")
+async def groups(desk: Desk, ask: OneStream) -> list[GroupView]:
+    """The stream's groups with their lag."""
+    shared = [_shared(desk, ask.stream, info) for info in await _stream(desk, ask).groups()]
+    return shared + await _ordered(desk, ask.stream)
+
+
+def _stream(desk: Desk, ask: Any) -> Any:
+    return desk.client.stream(ask.stream)
+
+
+def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
+    watch = desk.sampler.groups.get((stream, info.name))
+    lanes = [
+        Lane(i, lane.floor, lane.next_offset, lane.lag, lane.in_flight, lane.to_redeliver,
+             lane.parked)
+        for i, lane in enumerate(info.partitions)
+    ]  # fmt: skip
+    return GroupView(
+        info.name, "shared", info.generation, info.options, info.consumers, info.lag,
+        sum(lane.in_flight for lane in lanes), sum(lane.parked for lane in lanes),
+        watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [], lanes,
+    )  # fmt: skip
+
+
+async def _ordered(desk: Desk, stream: str) -> list[GroupView]:
+    """The ordered groups that read the stream; they may read others too."""
+    link = desk.link(Broker.STREAM)
+    reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk()))
+    infos = wire.unpack(list[ordered.OrderedInfo], reply or b"")
+    ends = [part.next_offset for part in (await desk.client.stream(stream).describe()).partitions]
+    views = (_ordered_view(info, stream, ends) for info in infos)
+    return [view for view in views if view is not None]
+
+
+def _ordered_view(info: ordered.OrderedInfo, stream: str, ends: list[int]) -> GroupView | None:
+    owners = {partition: member for topic, partition, member in info.owners if topic == stream}
+    offsets = {row.partition: row.offset for row in info.offsets if row.topic == stream}
+    if not owners and not offsets:
+        return None
+    lanes = []
+    for partition, end in enumerate(ends):
+        floor = offsets.get(partition, -1) + 1
+        owner = owners.get(partition)
+        lanes.append(Lane(partition, floor, end, max(0, end - floor), owner=owner))
+    return GroupView(
+        info.name, "ordered", info.generation, info.options, info.members,
+        sum(lane.lag for lane in lanes), 0, 0, None, [], lanes,
+    )  # fmt: skip
+
+
+@routes.get("/parked")
+async def parked(desk: Desk, ask: ParkedAsk) -> ParkedPage:
+    """Records that a group has set aside after too many deliveries."""
+    stream = _stream(desk, ask)
+    group = await stream.group(ask.group)
+    rows = await stream.parked(ask.group, limit=ask.limit, skip=ask.offset)
+    return ParkedPage(
+        [ParkedRow(record_row(row), row.deliveries, row.parked_ms, row.reason) for row in rows],
+        sum(lane.parked for lane in group.partitions),
+    )
+
+
+@routes.post("/parked/replay")
+async def replay(desk: Desk, ask: ParkedChoice) -> Done:
+    """Deliver parked records again."""
+    return await _settle(desk, ask, "replay")
+
+
+@routes.post("/parked/discard")
+async def discard(desk: Desk, ask: ParkedChoice) -> Done:
+    """Forget parked records."""
+    return await _settle(desk, ask, "discard")
+
+
+async def _settle(desk: Desk, ask: ParkedChoice, verb: Literal["replay", "discard"]) -> Done:
+    chosen = ask.records
+    spans = None if chosen is None else [(r.partition, r.offset, r.offset + 1) for r in chosen]
+    request = wire.ParkedSettle(stream=ask.stream, group=ask.group, verb=verb, spans=spans)
+    reply = await desk.link(Broker.STREAM).call(Op.S_PARKED_SETTLE, wire.pack(request))
+    return Done(wire.unpack(int, reply or b""))
+
+
+@routes.post("/seek")
+async def seek(desk: Desk, ask: SeekAsk) -> Done:
+    """Reset a group to the beginning, the end, an offset or a time; the count is its generation."""
+    given = [choice for choice in (ask.to, ask.offset, ask.time_ms) if choice is not None]
+    if len(given) != 1:
+        raise InvalidInput("give exactly one of to, offset and time_ms")
+    if ask.mode == "ordered":
+        return await _seek_ordered(desk, ask)
+    to: Any = given[0]
+    if ask.time_ms is not None:
+        to = datetime.fromtimestamp(ask.time_ms / 1000, UTC)
+    return Done(await _stream(desk, ask).seek(ask.group, to))
+
+
+async def _seek_ordered(desk: Desk, ask: SeekAsk) -> Done:
+    link = desk.link(Broker.STREAM)
+    reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk(group=ask.group)))
+    if not wire.unpack(list[ordered.OrderedInfo], reply or b""):
+        raise NotFound(f"there is no ordered group {ask.group!r}")
+    firsts = await _positions(desk, ask)
+    rows = [(ask.stream, partition, first - 1, "") for partition, first in enumerate(firsts)]
+    request = ordered.OrderedSeek(group=ask.group, offsets=rows)
+    return Done(wire.unpack(int, await link.call(Op.S_ORDERED_SEEK, wire.pack(request)) or b""))
+
+
+async def _positions(desk: Desk, ask: SeekAsk) -> list[int]:
+    """Where each partition is read from next."""
+    if ask.time_ms is not None:
+        request = wire.pack(wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms))
+        reply = await desk.link(Broker.STREAM).call(Op.S_OFFSETS_AT, request)
+        return wire.unpack(list[int], reply or b"")
+    parts = (await desk.client.stream(ask.stream).describe()).partitions
+    if ask.offset is not None:
+        wanted = ask.offset
+        return [min(max(wanted, part.start_offset), part.next_offset) for part in parts]
+    return [part.next_offset if ask.to == "end" else part.start_offset for part in parts]
+
+
+@routes.post("/group/delete")
+async def delete_group(desk: Desk, ask: GroupAsk) -> Done:
+    """Forget a group and where it was."""
+    if ask.mode == "ordered":
+        request = wire.pack(ordered.OrderedName(group=ask.group))
+        await desk.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
+    else:
+        await _stream(desk, ask).delete_group(ask.group)
+    return Done()

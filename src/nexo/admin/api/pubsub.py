@@ -1,0 +1,207 @@
+"""Topics: who listens, what is retained, what comes by; publish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from nexo.admin.api.paging import Limit, Search, Seconds, Skip, matching
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Done, Routes
+from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
+from nexo.brokers.pubsub.topics import check_topic
+from nexo.client._async.pubsub_subscription import Subscription
+from nexo.client.pubsub_message import Message
+from nexo.errors import InvalidInput, NotFound
+
+routes = Routes("Pub/Sub", "/pubsub")
+
+_MOST_ROWS = 10_000
+_PAUSE_S = 0.25
+"""A live view gets its messages in groups, at most this often."""
+_PATIENCE_S = 15.0
+"""A live view with nothing to show says so this often, so that a lost reader is noticed."""
+_PER_EVENT = 200
+
+Topic: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
+
+
+class TopicsAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which topics."""
+
+    search: Search = ""
+    limit: Limit = 100
+    offset: Skip = 0
+
+
+class TopicRow(msgspec.Struct):
+    """A topic with a retained message, or a pattern with subscribers."""
+
+    topic: str
+    subscribers: int = 0
+    waiting: int = 0
+    dropped: int = 0
+    retained_bytes: int | None = None
+    expires_ms: int | None = None
+
+
+class TopicPage(msgspec.Struct):
+    """Topics and patterns in order."""
+
+    topics: list[TopicRow]
+    total: int
+
+
+class SubscriptionRow(msgspec.Struct):
+    """One client's subscription."""
+
+    client: str
+    pattern: str
+    policy: str
+    waiting: int
+    waiting_bytes: int
+    dropped: int
+
+
+class SubscriptionPage(msgspec.Struct):
+    """Subscriptions, the most troubled first."""
+
+    subscriptions: list[SubscriptionRow]
+    total: int
+
+
+class OneTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """A topic."""
+
+    topic: Topic
+
+
+class MessageView(msgspec.Struct):
+    """A message."""
+
+    topic: str
+    value: Value
+    timestamp_ms: int
+    retained: bool
+
+
+class PublishAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A message to publish."""
+
+    topic: Topic
+    value: NewValue
+    retain: bool = False
+    ttl_s: Seconds | None = None
+    """Of a retained message."""
+
+
+class TailAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """What to watch."""
+
+    pattern: Topic = "#"
+    retained: bool = False
+    """Begin with the retained messages that match."""
+
+
+class Tail(msgspec.Struct):
+    """Messages that came since the last event."""
+
+    messages: list[MessageView]
+    skipped: int
+    """Messages since the start that came too fast to be shown."""
+
+
+@routes.get("/topics")
+async def topics(desk: Desk, ask: TopicsAsk) -> TopicPage:
+    """Topics that retain a message and patterns that someone subscribes to."""
+    rows: dict[str, TopicRow] = {}
+    for one in await desk.client.pubsub.retained("#", limit=_MOST_ROWS):
+        row = rows[one["topic"]] = TopicRow(one["topic"])
+        row.retained_bytes, row.expires_ms = one["bytes"], one["expires_ms"]
+    for one in await desk.client.pubsub.subscriptions(limit=_MOST_ROWS):
+        row = rows.setdefault(one["pattern"], TopicRow(one["pattern"]))
+        row.subscribers += 1
+        row.waiting += one["waiting"]
+        row.dropped += one["dropped"]
+    found = matching(sorted(rows.values(), key=_topic), ask.search, _topic)
+    return TopicPage(found[ask.offset : ask.offset + ask.limit], len(found))
+
+
+def _topic(row: TopicRow) -> str:
+    return row.topic
+
+
+@routes.get("/subscriptions")
+async def subscriptions(desk: Desk, ask: TopicsAsk) -> SubscriptionPage:
+    """Who subscribes to what, and who is too slow."""
+    rows = [
+        SubscriptionRow(**row) for row in await desk.client.pubsub.subscriptions(limit=_MOST_ROWS)
+    ]
+    found = matching(rows, ask.search, lambda row: f"{row.pattern} {row.client}")
+    found.sort(key=lambda row: (-row.dropped, -row.waiting, row.pattern))
+    return SubscriptionPage(found[ask.offset : ask.offset + ask.limit], len(found))
+
+
+@routes.get("/retained")
+async def retained(desk: Desk, ask: OneTopic) -> MessageView:
+    """The retained message of a topic."""
+    check_topic(ask.topic)
+    if not await desk.client.pubsub.retained(ask.topic, limit=1):
+        raise NotFound(f"topic {ask.topic[:64]!r} retains nothing")
+    async with desk.own_client() as client:
+        subscription = await client.pubsub.subscribe(ask.topic)
+        try:
+            return _view(await subscription.get(1.0), WHOLE_BYTES)
+        except TimeoutError:
+            raise NotFound(f"topic {ask.topic[:64]!r} retains nothing") from None
+
+
+@routes.post("/publish")
+async def publish(desk: Desk, ask: PublishAsk) -> Done:
+    """Publish a message; the count is how many received it."""
+    if ask.ttl_s is not None and not ask.retain:
+        raise InvalidInput("ttl_s is for retained messages: others are not kept at all")
+    ttl = None if ask.ttl_s is None else max(ask.ttl_s, 0.001)
+    value = python_value(ask.value)
+    return Done(await desk.client.pubsub.publish(ask.topic, value, retain=ask.retain, ttl=ttl))
+
+
+@routes.post("/clear")
+async def clear(desk: Desk, ask: OneTopic) -> Done:
+    """Forget a topic's retained message."""
+    check_topic(ask.topic)
+    held = await desk.client.pubsub.retained(ask.topic, limit=1)
+    await desk.client.pubsub.publish(ask.topic, b"", retain=True)
+    return Done(len(held))
+
+
+@routes.live("/tail")
+async def tail(desk: Desk, ask: TailAsk) -> AsyncIterator[Tail]:
+    """Messages as they come, as server-sent events."""
+    async with desk.own_client() as client:
+        subscription = await client.pubsub.subscribe(
+            ask.pattern, retained=ask.retained, buffer=10 * _PER_EVENT
+        )
+        while True:
+            yield await _gathered(subscription)
+
+
+async def _gathered(subscription: Subscription[Any]) -> Tail:
+    """The next messages, those of a quarter of a second together."""
+    found: list[Message[Any]] = []
+    until_s = time.monotonic() + _PATIENCE_S
+    try:
+        while len(found) < _PER_EVENT:
+            found.append(await subscription.get(max(0.0, until_s - time.monotonic())))
+            until_s = min(until_s, time.monotonic() + _PAUSE_S)
+    except TimeoutError:
+        pass
+    return Tail([_view(message) for message in found], subscription.dropped)
+
+
+def _view(message: Message[Any], limit: int = 2_048) -> MessageView:
+    value = shown(message.encoded, limit)
+    return MessageView(message.topic, value, message.timestamp_ms, message.retained)

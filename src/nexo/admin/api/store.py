@@ -1,0 +1,198 @@
+"""Keys: look at them, set, delete, expire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from nexo.admin.api.paging import Limit, Search, Seconds, Skip
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Done, Nothing, Routes
+from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
+from nexo.client._async.store_calls import ask as call
+from nexo.errors import NotFound
+from nexo.model import Broker
+from nexo.protocol import store as wire
+from nexo.protocol.ops import Op
+
+routes = Routes("Store", "/store")
+
+_SCANS = 20
+"""Scans that one page may take when few keys match."""
+_MOST_ITEMS = 10_000
+"""Maps and sets larger than this are not read as a whole, which is all the store offers."""
+
+Key: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
+
+
+class KeysAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which keys; ``cursor`` is where the last page ended."""
+
+    prefix: Search = ""
+    glob: Search = ""
+    """``*``, ``?`` and ``[a-z]``."""
+    cursor: str = ""
+    limit: Limit = 50
+
+
+class KeyRow(msgspec.Struct):
+    """One key without its value."""
+
+    key: str
+    kind: str
+    """``value``, ``map``, ``list`` or ``set``."""
+    items: int
+    size_bytes: int
+    ttl_ms: int | None
+
+
+class KeyPage(msgspec.Struct):
+    """Keys in order."""
+
+    keys: list[KeyRow]
+    cursor: str | None
+    """Where the next page starts; null at the end."""
+    total: int | None
+    """Keys in the whole store."""
+
+
+class KeyAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A key; of collections, some items."""
+
+    key: Key
+    offset: Skip = 0
+    limit: Limit = 100
+
+
+class Item(msgspec.Struct):
+    """An item of a collection."""
+
+    name: str | None
+    """A map's field."""
+    value: Value
+
+
+class KeyView(msgspec.Struct):
+    """A key and what it holds."""
+
+    key: str
+    kind: str
+    items: int
+    size_bytes: int
+    ttl_ms: int | None
+    value: Value | None
+    content: list[Item]
+    """Of collections: the items asked for."""
+
+
+class SetAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A plain value to set."""
+
+    key: Key
+    value: NewValue
+    ttl_s: Seconds | None = None
+    """Left out: it stays, and a TTL it had ends."""
+    if_absent: bool = False
+
+
+class OneKey(msgspec.Struct, forbid_unknown_fields=True):
+    """A key."""
+
+    key: Key
+
+
+class ExpireAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A new life time; null takes it off."""
+
+    key: Key
+    ttl_s: Seconds | None
+
+
+@routes.get("/keys")
+async def keys(desk: Desk, ask: KeysAsk) -> KeyPage:
+    """A page of keys, in order."""
+    found: list[str] = []
+    cursor: str | None = ask.cursor
+    for _ in range(_SCANS):
+        wanted = ask.limit - len(found)
+        page = await desk.client.store.scan(
+            cursor or "", prefix=ask.prefix, glob=ask.glob, limit=wanted
+        )
+        found += page.keys
+        cursor = page.cursor
+        if cursor is None or len(found) >= ask.limit:
+            break
+    rows = await asyncio.gather(*(_row(desk, key) for key in found))
+    total = desk.sampler.brokers[Broker.STORE].status.get("keys")
+    return KeyPage([row for row in rows if row is not None], cursor, total)
+
+
+async def _row(desk: Desk, key: str) -> KeyRow | None:
+    info = await desk.client.store.inspect(key)
+    if info is None:
+        return None
+    return KeyRow(key, info.kind, info.items, info.size_bytes, info.ttl_ms)
+
+
+@routes.get("/key")
+async def key(desk: Desk, ask: KeyAsk) -> KeyView:
+    """A key with its value, or some items of its collection."""
+    row = await _row(desk, ask.key)
+    if row is None:
+        raise NotFound(f"there is no key {ask.key[:64]!r}")
+    value, content = None, []
+    if row.kind == "value":
+        reply = await desk.link(Broker.STORE).call(Op.MAP_GET, wire.encode_map_key(ask.key))
+        value = None if reply is None else shown(reply, WHOLE_BYTES)
+    else:
+        content = await _items(desk, ask, row)
+    return KeyView(row.key, row.kind, row.items, row.size_bytes, row.ttl_ms, value, content)
+
+
+async def _items(desk: Desk, ask: KeyAsk, row: KeyRow) -> list[Item]:
+    link, end = desk.link(Broker.STORE), ask.offset + ask.limit
+    if row.kind == "list":
+        values = await call(link, Op.LIST_RANGE, wire.Range(ask.key, ask.offset, end))
+        return [Item(None, shown(value)) for value in values]
+    if row.items > _MOST_ITEMS:
+        return []
+    if row.kind == "set":
+        members = await call(link, Op.SET_MEMBERS, wire.OneKey(ask.key))
+        return [Item(None, shown(value)) for value in members[ask.offset : end]]
+    fields: dict[str, Any] = await call(link, Op.FIELDS_ALL, wire.OneKey(ask.key))
+    chosen = list(fields.items())[ask.offset : end]
+    return [Item(name, shown(value)) for name, value in chosen]
+
+
+@routes.post("/set")
+async def set_value(desk: Desk, ask: SetAsk) -> Done:
+    """Set a key to a plain value."""
+    ttl = None if ask.ttl_s is None else max(ask.ttl_s, 0.001)
+    value = python_value(ask.value)
+    done = await desk.client.store.set(ask.key, value, ttl=ttl, if_absent=ask.if_absent)
+    return Done(int(done))
+
+
+@routes.post("/delete")
+async def delete(desk: Desk, ask: OneKey) -> Done:
+    """Delete a key of any kind."""
+    return Done(int(await desk.client.store.delete(ask.key)))
+
+
+@routes.post("/expire")
+async def expire(desk: Desk, ask: ExpireAsk) -> Done:
+    """Change or remove a key's life time."""
+    store = desk.client.store
+    if not await store.exists(ask.key):
+        raise NotFound(f"there is no key {ask.key[:64]!r}")
+    if ask.ttl_s is None:
+        return Done(int(await store.persist(ask.key)))
+    return Done(int(await store.expire(ask.key, max(ask.ttl_s, 0.001))))
+
+
+@routes.post("/clear")
+async def clear(desk: Desk, ask: Nothing) -> Done:
+    """Delete every key."""
+    return Done(await desk.client.store.clear())

@@ -1,0 +1,437 @@
+"""The admin API: every look and every action, checked through the SDK (SPEC K3, K4)."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import nexo
+from nexo.testing import Process, process
+from tests.integration.admin_api import ACTION, Api, value
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with process(tmp_path_factory.mktemp("admin") / "nexo") as server:
+        Api(server.http_url).wait_ready()
+        yield server
+
+
+@pytest.fixture
+def api(running: Process) -> Api:
+    return Api(running.http_url)
+
+
+@pytest.fixture
+def sdk(running: Process) -> Iterator[nexo.Client]:
+    with nexo.connect(running.url) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A name nobody used, with what names may hold."""
+    return f"team/a:{next(_numbers)}.x"
+
+
+# -- the server -------------------------------------------------------------------------
+
+
+def test_health_and_ready_say_that_every_broker_answers(api: Api) -> None:  # SPEC K4
+    assert api.request("GET", "/health").json == {"status": "ok"}
+    ready = api.request("GET", "/ready")
+    assert ready.status == 200
+    assert ready.json["brokers"] == dict.fromkeys(("store", "pubsub", "queue", "stream"), True)
+
+
+def test_the_overview_shows_rates_within_two_seconds(api: Api, sdk: nexo.Client) -> None:
+    for n in range(200):
+        sdk.store.set(f"rate/{n}", n)
+    deadline_s = time.monotonic() + 5
+    while True:
+        brokers = {row["name"]: row for row in api.get("/overview")["brokers"]}
+        history = api.get("/history", broker="store", names="commands", seconds=10)
+        if any(history["series"]["commands"]):
+            break
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    assert brokers["store"]["up"]
+    assert brokers["store"]["numbers"]["keys"] >= 200
+    assert brokers["store"]["numbers"]["rss_bytes"] > 1_000_000
+
+
+def test_live_sends_an_overview_every_second(api: Api) -> None:
+    with urllib.request.urlopen(f"{api.url}/api/v1/live", timeout=10) as events:
+        assert events.headers["content-type"].startswith("text/event-stream")
+        seen: list[int] = []
+        while len(seen) < 3:
+            line = events.readline()
+            if line.startswith(b"data: "):
+                seen.append(json.loads(line[6:])["now_ms"])
+    assert seen[2] > seen[1] >= seen[0]
+
+
+def test_metrics_are_valid_prometheus_text(api: Api, sdk: nexo.Client) -> None:  # SPEC K4
+    queue = sdk.queue("metrics").create()
+    queue.push("job")
+    sdk.stream("metrics").create()
+    sdk.stream("metrics").publish("record")
+    sdk.stream("metrics").consume("readers").close()
+    time.sleep(1.2)
+    reply = api.request("GET", "/metrics")
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = checked_families(reply.body.decode())
+    assert families["nexo_up"] == "gauge"
+    assert families["nexo_roundtrip_seconds"] == "histogram"
+    assert families["nexo_queue_pushed_total"] == "counter"
+    text = reply.body.decode()
+    assert 'nexo_queue_waiting_jobs{queue="metrics"} 1.0' in text
+    assert "nexo_http_request_duration_seconds_bucket" in text
+
+
+def checked_families(text: str) -> dict[str, str]:
+    """The families of a metrics text, checked as ``promtool check metrics`` does."""
+    kinds: dict[str, str] = {}
+    helps: set[str] = set()
+    seen: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            name, words = line[7:].split(" ", 1)
+            assert name not in helps, f"second HELP of {name}"
+            assert words
+            helps.add(name)
+        elif line.startswith("# TYPE "):
+            name, kind = line[7:].split(" ")
+            assert name in helps
+            kinds[name] = kind
+        else:
+            sample = re.fullmatch(r"([a-z_]+)(\{.*\})? (\S+)", line)
+            assert sample, line
+            float(sample[3])
+            assert line not in seen, f"twice: {line}"
+            seen.add(line.rpartition(" ")[0])
+            family = re.sub(r"_(bucket|sum|count|created)$", "", sample[1])
+            assert family in kinds or sample[1] in kinds, line
+    for name, kind in kinds.items():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        if not name.endswith("_created"):
+            assert (kind == "counter") == name.endswith("_total"), name
+        assert not name.endswith(("_ms", "_milliseconds"))
+    return kinds
+
+
+def test_connections_name_their_clients(api: Api, running: Process) -> None:
+    with nexo.connect(f"{running.url}?client=shop-42") as client:
+        client.store.set("connected", 1)
+        page = api.get("/connections", broker="store", search="SHOP-42")
+    assert [row["name"] for row in page["connections"]] == ["shop-42"]
+    assert page["connections"][0]["address"] == "127.0.0.1"
+
+
+# -- what protects it -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "application/json"},
+        {"content-type": "text/plain", "x-nexo": "1"},
+        ACTION | {"origin": "http://evil.example"},
+        ACTION | {"host": "evil.example"},
+    ],
+)
+def test_a_forged_action_is_refused(api: Api, sdk: nexo.Client, headers: dict[str, str]) -> None:
+    body = json.dumps({"key": "forged", "value": value(1)}).encode()
+    reply = api.request("POST", "/api/v1/store/set", body, headers)
+    assert reply.status == 403
+    assert reply.json["code"] == "FORBIDDEN"
+    assert sdk.store.get("forged") is None
+
+
+def test_nothing_acts_by_get(api: Api, sdk: nexo.Client) -> None:
+    sdk.store.set("kept", 1)
+    assert api.look("/store/delete", key="kept").status in (404, 405)
+    assert sdk.store.get("kept") == 1
+
+
+def test_every_reply_carries_the_headers_that_protect_browsers(api: Api) -> None:
+    for path in ("/", "/api/v1/overview", "/api/v1/none", "/metrics"):
+        headers = api.request("GET", path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/store/set", {"key": "k"}, 400, "INVALID"),
+        ("/store/set", {"key": "k", "value": {"type": "json", "text": "{"}}, 400, "INVALID"),
+        ("/store/set", {"key": "k", "value": {"type": "bytes", "text": "%"}}, 400, "INVALID"),
+        ("/store/set", {"key": "", "value": value(1)}, 400, "INVALID"),
+        ("/store/set", {"key": "k", "value": value(1), "ttl": 1}, 400, "INVALID"),
+        ("/store/expire", {"key": "none", "ttl_s": 1}, 404, "NOT_FOUND"),
+        ("/queue/push", {"queue": "none", "value": value(1)}, 404, "NOT_FOUND"),
+        ("/queue/create", {"queue": "../x"}, 400, "INVALID_NAME"),
+        ("/queue/create", {"queue": "q", "options": {"x": 1}}, 400, "INVALID_OPTION"),
+        ("/queue/replay", {"queue": "none", "ids": ["x"]}, 400, "INVALID"),
+        ("/stream/seek", {"stream": "none", "group": "g", "to": "end"}, 404, "NOT_FOUND"),
+        ("/stream/seek", {"stream": "none", "group": "g"}, 400, "INVALID"),
+        ("/stream/publish", {"stream": "none", "value": None}, 400, "INVALID"),
+        ("/pubsub/publish", {"topic": "a/#", "value": value(1)}, 400, "INVALID_NAME"),
+        ("/none", {}, 404, "NOT_FOUND"),
+    ],
+)
+def test_bad_input_is_a_4xx_with_a_code(
+    api: Api, path: str, body: dict[str, object], status: int, code: str
+) -> None:
+    reply = api.act(path, **body)
+    assert (reply.status, reply.json["code"]) == (status, code)
+    assert reply.json["message"]
+
+
+# -- store ------------------------------------------------------------------------------
+
+
+def test_keys_are_listed_a_page_at_a_time(api: Api, sdk: nexo.Client) -> None:
+    sdk.store.mset({f"page/{n:03}": n for n in range(120)})
+    found: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = api.get("/store/keys", prefix="page/", cursor=cursor, limit=50)
+        assert len(page["keys"]) <= 50
+        found += [row["key"] for row in page["keys"]]
+        cursor = page["cursor"]
+    assert found == [f"page/{n:03}" for n in range(120)]
+    assert api.get("/store/keys", glob="page/*7")["keys"][0]["key"] == "page/007"
+
+
+def test_a_key_is_set_shown_expired_and_deleted(api: Api, sdk: nexo.Client, name: str) -> None:
+    api.post("/store/set", key=name, value=value({"n": 2**63 + 1}), ttl_s=500)
+    assert sdk.store.get(name) == {"n": 2**63 + 1}
+    view = api.get("/store/key", key=name)
+    assert "9223372036854775809" in view["value"]["text"]
+    assert 499_000 < view["ttl_ms"] <= 500_000
+    api.post("/store/expire", key=name, ttl_s=None)
+    assert sdk.store.ttl(name) == float("inf")
+    assert api.post("/store/delete", key=name) == {"count": 1}
+    assert sdk.store.get(name) is None
+
+
+def test_collections_show_their_items(api: Api, sdk: nexo.Client) -> None:
+    sdk.store.map("c/map").set_many({"<b>": 1, "b": "two"})
+    sdk.store.list("c/list").push("x", "y", "z")
+    sdk.store.set_("c/set").add(b"\x00\xff")
+    shown = api.get("/store/key", key="c/map")["content"]
+    assert [(item["name"], item["value"]["text"]) for item in shown] == [("<b>", "1"), ("b", "two")]
+    page = api.get("/store/key", key="c/list", offset=1, limit=1)
+    assert [item["value"]["text"] for item in page["content"]] == ["y"]
+    (member,) = api.get("/store/key", key="c/set")["content"]
+    assert member["value"] == {"type": "bytes", "text": "AP8=", "size_bytes": 2, "truncated": False}
+
+
+# -- pub/sub ----------------------------------------------------------------------------
+
+
+def test_a_retained_message_is_published_shown_and_cleared(api: Api, sdk: nexo.Client) -> None:
+    api.post("/pubsub/publish", topic="conf/a", value=value([1]), retain=True, ttl_s=60)
+    assert api.get("/pubsub/retained", topic="conf/a")["value"]["text"] == "[\n  1\n]"
+    (row,) = api.get("/pubsub/topics", search="conf/a")["topics"]
+    assert row["retained_bytes"] > 0
+    with sdk.pubsub.subscribe("conf/#") as conf:
+        assert next(iter(conf)).value == [1]
+        assert api.get("/pubsub/topics", search="conf/#")["topics"][0]["subscribers"] == 1
+        assert api.get("/pubsub/subscriptions", search="conf/")["total"] == 1
+    assert api.post("/pubsub/clear", topic="conf/a") == {"count": 1}
+    assert api.look("/pubsub/retained", topic="conf/a").status == 404
+
+
+def test_the_tail_shows_messages_as_they_come(api: Api, sdk: nexo.Client) -> None:
+    url = f"{api.url}/api/v1/pubsub/tail?pattern=live%2F%2B"
+    with urllib.request.urlopen(url, timeout=10) as events:
+        assert events.readline() == b": hello\n"
+        deadline_s = time.monotonic() + 5
+        while sdk.pubsub.publish("live/1", "<script>") == 0:
+            assert time.monotonic() < deadline_s
+        line = next(line for line in events if line.startswith(b"data: "))
+    (message,) = json.loads(line[6:])["messages"]
+    assert (message["topic"], message["value"]["text"]) == ("live/1", "<script>")
+
+
+# -- queue ------------------------------------------------------------------------------
+
+
+def test_a_queue_is_created_used_paused_and_deleted(api: Api, sdk: nexo.Client, name: str) -> None:
+    api.post("/queue/create", queue=name, options={"max_retries": 0})
+    job_id = api.post("/queue/push", queue=name, value=value("a"), priority=3)["id"]
+    api.post("/queue/push", queue=name, value=value("later"), delay_s=600)
+    page = api.get("/queue/jobs", queue=name)
+    assert [(job["id"], job["priority"]) for job in page["jobs"]] == [(job_id, 3)]
+    assert api.get("/queue/jobs", queue=name, state="scheduled")["total"] == 1
+    assert api.get("/queue/job", queue=name, id=job_id)["state"] == "waiting"
+    api.post("/queue/pause", queue=name)
+    assert not sdk.queue(name).pop()
+    api.post("/queue/resume", queue=name)
+    (job,) = sdk.queue(name).pop()
+    job.nack("boom <b>")
+    (dead,) = api.get("/queue/jobs", queue=name, state="dead")["jobs"]
+    assert (dead["error"], dead["reason"]) == ("boom <b>", "nack")
+    assert api.post("/queue/replay", queue=name, ids=[dead["id"]]) == {"count": 1}
+    assert sdk.queue(name).info().waiting == 1
+    assert api.post("/queue/cancel", queue=name, ids=[dead["id"]]) == {"count": 1}
+    assert api.post("/queue/purge", queue=name)["count"] == 1
+    api.post("/queue/update", queue=name, options={"max_retries": 7})
+    assert api.get("/queue/info", queue=name)["info"]["options"]["max_retries"] == 7
+    api.post("/queue/delete", queue=name)
+    assert not sdk.queue(name).exists()
+
+
+def test_dead_letters_are_discarded(api: Api, sdk: nexo.Client, name: str) -> None:
+    queue = sdk.queue(name).create(max_retries=0)
+    queue.push_many(["a", "b", "c"])
+    for job in queue.pop(3):
+        job.nack("no")
+    ids = [job["id"] for job in api.get("/queue/jobs", queue=name, state="dead")["jobs"]]
+    assert api.post("/queue/discard", queue=name, ids=ids[:1]) == {"count": 1}
+    assert api.post("/queue/discard", queue=name, ids=None) == {"count": 2}
+    assert queue.dlq.count() == 0
+
+
+def test_schedules_are_set_listed_and_removed(api: Api, sdk: nexo.Client, name: str) -> None:
+    sdk.queue(name).create()
+    body = {"queue": name, "name": "nightly", "cron": "0 3 * * *", "value": value(1)}
+    assert api.post("/queue/schedule", **body)["next_ms"] > time.time() * 1000
+    (row,) = api.get("/queue/schedules", queue=name)
+    assert (row["name"], row["cron"]) == ("nightly", "0 3 * * *")
+    assert api.act("/queue/schedule", **body | {"cron": "soon"}).status == 400
+    api.post("/queue/unschedule", queue=name, name="nightly")
+    assert sdk.queue(name).cron.list() == []
+
+
+def test_queues_are_searched_and_sorted(api: Api, sdk: nexo.Client) -> None:
+    for number, jobs in enumerate((1, 3, 2)):
+        sdk.queue(f"sorted/{number}").create().push_many(["x"] * jobs)
+    page = api.get("/queue/list", search="SORTED", sort="waiting", limit=2)
+    assert [row["info"]["waiting"] for row in page["queues"]] == [3, 2]
+    assert page["total"] == 3
+
+
+# -- stream -----------------------------------------------------------------------------
+
+
+def test_records_are_published_and_browsed(api: Api, sdk: nexo.Client, name: str) -> None:
+    api.post("/stream/create", stream=name, options={"partitions": 2})
+    place = api.post(
+        "/stream/publish", stream=name, value=value({"a": 1}), key="k", headers={"h": "<i>"}
+    )
+    sdk.stream(name).publish_many([f"r{n}" for n in range(300)], keys=["k"] * 300)
+    page = api.get("/stream/records", stream=name, partition=place["partition"], offset=0, limit=3)
+    assert [row["offset"] for row in page["records"]] == [0, 1, 2]
+    first = page["records"][0]
+    assert (first["key"], first["headers"]) == ("k", {"h": "<i>"})
+    assert json.loads(first["value"]["text"]) == {"a": 1}
+    assert (page["next_offset"], page["end_offset"]) == (3, 301)
+    newest = api.get("/stream/records", stream=name, partition=place["partition"], limit=5)
+    assert [row["offset"] for row in newest["records"]] == [296, 297, 298, 299, 300]
+    by_time = api.get(
+        "/stream/records", stream=name, partition=place["partition"],
+        time_ms=newest["records"][0]["timestamp_ms"], limit=1,
+    )  # fmt: skip
+    assert 0 < by_time["records"][0]["offset"] <= 296
+    whole = api.get("/stream/record", stream=name, partition=place["partition"], offset=7)
+    assert whole["value"]["text"] == "r6"
+    assert api.look("/stream/records", stream=name, partition=9).status == 400
+
+
+def test_a_page_of_records_is_whole_across_small_batches(
+    api: Api, sdk: nexo.Client, name: str
+) -> None:
+    stream = sdk.stream(name).create()
+    for n in range(120):
+        stream.publish(n)
+    page = api.get("/stream/records", stream=name, offset=0, limit=100)
+    assert [row["offset"] for row in page["records"]] == list(range(100))
+
+
+def test_streams_show_partitions_tiers_and_groups(api: Api, sdk: nexo.Client, name: str) -> None:
+    stream = sdk.stream(name).create(partitions=2)
+    stream.publish_many(["x"] * 10)
+    with stream.consume("readers", wait=0.1) as consumer:
+        next(iter(consumer)).ack()
+        (group,) = api.get("/stream/groups", stream=name)
+    assert (group["name"], group["mode"], group["lag"]) == ("readers", "shared", 9)
+    assert len(group["consumers"]) == 1
+    view = api.get("/stream/info", stream=name)
+    assert [part["tiers"][-1]["tier"] for part in view["partitions"]] == ["hot", "hot"]
+    assert sum(part["next_offset"] for part in view["partitions"]) == 10
+    (row,) = api.get("/stream/list", search=name)["streams"]
+    assert (row["records"], row["groups"]) == (10, ["readers"])
+
+
+def test_a_group_is_sought_and_forgotten(api: Api, sdk: nexo.Client, name: str) -> None:
+    stream = sdk.stream(name).create()
+    stream.publish_many(["x"] * 10)
+    stream.consume("g").close()
+    stream.seek("g", "beginning")
+    api.post("/stream/seek", stream=name, group="g", to="end")
+    assert stream.lag("g") == 0
+    api.post("/stream/seek", stream=name, group="g", offset=4)
+    assert stream.lag("g") == 6
+    api.post("/stream/seek", stream=name, group="g", time_ms=0)
+    assert stream.lag("g") == 10
+    api.post("/stream/group/delete", stream=name, group="g")
+    assert stream.groups() == []
+
+
+def test_parked_records_are_replayed_and_discarded(api: Api, sdk: nexo.Client, name: str) -> None:
+    stream = sdk.stream(name).create()
+    stream.publish_many(["a", "b", "c"])
+    with stream.consume("g", max_deliveries=1, wait=0.1) as consumer:
+        for _, record in zip(range(3), consumer, strict=False):
+            record.nack(reason="bad <b>")
+        page = api.get("/stream/parked", stream=name, group="g")
+        assert page["total"] == 3
+        assert page["records"][0]["reason"] == "bad <b>"
+        one = [{"partition": 0, "offset": 1}]
+        assert api.post("/stream/parked/replay", stream=name, group="g", records=one)["count"] == 1
+        again = next(iter(consumer))
+        assert again.value == "b"
+        again.ack()
+    assert api.post("/stream/parked/discard", stream=name, group="g", records=None)["count"] == 2
+
+
+def test_a_stream_is_compacted_and_deleted(api: Api, sdk: nexo.Client, name: str) -> None:
+    stream = sdk.stream(name).create(cleanup="compact")
+    stream.publish_many([str(n) for n in range(100)], keys=["k"] * 100)
+    api.post("/stream/publish", stream=name, value=None, key="gone")
+    api.post("/stream/compact", stream=name)
+    assert [record.value for record in stream.read(0, 0)][-1:] in (["99"], [None])
+    api.post("/stream/retain", stream=name)
+    api.post("/stream/delete", stream=name)
+    assert not stream.exists()
+
+
+# -- the process ------------------------------------------------------------------------
+
+
+def test_without_the_dashboard_nothing_listens(tmp_path: Path) -> None:  # SPEC A8
+    with (
+        process(tmp_path / "d", dashboard=False) as server,
+        pytest.raises(OSError, match="refused"),
+    ):
+        Api(server.http_url).request("GET", "/health")
+
+
+def test_a_pipeline_without_a_lake_says_so(api: Api) -> None:
+    pipeline = api.get("/pipeline/tables")
+    assert not pipeline["available"]
+    assert "pipeline" in pipeline["reason"] or "installed" in pipeline["reason"]
