@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from dataclasses import asdict
 
@@ -12,6 +11,7 @@ import nexo
 from nexo.cli import output
 from nexo.cli.bench_work import Bench, Result
 from nexo.cli.options import terms
+from nexo.server import loops
 
 
 @click.command()
@@ -24,7 +24,7 @@ def command(seconds: float, size: int) -> None:
 
     What it makes there is removed again. `make bench` compares with other brokers.
     """
-    found = asyncio.run(_measure(seconds, size))
+    found = loops.run(_measure(seconds, size))
     rows = [asdict(result) | {"per_s": round(result.per_s)} for result in found]
     output.rows(rows, ("work", "per_s", "note"))
 
