@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nexo.errors import Conflict, InvalidInput, NexoError
+from nexo.lake.maintain import maintain
 from pyspark_nexo.pipeline import Pipeline, Progress
 
 RESCAN_S = 5.0
@@ -45,7 +46,7 @@ class Continuous:
                 self._batch(names, report)
                 if self.maintained and started_s - maintained_s >= MAINTAIN_S:
                     maintained_s = started_s
-                    self._maintain(note)
+                    self._maintain(names, report, note)
                 failures = 0
             except NexoError as error:
                 if isinstance(error, InvalidInput | Conflict):
@@ -64,10 +65,15 @@ class Continuous:
         for progress in self.pipeline.run_batch(names):
             report(progress)
 
-    def _maintain(self, note: Callable[[str], None]) -> None:
-        from nexo.lake.maintain import maintain  # noqa: PLC0415 - only if asked for
-
+    def _maintain(
+        self,
+        names: Sequence[str],
+        report: Callable[[Progress], None],
+        note: Callable[[str], None],
+    ) -> None:
+        for progress in self.pipeline.compact(names):
+            report(progress)
         for table in self.pipeline.lake.tables():
-            report = maintain(table)
-            if report.did_something:
-                note(str(report))
+            done = maintain(table)
+            if done.did_something:
+                note(str(done))

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from nexo.lake import latest
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
 from nexo.lake.files import DataFileFacts, target
@@ -19,7 +21,7 @@ from nexo.lake.plan import Advance, Limits, advances
 from nexo.lake.schema import raw_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker, held
-from pyspark_nexo.tiering import Fetcher, Probe, Task, no_probe, write_all
+from pyspark_nexo.tiering import Compactor, Fetcher, Probe, Task, no_probe, run_tasks
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -95,6 +97,25 @@ class Pipeline:
         with StreamBroker(self.url) as broker:
             return self._batch(broker, dict.fromkeys(names))
 
+    def compact(self, names: Sequence[str]) -> list[Progress]:
+        """Bring the tables of newest records up to date, of those streams that compact."""
+        with StreamBroker(self.url) as broker:
+            infos = [broker.describe(name) for name in names]
+        found = [self._compact(i) for i in infos if "compact" in i.options.get("cleanup", "")]
+        return [progress for progress in found if progress is not None]
+
+    def _compact(self, info: wire.StreamInfo) -> Progress | None:
+        started_s = time.monotonic()
+        table, steps = latest.plan(self.lake, StreamId(info.name, info.created_ms))
+        if not steps:
+            return None
+        written = run_tasks(self.spark, Compactor(steps), len(steps))
+        with suppress(LostRace):
+            latest.finish(table, steps, written)
+        rows = sum(facts.count for files in written for facts in files)
+        count = sum(map(len, written))
+        return Progress(f"{info.name}_latest", rows, count, False, time.monotonic() - started_s)
+
     def names(self) -> list[str]:
         """The streams it takes now."""
         with StreamBroker(self.url) as broker:
@@ -131,7 +152,7 @@ class Pipeline:
 
     def _write(self, tasks: Sequence[Task]) -> Files:
         files: Files = defaultdict(list)
-        results = write_all(self.spark, Fetcher(self.url, tasks, self.probe))
+        results = run_tasks(self.spark, Fetcher(self.url, tasks, self.probe), len(tasks))
         for task, found in zip(tasks, results, strict=True):
             files[task.stream, task.partition] += found
         return files

@@ -9,8 +9,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nexo.lake import latest
 from nexo.lake.files import DataFileFacts, FileWriter, Target
 from nexo.lake.rows import rows
 from pyspark_nexo.broker import StreamBroker
@@ -67,15 +68,25 @@ class Fetcher:
         return files
 
 
-def write_all(spark: SparkSession, fetcher: Fetcher) -> list[list[DataFileFacts]]:
-    """Run every task on Spark; the files of each, in the order of the tasks."""
+@dataclass(frozen=True, slots=True)
+class Compactor:
+    """Key compaction of one partition per Spark task."""
+
+    steps: Sequence[latest.Compaction]
+
+    def __call__(self, number: int) -> bytes:
+        """Write the newest records of one partition."""
+        return pickle.dumps(latest.run(self.steps[number]))
+
+
+def run_tasks(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[Any]:
+    """Run ``work`` for each number below ``count``, each as a Spark task; what they pickled."""
     from pyspark.sql.functions import udf  # noqa: PLC0415 - pyspark takes a second to import
 
     # A plain function of a row, as it needs no pandas and works on every kind of master.
     # One row per partition of the range: each is a Spark task of its own.
-    count = len(fetcher.tasks)
-    write = udf(fetcher.__call__, "binary", useArrow=False).asNondeterministic()
-    frame = spark.range(0, count, 1, count).select("id", write("id").alias("files"))
+    column = udf(work, "binary", useArrow=False).asNondeterministic()
+    frame = spark.range(0, count, 1, count).select("id", column("id").alias("result"))
     with plain_errors():
-        found = {row.id: pickle.loads(row.files) for row in frame.collect()}
+        found = {row.id: pickle.loads(row.result) for row in frame.collect()}
     return [found[number] for number in range(count)]

@@ -1,13 +1,15 @@
 """Streams as SQL views over the lake and the hot log, each record once (SPEC I5).
 
-============== =================================================================================
-view           columns
-============== =================================================================================
-stream_messages topic, partition, offset, key, value, headers, timestamp
-stream_offsets  group_id, topic, partition, offset, metadata, committed_at
-stream_groups   group_id, kind, topics, generation, leader, members, assignment
-<stream>        partition, offset, timestamp, key, value, headers, value_type, typed columns
-============== =================================================================================
+================= ============================================================================
+view              columns
+================= ============================================================================
+stream_messages   topic, partition, offset, key, value, headers, timestamp
+stream_offsets    group_id, topic, partition, offset, metadata, committed_at
+stream_groups     group_id, kind, topics, generation, leader, members, assignment
+<stream>          partition, offset, timestamp, key, value, headers, value_type, typed columns
+<stream>_latest   the newest record per key, of streams that compact
+<stream>_rejected records whose value does not fit the typed columns, with the reason
+================= ============================================================================
 
 A stream's view joins its table's files with the hot log from exactly the offsets that its table's
 snapshot ends at. What is published later is seen; after the pipeline has moved on for longer than
@@ -26,6 +28,8 @@ from typing import TYPE_CHECKING
 
 from nexo.lake.catalog import Lake, table_name
 from nexo.lake.commit import offsets_of
+from nexo.lake.latest import SUFFIX
+from nexo.lake.typed import REJECTED
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker
 from pyspark_nexo.lake_frames import lake_frame
@@ -58,13 +62,14 @@ class Views:
             names = list(streams or islice(broker.names(), MOST_STREAMS))
             infos = [broker.describe(name) for name in names]
             frames = {info.name: self.stream(info) for info in infos}
+            extra = [name for info in infos for name in self._derived(info.name)]
             self._view("stream_offsets", _OFFSETS, list(_offsets(broker, infos)))
             self._view("stream_groups", _GROUPS, list(_groups(broker, infos)))
         for name, frame in frames.items():
             frame.createOrReplaceTempView(table_name(name))
         self._messages(frames).createOrReplaceTempView("stream_messages")
         made = ["stream_messages", "stream_offsets", "stream_groups"]
-        return made + [table_name(name) for name in frames]
+        return made + [table_name(name) for name in frames] + extra
 
     def _view(self, name: str, schema: str, rows: list[tuple[object, ...]]) -> None:
         self.spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
@@ -81,6 +86,19 @@ class Views:
         if self.as_of is not None:
             frame = frame.where(f.col("timestamp") <= f.lit(self.as_of))
         return frame
+
+    def _derived(self, stream: str) -> Iterator[str]:
+        """Views of what the lake makes of a stream: newest per key, and what a schema refused."""
+        newest, table = self.lake.find(stream, SUFFIX), self.lake.find(stream)
+        if newest is not None:
+            name = table_name(stream, SUFFIX)
+            lake_frame(self.spark, newest).createOrReplaceTempView(name)
+            yield name
+        if table is not None and REJECTED in table.schema().column_names:
+            name = table_name(stream, f"_{REJECTED}")
+            frame = lake_frame(self.spark, table).where(f"{REJECTED} is not null")
+            frame.createOrReplaceTempView(name)
+            yield name
 
     def _hot(self, info: wire.StreamInfo, offsets: dict[int, int]) -> DataFrame:
         starts = {

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,7 @@ import click
 
 from nexo import config
 from nexo.cli import output
-from nexo.cli.options import terms
+from nexo.cli.options import read_value, terms
 from nexo.errors import ConfigError
 from nexo.model import duration_ms
 
@@ -87,6 +88,8 @@ def run(
     try:
         if once:
             total = pipeline.run_once(_report)
+            for progress in pipeline.compact(pipeline.names()):
+                _report(progress)
             output.done(f"took {total:,} records", records=total)
         else:
             _run_on(pipeline, pause_ms / 1000, maintained=not no_maintenance)
@@ -132,3 +135,56 @@ def status(**where: Any) -> None:
 
     columns = ["stream", "partition", "lake_offset", "hot_start", "hot_end", "behind"]
     output.rows(find(lake, terms().url), columns, "no stream has tiering on")
+
+
+@command.command()
+@click.option("--grace", default="1h", show_default=True, help="Keep unused files this long.")
+@click.option("--snapshots", type=click.IntRange(min=1), default=100, show_default=True)
+@lake_options
+def maintain(grace: str, snapshots: int, **where: Any) -> None:
+    """Merge small files, expire old snapshots, delete what nothing needs any more."""
+    lake = open_lake(**where)
+    from nexo.lake import maintain as maintenance
+
+    care = maintenance.Care(max_snapshots=snapshots, grace_s=duration_ms(grace) / 1000)
+    reports = [maintenance.maintain(table, care) for table in lake.tables()]
+    columns = [
+        "table", "merged_files", "merged_into", "expired_snapshots", "deleted_files",
+        "waiting_files",
+    ]  # fmt: skip
+    output.rows([asdict(report) for report in reports], columns, "the lake has no tables")
+
+
+@command.command()
+@click.argument("stream")
+@click.option("--set", "given", metavar="JSON", help='Columns: {"amount": "double"}; @name: file.')
+@click.option("--infer", is_flag=True, help="Find columns in what was published last.")
+@click.option("--rename", "renamed", metavar="OLD=NEW", multiple=True, help="Rename a column.")
+@lake_options
+def schema(
+    stream: str, given: str | None, infer: bool, renamed: tuple[str, ...], **where: Any
+) -> None:
+    """Show or change the typed columns that STREAM's JSON values are taken apart into."""
+    lake = open_lake(**where)
+    from nexo.lake import typed
+    from pyspark_nexo.schemas import sample, stream_table
+
+    table = stream_table(lake, terms().url, stream)
+    wanted = read_value(given, "json") if given else {}
+    if not isinstance(wanted, dict):
+        raise click.BadParameter("columns are a JSON object of names and types")
+    if infer:
+        wanted = typed.infer(sample(terms().url, stream)) | wanted
+    if wanted:
+        table = typed.set_schema(table, wanted)
+    for pair in renamed:
+        table = typed.rename(table, *pair.partition("=")[::2])
+    found = [
+        {
+            "column": table.schema().find_column_name(column.field_id),
+            "type": column.kind,
+            "json_field": column.source,
+        }
+        for column in typed.columns_of(table.properties)
+    ]
+    output.rows(found, ["column", "type", "json_field"], "no typed columns")

@@ -60,10 +60,11 @@ def offsets_text(offsets: Mapping[int, int]) -> str:
     return json.dumps({str(key): offsets[key] for key in sorted(offsets)})
 
 
-def commit(table: Table, taken: Sequence[Taken]) -> Table:
+def commit(table: Table, taken: Sequence[Taken], replaced: Sequence[str] = ()) -> Table:
     """Add files and move the offsets, together, as one durable snapshot; returns the table so.
 
-    Raises `LostRace` if the table is no longer where the ranges were planned.
+    ``replaced`` are paths of files that the new ones stand for. Raises `LostRace` if the table
+    is no longer where the ranges were planned.
     """
     commit_id = uuid.uuid4().hex
     with as_ours(f"cannot commit to table {'.'.join(table.name())}"):
@@ -73,7 +74,7 @@ def commit(table: Table, taken: Sequence[Taken]) -> Table:
                 return _durable(table)
             _check(table, taken)
             try:
-                return _durable(_append(table, taken, commit_id))
+                return _durable(_append(table, taken, commit_id, replaced))
             except Exception as error:  # drivers raise whatever they like
                 if not may_retry(error):
                     raise
@@ -104,16 +105,27 @@ def _check(table: Table, taken: Sequence[Taken]) -> None:
             )
 
 
-def _append(table: Table, taken: Sequence[Taken], commit_id: str) -> Table:
+def _append(table: Table, taken: Sequence[Taken], commit_id: str, replaced: Sequence[str]) -> Table:
     offsets = offsets_of(table.properties) | {part.partition: part.end for part in taken}
     text = offsets_text(offsets)
     with table.transaction() as transaction:
         transaction.set_properties({OFFSETS: text})
-        summary = {COMMIT_ID: commit_id, OFFSETS: text}
-        with transaction.update_snapshot(snapshot_properties=summary).fast_append() as update:
+        snapshot = transaction.update_snapshot(
+            snapshot_properties={COMMIT_ID: commit_id, OFFSETS: text}
+        )
+        with snapshot.overwrite() if replaced else snapshot.fast_append() as update:
+            for old in _files_at(table, replaced):
+                update.delete_data_file(old)
             for data_file in data_files(table, (f for part in taken for f in part.files)):
                 update.append_data_file(data_file)
     return table
+
+
+def _files_at(table: Table, paths: Sequence[str]) -> list[DataFile]:
+    wanted = set(paths)
+    if not wanted:
+        return []
+    return [task.file for task in table.scan().plan_files() if task.file.file_path in wanted]
 
 
 def may_retry(error: Exception) -> bool:

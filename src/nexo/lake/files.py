@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
 from nexo.lake.schema import FIELD_ID, file_schema
+from nexo.lake.typed import Column, parsed, parser_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -39,6 +40,8 @@ class Target:
     schema: pa.Schema
     io_properties: dict[str, str]
     partitioned: bool = True
+    typed: tuple[list[Column], dict[int, str]] | None = None
+    """Columns to be parsed out of the values (`nexo.lake.typed.Parser`)."""
 
 
 @dataclass(slots=True)
@@ -63,7 +66,8 @@ def target(table: Table) -> Target:
     """Where a table's files go."""
     partitioned = not table.spec().is_unpartitioned()
     schema = file_schema(table.schema())
-    return Target(table.location(), schema, dict(table.io.properties), partitioned)
+    typed = parser_of(table) if partitioned else None
+    return Target(table.location(), schema, dict(table.io.properties), partitioned, typed)
 
 
 def file_io(where: Target) -> FileIO:
@@ -91,7 +95,7 @@ class FileWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch], chunk_rows: int = CHUNK_ROWS) -> None:
         """Write batches; each chunk becomes a row group."""
-        for table in chunked(batches, chunk_rows):
+        for table in parsed(chunked(batches, chunk_rows), self._target.typed):
             self.add(table)
 
     def add(self, table: pa.Table) -> None:
@@ -158,7 +162,8 @@ class _OpenFile:
             if name in table.column_names:
                 self._bound(name, table.column(name))
         self._count += table.num_rows
-        self._writer.write_table(table.cast(self._schema), row_group_size=table.num_rows)
+        rows = table.select(self._schema.names).cast(self._schema)
+        self._writer.write_table(rows, row_group_size=table.num_rows)
 
     def _bound(self, name: str, column: pa.ChunkedArray) -> None:
         found = pc.min_max(column.cast(pa.int64()))

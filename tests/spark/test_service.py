@@ -1,0 +1,122 @@
+"""The pipeline as users run it: the command, and continuously beside the brokers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import nexo
+from nexo.lake import typed
+from nexo.lake.catalog import Lake
+from nexo.lake.commit import offsets_of
+from pyspark_nexo import continuous
+from pyspark_nexo.continuous import Continuous
+from pyspark_nexo.pipeline import Pipeline, Progress
+from pyspark_nexo.schemas import sample, stream_table
+from pyspark_nexo.views import register_views
+
+
+def nexo_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from nexo.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_the_commands_take_show_and_query_a_stream(
+    client: nexo.Client, url: str, tmp_path: Path
+) -> None:  # SPEC K5
+    client.stream("orders").create(tiering=True).publish_many([{"n": n} for n in range(20)])
+    where = ("--url", url, "--lake", str(tmp_path / "lake"))
+    schema = nexo_command("pipeline", "schema", "orders", "--infer", "--json", *where)
+    assert json.loads(schema.stdout) == {"column": "n", "type": "long", "json_field": "n"}
+    run = nexo_command("pipeline", "run", "--once", "--master", "local[2]", "--json", *where)
+    assert json.loads(run.stdout) == {"records": 20}, run.stderr
+    status = nexo_command("pipeline", "status", "--json", *where)
+    assert json.loads(status.stdout)["lake_offset"] == 20
+    query = "select sum(n) as total, count(*) as records from orders"
+    result = nexo_command("sql", query, "--csv", "--master", "local[2]", *where)
+    assert result.stdout.splitlines() == ["total,records", "190,20"], result.stderr
+
+
+def test_bad_commands_give_one_line(url: str, tmp_path: Path) -> None:
+    where = ("--url", url, "--lake", str(tmp_path / "lake"))
+    for arguments, text in (
+        (("pipeline", "schema", "nowhere"), "error[NOT_FOUND]: stream 'nowhere' not found"),
+        (
+            ("pipeline", "maintain", "--catalog", "nowhere"),
+            "error[CONFIG]: cannot open the catalog",
+        ),
+    ):
+        done = nexo_command(*arguments, *where)
+        assert done.returncode == 1
+        assert done.stderr.startswith(text)
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_records_become_visible_while_it_runs_and_it_survives_a_broker_restart(
+    pipeline: Pipeline,
+    lake: Lake,
+    nexo_server: nexo.testing.Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(continuous, "RESCAN_S", 0.2)
+    pipeline.url = f"{nexo_server.url}?while_down=fail"
+    stop, seen, notes = threading.Event(), threading.Semaphore(0), list[str]()
+
+    def report(progress: Progress) -> None:
+        if progress.rows:
+            seen.release()
+
+    service = Continuous(pipeline, 0.2)
+    thread = threading.Thread(target=service.run, args=(stop, report, notes.append))
+    thread.start()
+    try:
+        with nexo.connect(nexo_server.url) as client:
+            client.stream("log").create(tiering=True).publish_many([b"x"] * 10)
+            assert seen.acquire(timeout=30)
+        nexo_server.crash()
+        nexo_server.start()
+        with nexo.connect(nexo_server.url) as client:
+            client.stream("log").publish(b"after")
+            assert seen.acquire(timeout=30)
+    finally:
+        stop.set()
+        thread.join()
+    assert offsets_of(lake.get("log").properties) == {0: 11}
+
+
+def test_a_compacted_stream_has_a_view_of_its_newest_records(
+    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str
+) -> None:
+    users = client.stream("users").create(tiering=True, cleanup="compact", partitions=2)
+    for n in range(20):
+        users.publish({"n": n}, key=f"u{n % 5}")
+    users.tombstone("u0")
+    pipeline.run_once()
+    assert [progress.rows for progress in pipeline.compact(["users"])] == [4]
+    assert pipeline.compact(["users"]) == []
+    register_views(pipeline.spark, lake, url)
+    rows = pipeline.spark.sql("select cast(key as string) from users_latest").collect()
+    assert sorted(row[0] for row in rows) == ["u1", "u2", "u3", "u4"]
+
+
+def test_values_a_schema_refuses_are_dead_letters(
+    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str
+) -> None:
+    events = client.stream("events").create(tiering=True)
+    events.publish_many([{"id": 1}, {"id": "two"}, {"id": 3}])
+    assert typed.infer(sample(url, "events")) == {"id": "json"}
+    typed.set_schema(stream_table(lake, url, "events"), {"id": "int"})
+    pipeline.run_once()
+    typed.rename(typed.set_schema(lake.get("events"), {"id": "long"}), "id", "number")
+    events.publish({"id": 9_000_000_000})
+    pipeline.run_once()
+    register_views(pipeline.spark, lake, url)
+    spark = pipeline.spark
+    numbers = spark.sql("select number from events order by offset").collect()
+    assert [row[0] for row in numbers] == [1, None, 3, 9_000_000_000]
+    assert spark.sql("select offset from events_rejected").collect()[0][0] == 1
