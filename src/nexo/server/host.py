@@ -8,7 +8,6 @@ wakes services, and one flush of all touched sessions at the end of a turn.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import logging
 import socket
@@ -18,10 +17,9 @@ from pathlib import Path
 
 from nexo import __version__
 from nexo.config import Settings
-from nexo.errors import NexoError, ShuttingDown, Unavailable
+from nexo.errors import NexoError, Overloaded, ShuttingDown, Unavailable
 from nexo.model import Broker
 from nexo.protocol import hello
-from nexo.protocol.frames import Kind, Status, frame, pack_str
 from nexo.protocol.values import encode_value
 from nexo.server.access.door import Done
 from nexo.server.access.guard import Guard
@@ -94,22 +92,12 @@ class Host:
     # -- connections ------------------------------------------------------------
 
     async def adopt(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve an accepted connection, unless there are too many."""
-        if len(self.sessions) >= self.settings.max_connections:
-            self._turn_away(sock)
-            return
+        """Serve an accepted connection."""
         try:
             await self.loop.connect_accepted_socket(self.new_session, sock, ssl=tls)
         except (OSError, ssl.SSLError) as error:
             log.info("connection not taken over: %s", error)
             sock.close()
-
-    def _turn_away(self, sock: socket.socket) -> None:
-        self._turned_away += 1
-        text = f"there are {self.settings.max_connections} connections already; try again later"
-        with contextlib.suppress(OSError):
-            sock.send(frame(Kind.RESPONSE, Status.ERR, 0, pack_str(text)))
-        sock.close()
 
     def new_session(self) -> Session:
         """A session for a client's connection."""
@@ -125,8 +113,12 @@ class Host:
         return self._peers
 
     def session_opened(self, session: Session) -> None:
-        """Count it."""
+        """Count it; `Overloaded` if there are too many clients already."""
         self.sessions.add(session)
+        if len(self.sessions) > self.settings.max_connections and not session.trusted:
+            self._turned_away += 1
+            limit = self.settings.max_connections
+            raise Overloaded(f"there are {limit} connections already; try again later")
 
     def session_closed(self, session: Session) -> None:
         """Let every service release what the peer held."""

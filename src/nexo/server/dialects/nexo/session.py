@@ -78,7 +78,10 @@ class Session(asyncio.BufferedProtocol):
         if isinstance(peer, tuple):
             self.address = peer[0]
         self.name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else self.address
-        self._host.session_opened(self)
+        try:
+            self._host.session_opened(self)
+        except NexoError as error:
+            self._refuse(error)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport reads to."""
@@ -131,7 +134,7 @@ class Session(asyncio.BufferedProtocol):
             handler = self._host.handlers[meta]
             self._in_flight += 1
             try:
-                if self._in_flight > self._max_in_flight:
+                if self._in_flight > self._max_in_flight and meta != Op.CANCEL:
                     raise Overloaded(
                         f"{self._max_in_flight} requests wait for an answer; slow down"
                     )
@@ -204,7 +207,7 @@ class Session(asyncio.BufferedProtocol):
         relay.forward(op, request_id, bytes(payload))
 
     def _refuse(self, error: NexoError) -> None:
-        """The next frame's boundary is unknown: say why, then close."""
+        """No request can be taken, as when the next frame's boundary is unknown: say why, close."""
         self._in_flight += 1
         self.fail(0, error)
         self.finish()
