@@ -85,11 +85,14 @@ def _nexo_tasks(bench: Bench) -> Measure:
 
 
 def _fill(bench: Bench, url: str, name: str, count: int) -> None:
+    """A queue with so many waiting jobs, and nothing of one that was there before."""
     import nexo  # noqa: PLC0415
 
     async def push() -> None:
         async with nexo.AsyncClient(url) as client:
-            queue = await client.queue(name, bytes).create()
+            queue = client.queue(name, bytes)
+            await queue.delete()
+            await queue.create()
             for _ in range(max(1, count // 1_000)):
                 await queue.push_many([b"x" * 64] * 1_000)
 
@@ -98,14 +101,11 @@ def _fill(bench: Bench, url: str, name: str, count: int) -> None:
 
 def _nexo_memory(bench: Bench) -> Measure:
     server = bench.nexo()
-    number = 0
+    idle = server.memory_bytes()
 
     def measure() -> float:
-        nonlocal number
-        number += 1
-        before = server.memory_bytes()
-        _fill(bench, server.url, f"full{number}", bench.scaled(WAITING))
-        return (server.memory_bytes() - before) / 1e6
+        _fill(bench, server.url, "full", bench.scaled(WAITING))
+        return (server.memory_bytes() - idle) / 1e6
 
     return measure
 
