@@ -333,3 +333,18 @@ class TestCost:
         for _ in range(20):
             assert len(client.read("a", 1)) == 1
         assert len(reads) <= 1
+
+    def test_the_ends_of_a_trimmed_stream_are_found_without_a_search(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = Client(desk, max_length=10)
+        for n in range(1_500):
+            client.add(n)
+
+        def searched(log: SegmentedLog, timestamp_ms: int) -> int:
+            raise AssertionError("the time index was asked")
+
+        monkeypatch.setattr(SegmentedLog, "offset_at", searched)
+        assert client.range((0, 0), (2**64 - 1, 0)) == list(range(1_490, 1_500))
+        assert client.range((0, 0), (2**64 - 1, 0), 1) == [1_490]
+        assert client.group("later", (0, 0))

@@ -17,8 +17,6 @@ from nexo.protocol.xstreams import Id
 from nexo.storage.header import Header
 
 _READ_BYTES = 64 * 1024
-_LAST_MS = (1 << 63) - 2
-"""Timestamps are signed 64-bit numbers; ids may be greater."""
 
 
 class MessageLog:
@@ -93,10 +91,17 @@ class MessageLog:
 
     def offset_from(self, message_id: Id) -> int:
         """The first offset whose id is not below ``message_id``."""
-        ms, seq = min(message_id[0], _LAST_MS), message_id[1]
-        low = offset_at(self.partition, ms)
-        high = offset_at(self.partition, ms + 1)
-        return max(self.front, min(max(seq, low), high))
+        ms, seq = message_id
+        return min(max(seq, self._since(ms)), self._since(ms + 1))
+
+    def _since(self, ms: int) -> int:
+        """The first offset whose record is not older."""
+        if ms > self.partition.last_ms:
+            return self.end
+        # The time index leads to the segment's start, which may be far before the front.
+        if ms <= self.id_at(self.front)[0]:
+            return self.front
+        return max(self.front, offset_at(self.partition, ms))
 
     def id_at(self, offset: int) -> Id:
         """The id of a message; of one that is gone, an id at its place."""
