@@ -258,7 +258,10 @@ class LocalStreamBroker(StreamBroker):
         """How many messages there are."""
         checks.names(stream=stream)
         here = self._find(stream)
-        return len(here.log) if here is not None else 0
+        if here is None:
+            return 0
+        with here.lock:
+            return len(here.log)
 
     def xrange(
         self, stream: str, start: str = "-", end: str = "+", count: int | None = None

@@ -12,7 +12,7 @@ from nexo.protocol import xstreams as x
 from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_content, encode_value
-from nexo.server.dialects.nexo.stream.xgroups import TRIM_STEP
+from nexo.server.dialects.nexo.stream.xmessages import TRIM_STEP
 from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -118,6 +118,13 @@ class TestIds:
 
 
 class TestRecovery:
+    def test_the_first_message_is_answered_once_its_stream_is_safe(self, desk: Desk) -> None:
+        client = Client(desk)
+        desk.runtime.soon = lambda callback: None  # type: ignore[method-assign]
+        head = wire.pack_headed(x.Add("s", 10))
+        request = client.peer.send(Op.S_X_ADD, head + encode_value("first"))
+        assert request not in client.peer.replies
+
     @pytest.mark.parametrize("graceful", [False, True])
     def test_pending_positions_and_counts_survive(self, desk: Desk, graceful: bool) -> None:
         client = Client(desk)
@@ -249,10 +256,11 @@ class TestBesideTheStreamApi:
     def test_a_message_out_of_a_batch_cannot_be_deleted_alone(self, desk: Desk) -> None:
         client = Client(desk)
         client.group()
+        alone = client.add("alone")
         client.peer.publish("s", b"one", b"two")
         with pytest.raises(InvalidInput, match="together"):
-            client.ids(Op.S_X_DELETE, (desk.runtime.time.now, 1))
-        assert client.info().length == 2
+            client.ids(Op.S_X_DELETE, alone, (desk.runtime.time.now, 1))
+        assert client.info().length == 3
 
     def test_deleted_messages_are_hidden_from_plain_reads(self, desk: Desk) -> None:
         client = Client(desk)

@@ -73,19 +73,21 @@ class MessageLog:
         self._front = max(first, offset)
         return first, before - len(self)
 
-    def delete(self, offset: int) -> None:
-        """Hide a message from every reader.
+    def delete(self, offsets: Sequence[int]) -> None:
+        """Hide messages from every reader.
 
-        Only possible for one that was published alone, as messages are: an entry is shown or
-        not as a whole.
+        Only possible for those that were published alone, as messages are: an entry is shown
+        or not as a whole.
         """
-        header, _ = next(self.partition.read(offset, 1))
-        if header.span != 1:
-            raise InvalidInput(
-                f"message {offset} was published together with others: only messages that "
-                f"were added singly can be deleted"
-            )
-        self.partition.aborted.add(offset, offset + 1)
+        for offset in offsets:
+            header, _ = next(self.partition.read(offset, 1))
+            if header.span != 1:
+                raise InvalidInput(
+                    f"message {offset} was published together with others: only messages that "
+                    f"were added singly can be deleted"
+                )
+        for offset in offsets:
+            self.partition.aborted.add(offset, offset + 1)
 
     # -- ids -------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Streams as `nexo.xstreams` sees them: messages with ids, consumers that keep what they got."""
+"""Groups as `nexo.xstreams` sees them: named consumers that keep what they were given."""
 
 from __future__ import annotations
 
@@ -13,32 +13,25 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, InvalidInput, NexoError
-from nexo.protocol import xstreams as ask_for
-from nexo.protocol.batch import encode_plain
+from nexo.protocol import xstreams as wire
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import DEFAULT_BYTES, pack, pack_headed, unpack, unpack_headed
-from nexo.protocol.values import ValueType
+from nexo.protocol.stream import DEFAULT_BYTES, pack, pack_headed, unpack
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.dialects.nexo.stream.waits import Wait
+from nexo.server.dialects.nexo.stream.xmessages import XMessages, following, spans_of
 from nexo.server.service import Handler, Peer
-
-TRIM_STEP = 1_000
-"""Messages that automatic trimming lets gather before the log is told to forget them."""
-STREAM_OPTIONS = {"retention_ms": 0, "retention_bytes": 0}
-"""Of streams made here: their length is what limits them."""
 
 
 class XGroups:
-    """Requests of `nexo.xstreams.NexoStreamBroker`."""
+    """All requests of `nexo.xstreams.NexoStreamBroker`."""
 
     def __init__(self, core: Core, publishing: Publishing) -> None:
         self._core = core
-        self._publishing = publishing
-        self._logs: dict[int, MessageLog] = {}
+        self._messages = XMessages(core, publishing)
         self.handlers: dict[int, Handler] = {
-            Op.S_X_ADD: self.add,
+            **self._messages.handlers,
             Op.S_X_GROUP: self.make_group,
             Op.S_X_READ: self.read,
             Op.S_X_ACK: self.ack,
@@ -46,31 +39,9 @@ class XGroups:
             Op.S_X_CLAIM: self.claim,
             Op.S_X_CONSUMER_DELETE: self.delete_consumer,
             Op.S_X_INFO: self.info,
-            Op.S_X_RANGE: self.range,
-            Op.S_X_DELETE: self.delete,
-            Op.S_X_TRIM: self.trim,
         }
 
     # -- finding -----------------------------------------------------------------------
-
-    def _made(self, name: str) -> Stream:
-        streams = self._core.engine.streams
-        if name in streams:
-            return streams.get(name)
-        self._core.runtime.check_writable()
-        return self._core.engine.create(name, STREAM_OPTIONS, self._core.now_ms)
-
-    def _log(self, stream: Stream) -> MessageLog:
-        if stream.options.partitions != 1:
-            raise Conflict(
-                f"stream {stream.name!r} has {stream.options.partitions} partitions: messages "
-                f"with ids need a stream with one"
-            )
-        partition = stream.partition(0)
-        found = self._logs.get(stream.id)
-        if found is None or found.partition is not partition:
-            found = self._logs[stream.id] = MessageLog(partition)
-        return found
 
     def _find(self, stream: str, group: str) -> tuple[Stream, SharedGroup, Claims]:
         found, shared = self._core.engine.find(stream, group)
@@ -85,34 +56,16 @@ class XGroups:
         mode = stream.options.persistence
         self._core.data_when_safe(mode, peer, request_id, pack(reply))
 
-    # -- producing ---------------------------------------------------------------------
-
-    def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Append one message, stamped here, and trim the stream."""
-        ask, value = unpack_headed(ask_for.Add, payload)
-        if not value or value[0] not in tuple(ValueType):
-            raise InvalidInput("a message needs a value: a type byte and its content")
-        stream = self._made(ask.stream)
-        log = self._log(stream)
-        now_ms = max(self._core.now_ms, log.partition.last_ms)
-        head, body = encode_plain([bytes(value[1:])], value[0], now_ms)
-        entry = bytes(head) + b"".join(body)
-        [placed] = self._publishing.store(stream, 0, entry)
-        reply = pack((now_ms, placed.offset))
-        self._publishing.reply(stream, [placed], len(entry), peer, request_id, reply)
-        if log.end - log.front > ask.max_length:
-            self._trim(stream, log, ask.max_length, TRIM_STEP)
-
     # -- groups ------------------------------------------------------------------------
 
     def make_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Create a group unless it is there."""
-        ask = unpack(ask_for.MakeGroup, payload)
-        stream = self._made(ask.stream)
-        log = self._log(stream)
+        ask = unpack(wire.MakeGroup, payload)
+        stream = self._messages.made(ask.stream)
+        log = self._messages.log(stream)
         is_new = ask.group not in stream.groups
         if is_new:
-            at = log.end if ask.start is None else log.offset_from(_following(ask.start))
+            at = log.end if ask.start is None else log.offset_from(following(ask.start))
             options = SharedOptions(release="claim")
             self._core.engine.make_group(stream, ask.group, {0: at}, options)
         else:
@@ -121,7 +74,7 @@ class XGroups:
 
     def delete_consumer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Forget a consumer and what it holds."""
-        ask = unpack(ask_for.ConsumerName, payload)
+        ask = unpack(wire.ConsumerName, payload)
         stream, group, claims = self._find(ask.stream, ask.group)
         count = claims.dismiss(ask.consumer)
         self._after(stream, ask.group, group)
@@ -129,21 +82,21 @@ class XGroups:
 
     def info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """The stream's length and its groups."""
-        ask = unpack(ask_for.Name, payload)
+        ask = unpack(wire.Name, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        log = self._log(stream)
+        log = self._messages.log(stream)
         groups = [
             _group_info(log, name, group.claims)
             for name, group in sorted(stream.groups.items())
             if group.claims is not None
         ]
-        peer.data(request_id, pack(ask_for.Info(len(log), groups)))
+        peer.data(request_id, pack(wire.Info(len(log), groups)))
 
     # -- consuming ---------------------------------------------------------------------
 
     def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Deliver new messages; wait for some if there are none."""
-        ask = unpack(ask_for.ReadGroup, payload)
+        ask = unpack(wire.ReadGroup, payload)
         _at_least_one(ask.count)
         stream, _, _ = self._find(ask.stream, ask.group)
 
@@ -151,7 +104,7 @@ class XGroups:
             return self._deliver(peer, request_id, stream, ask)
 
         def give_up() -> None:
-            peer.data(request_id, pack_headed(ask_for.Messages([])))
+            peer.data(request_id, pack_headed(wire.Messages([])))
 
         if attempt():
             return
@@ -166,10 +119,10 @@ class XGroups:
         )
         self._core.runtime.wake_at(due_ms)
 
-    def _deliver(self, peer: Peer, request_id: int, stream: Stream, ask: ask_for.ReadGroup) -> bool:
+    def _deliver(self, peer: Peer, request_id: int, stream: Stream, ask: wire.ReadGroup) -> bool:
         """Answer with new messages if there are any."""
         _, group, claims = self._find(ask.stream, ask.group)
-        log, now_ms = self._log(stream), self._core.now_ms
+        log, now_ms = self._messages.log(stream), self._core.now_ms
         while True:
             end = log.fitting(claims.position(0), ask.count, DEFAULT_BYTES)
             found = claims.deliver(ask.consumer, ask.count, [end], now_ms, ask.max_pending)
@@ -194,7 +147,7 @@ class XGroups:
         found: Gathered,
     ) -> None:
         """Who holds what must survive before it is told."""
-        head = pack_headed(ask_for.Messages(spans))
+        head = pack_headed(wire.Messages(spans))
 
         def safe(error: NexoError | None) -> None:
             if error is not None:
@@ -206,25 +159,25 @@ class XGroups:
 
     def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Finish messages, whoever holds them."""
-        ask = unpack(ask_for.Ids, payload)
+        ask = unpack(wire.Ids, payload)
         stream, group, claims = self._find(ask.stream, ask.group)
-        count = claims.ack(_spans(self._log(stream).genuine(ask.ids)))
+        count = claims.ack(spans_of(self._messages.log(stream).genuine(ask.ids)))
         self._after(stream, ask.group, group)
         self._reply_when_safe(peer, request_id, stream, count)
 
     def pending(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """A page of what is held."""
-        ask = unpack(ask_for.PendingAsk, payload)
+        ask = unpack(wire.PendingAsk, payload)
         stream, _, claims = self._find(ask.stream, ask.group)
         rows = [
             (offset, lease)
             for _, first, end, lease in claims.held(ask.consumer)
             for offset in range(max(first, ask.offset), end)
-        ][: ask_for.PAGE]
-        now_ms, log = self._core.now_ms, self._log(stream)
+        ][: wire.PAGE]
+        now_ms, log = self._core.now_ms, self._messages.log(stream)
         stamps = log.timestamps([offset for offset, _ in rows])
         reply = [
-            ask_for.Pending(
+            wire.Pending(
                 stamps.get(offset, 0), offset, lease.member.name,
                 max(0, now_ms - lease.since_ms), lease.attempt,
             )
@@ -234,7 +187,7 @@ class XGroups:
 
     def claim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Deliver to a consumer what another, or it, has held for long."""
-        ask = unpack(ask_for.Claim, payload)
+        ask = unpack(wire.Claim, payload)
         _at_least_one(ask.count)
         stream, group, claims = self._find(ask.stream, ask.group)
         now_ms = self._core.now_ms
@@ -250,61 +203,6 @@ class XGroups:
         spans = [(first, end, attempt) for _, first, end, attempt in stale]
         self._send_when_safe(peer, request_id, stream, spans, parts)
 
-    # -- the stream itself ---------------------------------------------------------------
-
-    def range(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """A page of messages by id."""
-        ask = unpack(ask_for.RangeAsk, payload)
-        log = self._log(self._core.engine.streams.get(ask.stream))
-        first = max(log.offset_from(ask.first), ask.offset)
-        end = min(log.offset_from(_following(ask.last)), log.end)
-        entries: list[memoryview] = []
-        at = end
-        for header, entry in log.entries(first, min(ask.count, end - first), DEFAULT_BYTES):
-            entries.append(entry)
-            at = header.next_offset
-        page = ask_for.Page(first, end, at if at < end else None)
-        peer.data(request_id, pack_headed(page), *entries)
-
-    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Remove messages from the stream and from what groups hold."""
-        ask = unpack(ask_for.Ids, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        log = self._log(stream)
-        offsets = log.genuine(ask.ids)
-        for offset in offsets:
-            log.delete(offset)
-        if offsets:
-            engine = self._core.engine
-            engine.skip(stream, 0, [(first, end) for _, first, end in _spans(offsets)])
-            engine.checkpoint(stream, 0)
-            self._core.touched(stream)
-        self._reply_when_safe(peer, request_id, stream, len(offsets))
-
-    def trim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Keep the newest messages."""
-        ask = unpack(ask_for.Trim, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        removed = self._trim(stream, self._log(stream), max(0, ask.max_length), 1)
-        self._reply_when_safe(peer, request_id, stream, removed)
-
-    def _trim(self, stream: Stream, log: MessageLog, max_length: int, step: int) -> int:
-        """Forget the oldest; the log itself does so once ``step`` or more have gathered."""
-        cut = log.cut(max_length)
-        first, removed = log.move_front(cut)
-        if cut <= first:
-            return 0
-        for name, group in stream.groups.items():
-            if group.claims is not None:
-                group.claims.trim((0, first, cut))
-            else:
-                group.skip([(0, first, cut)])
-            self._after(stream, name, group)
-        free = min(cut, stream.tiered[0]) if stream.options.tiering else cut
-        if free - log.partition.start_offset >= step:
-            log.partition.drop_before(free)
-        return removed
-
     def _after(self, stream: Stream, name: str, group: SharedGroup) -> None:
         self._core.changed(stream, name, group)
         self._core.touched(stream)
@@ -313,21 +211,6 @@ class XGroups:
 def _at_least_one(count: int) -> None:
     if count < 1:
         raise InvalidInput(f"count = {count}: must be at least 1")
-
-
-def _following(message_id: ask_for.Id) -> ask_for.Id:
-    return message_id[0], message_id[1] + 1
-
-
-def _spans(offsets: list[int]) -> list[tuple[int, int, int]]:
-    """Runs of ascending offsets, in partition 0."""
-    spans: list[tuple[int, int, int]] = []
-    for offset in offsets:
-        if spans and spans[-1][2] == offset:
-            spans[-1] = 0, spans[-1][1], offset + 1
-        else:
-            spans.append((0, offset, offset + 1))
-    return spans
 
 
 def _as_delivery(span: CountedSpan) -> Delivery:
@@ -344,13 +227,13 @@ def _before(spans: list[CountedSpan], offset: int) -> list[CountedSpan]:
     ]
 
 
-def _group_info(log: MessageLog, name: str, claims: Claims) -> ask_for.Group:
+def _group_info(log: MessageLog, name: str, claims: Claims) -> wire.Group:
     consumers = sorted(claims.members.values(), key=lambda keeper: keeper.name)
-    return ask_for.Group(
+    return wire.Group(
         name,
         log.id_at(claims.position(0) - 1),
         sum(keeper.held for keeper in consumers),
         claims.unread([log.end]),
         claims.trimmed_unread,
-        [ask_for.Consumer(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
+        [wire.Consumer(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
     )
