@@ -13,12 +13,19 @@ import sys
 import tokenize
 from pathlib import Path
 
-CLIENT = Path(__file__).parent.parent / "src" / "nexo" / "client"
+NEXO = Path(__file__).parent.parent / "src" / "nexo"
+PACKAGES = (NEXO / "client", NEXO / "topics")
+"""Each has ``_async``, and ``_sync`` generated from it."""
 HAND_WRITTEN = {
     "__init__.py",
     "connection.py",
     "deadlines.py",
+    "delivery.py",
     "held.py",
+    "kafka_backend.py",
+    "kafka_ledger.py",
+    "kafka_reader.py",
+    "kafka_sender.py",
     "poll.py",
     "pubsub_publisher.py",
     "queue_gather.py",
@@ -52,7 +59,7 @@ IN_TEXT = (
 
 def main() -> int:
     """Write the files, or with ``--check`` say which are stale."""
-    wanted = {CLIENT / "_sync" / source.name: generate(source) for source in sources()}
+    wanted = {twin(source): generate(source) for source in sources()}
     stale = [target for target, text in wanted.items() if current(target) != text]
     if "--check" in sys.argv[1:]:
         for target in stale:
@@ -66,8 +73,13 @@ def main() -> int:
 
 def sources() -> list[Path]:
     """The modules that have a generated twin."""
-    found = sorted((CLIENT / "_async").glob("*.py"))
+    found = [path for package in PACKAGES for path in sorted((package / "_async").glob("*.py"))]
     return [path for path in found if path.name not in HAND_WRITTEN]
+
+
+def twin(source: Path) -> Path:
+    """Where the sync version of a module is."""
+    return source.parent.parent / "_sync" / source.name
 
 
 def current(target: Path) -> str | None:
@@ -79,7 +91,7 @@ def generate(source: Path) -> str:
     """The sync twin of one module."""
     text = HEADER.format(name=source.name) + to_sync(source.read_text(encoding="utf-8"))
     for command in (["check", "--select", "I,F401", "--fix", "--exit-zero", "-q"], ["format"]):
-        text = ruff(command, text, CLIENT / "_sync" / source.name)
+        text = ruff(command, text, twin(source))
     return text
 
 

@@ -1,0 +1,1 @@
+"""Topics for asyncio; written by hand, and the source of the sync twin."""

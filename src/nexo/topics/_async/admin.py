@@ -1,0 +1,79 @@
+"""Topics as things: create, list, describe, delete, compact (SPEC G1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from nexo.client._async.client import AsyncClient
+from nexo.topics._async.connecting import backend_for
+from nexo.topics.model import GroupDescription, TopicDescription
+from nexo.topics.settings import partition_count, replicas, stream_options
+
+
+class AsyncAdminClient:
+    """Administration of a cluster's topics.
+
+    ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; without one, ``NEXO_URL``
+    or a local server is meant. The same holds for every class of this package.
+    """
+
+    def __init__(self, server: AsyncClient | str | None = None) -> None:
+        self._backend = backend_for(server)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, Any] | None = None,
+    ) -> TopicDescription:
+        """Create a topic; `AlreadyExists` if there is one of that name.
+
+        ``config`` takes ``retention.ms``, ``retention.bytes`` (-1: no limit), ``cleanup.policy``
+        (``delete``, ``compact`` or ``delete,compact``), ``max.message.bytes``,
+        ``min.cleanable.dirty.ratio``, ``delete.retention.ms``; on Nexo also
+        ``nexo.persistence`` and ``nexo.tiering``.
+        """
+        config = dict(config or {})
+        stream_options(config)
+        await self._backend.create_topic(
+            name, partition_count(partitions), replicas(replication_factor), config
+        )
+        return await self._backend.describe_topic(name)
+
+    async def list_topics(self) -> list[str]:
+        """The names of all topics."""
+        return await self._backend.list_topics()
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """Configuration, and per partition the earliest and the next offset."""
+        return await self._backend.describe_topic(name)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, its messages, and what groups have committed for it."""
+        await self._backend.delete_topic(name)
+
+    async def compact_topic(self, name: str) -> int:
+        """Keep only the newest message per key, now; returns the bytes freed."""
+        return await self._backend.compact_topic(name)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """Members, who owns what, what is committed, and the lag."""
+        return await self._backend.describe_group(group_id)
+
+    async def close(self) -> None:
+        """End the connection, unless it is a client's."""
+        await self._backend.close()
+
+    async def __aenter__(self) -> AsyncAdminClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,365 @@
+"""Consumers: messages one by one or in batches, and what of them is committed (SPEC G4, G5)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async import runtime
+from nexo.client._async.client import AsyncClient
+from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidInput, InvalidOption, Unavailable
+from nexo.topics._async.connecting import backend_for
+from nexo.topics._async.ports import Reader, TopicsBackend
+from nexo.topics._async.rebalancing import RebalanceHandlers
+from nexo.topics.commits import Commitable, commits_of
+from nexo.topics.current import current_transaction
+from nexo.topics.model import (
+    Commits,
+    Committed,
+    Message,
+    ReaderOptions,
+    Reset,
+    Strategy,
+    TopicPartition,
+    topic_names,
+)
+
+log = logging.getLogger("nexo.topics")
+
+T = TypeVar("T")
+
+_WAIT_S = 20.0
+"""How long iteration waits before it looks around."""
+
+
+class AsyncConsumer(Generic[T]):
+    """A member of a consumer group; it joins on first use.
+
+    With ``auto_commit`` a message counts as processed when the next one is asked for, or when
+    the consumer is closed: a crash in between delivers it again. ``auto_commit_interval`` is
+    how long it waits, in seconds, after a commit that the server could not take.
+    """
+
+    def __init__(
+        self,
+        topic: str | Iterable[str] | None = None,
+        group_id: str = "",
+        *,
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        max_poll_records: int = 100,
+        session_timeout: float | None = None,
+        rebalance_timeout: float | None = None,
+        rebalance_strategy: Strategy | None = None,
+        auto_offset_reset: Reset = "earliest",
+        server: AsyncClient | str | None = None,
+        type_: type[T] | None = None,
+        handlers: RebalanceHandlers | None = None,
+    ) -> None:
+        if not group_id:
+            raise InvalidOption("a consumer needs a group_id")
+        if max_poll_records < 1:
+            raise InvalidOption(f"max_poll_records = {max_poll_records}: must be at least 1")
+        if auto_offset_reset not in ("earliest", "latest"):
+            raise InvalidOption(
+                f"auto_offset_reset = {auto_offset_reset!r}: must be 'earliest' or 'latest'"
+            )
+        self.group_id = group_id
+        self._auto_commit = auto_commit
+        self._retry_s = auto_commit_interval
+        self._max_poll_records = max_poll_records
+        self._handlers = handlers or RebalanceHandlers()
+        self._type = type_
+        self._topics = () if topic is None else topic_names(topic)
+        self._given = {
+            "strategy": rebalance_strategy,
+            "session_timeout_ms": _ms(session_timeout),
+            "rebalance_timeout_ms": _ms(rebalance_timeout),
+            "reset": auto_offset_reset,
+        }
+        self._backend: TopicsBackend = backend_for(server)
+        self._reader: Reader | None = None
+        self._handed: list[Message[T]] = []
+        """What the user holds."""
+        self._positions: dict[TopicPartition, tuple[int, str]] = {}
+        """The last message handed out and processed, per partition, if not committed yet."""
+        self._retry_at_s = 0.0
+        self._closed = False
+
+    # -- membership
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """What it is subscribed to."""
+        return self._topics
+
+    @property
+    def member_id(self) -> str:
+        """What the group calls it; empty before it joined."""
+        return self._reader.member if self._reader is not None else ""
+
+    @property
+    def generation(self) -> int:
+        """The group's generation it works in."""
+        return self._reader.generation if self._reader is not None else 0
+
+    @property
+    def assignment(self) -> Sequence[TopicPartition]:
+        """The partitions it owns."""
+        return self._reader.assignment if self._reader is not None else ()
+
+    async def subscribe(self, topics: str | Iterable[str]) -> None:
+        """Read these topics, instead of those before."""
+        names = topic_names(topics)
+        if names != self._topics and self._reader is not None:
+            await self._leave()
+        self._topics = names
+        await self.join()
+
+    async def join(self) -> None:
+        """Join the group; every other method does so by itself."""
+        if self._closed:
+            raise Conflict("the consumer is closed")
+        if not self._topics:
+            raise Conflict("the consumer has no topic: subscribe it to one")
+        if self._reader is None:
+            options = ReaderOptions(self._topics, self.group_id, **self._given)  # type: ignore[arg-type]
+            self._reader = self._backend.reader(options, self, self._type)
+        await self._reader.join()
+
+    async def _joined(self) -> Reader:
+        if self._reader is None or not self._reader.assignment:
+            await self.join()
+        assert self._reader is not None
+        return self._reader
+
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the reader: these go; what is processed of them is committed first."""
+        await self._handlers.tell("revoked", partitions, self)
+        gone = {at: self._positions.pop(at) for at in partitions if at in self._positions}
+        if self._auto_commit and gone and self._reader is not None:
+            await self._reader.commit(gone)
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the reader: these came."""
+        await self._handlers.tell("assigned", partitions, self)
+
+    def on(self, event: str, handler: Any) -> None:
+        """Have ``handler`` called with each `Rebalance`; the only event is ``'rebalance'``."""
+        self._handlers.add(event, handler)
+
+    # -- receiving
+
+    async def poll(self, timeout: float = 1.0) -> Message[T] | None:
+        """The next message; None if none came within ``timeout`` seconds."""
+        found = await self._next(1, timeout)
+        return found[0] if found else None
+
+    async def poll_batch(
+        self, max_records: int | None = None, timeout: float = 1.0
+    ) -> list[Message[T]]:
+        """The next messages, up to ``max_poll_records``, of all partitions in turn."""
+        return await self._next(max_records or self._max_poll_records, timeout)
+
+    async def _next(self, count: int, timeout_s: float) -> list[Message[T]]:
+        reader = await self._joined()
+        await self._processed()
+        self._handed = await reader.fetch(count, timeout_s)
+        for message in self._handed:
+            message.source = self
+        if (transaction := current_transaction.get()) is not None:
+            transaction.polled(self, self._handed)
+        return self._handed
+
+    async def _processed(self) -> None:
+        """The next messages are asked for: those handed out are done with."""
+        self._note_processed()
+        if self._auto_commit and self._positions and runtime.now_s() >= self._retry_at_s:
+            await self._commit_processed()
+
+    def _note_processed(self) -> None:
+        for message in self._handed:
+            self._positions[message.position.lane] = message.offset, ""
+        self._handed = []
+
+    async def _commit_processed(self) -> None:
+        assert self._reader is not None
+        positions = dict(self._positions)
+        try:
+            await self._reader.commit(positions)
+        except (ConnectionLost, Unavailable, TimeoutError) as error:
+            log.warning("group %r could not commit: %s", self.group_id, error)
+            self._retry_at_s = runtime.now_s() + self._retry_s
+            return
+        except Fenced as error:
+            log.info("group %r could not commit, others do it again: %s", self.group_id, error)
+        self._forget(positions)
+
+    def _forget(self, commits: Commits) -> None:
+        for at, stored in commits.items():
+            if at in self._positions and self._positions[at][0] <= stored[0]:
+                del self._positions[at]
+
+    def __aiter__(self) -> AsyncConsumer[T]:
+        return self
+
+    async def __anext__(self) -> Message[T]:
+        while not self._closed:
+            message = await self.poll(_WAIT_S)
+            if message is not None:
+                return message
+        raise StopAsyncIteration
+
+    # -- committing
+
+    async def commit(self, what: Commitable = None, *, metadata: str = "") -> None:
+        """Store what was processed; without ``what``, everything handed out so far.
+
+        ``what`` is a message, its offset (then only its partition is meant), a mapping with
+        ``topic``, ``partition`` and ``offset``, or several of these.
+        """
+        reader = await self._joined()
+        if what is None:
+            held = {m.position.lane: (m.offset, metadata) for m in self._handed}
+            commits = {at: (o, metadata or m) for at, (o, m) in self._positions.items()} | held
+        else:
+            commits = commits_of(what, metadata, self._handed, reader.assignment)
+        if commits:
+            await reader.commit(commits)
+            self._forget(commits)
+
+    async def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
+        """What the group has stored for a partition: offset, metadata and time."""
+        await self._joined()
+        return await self._reader_of().committed(self._at(partition, topic))
+
+    def _reader_of(self) -> Reader:
+        assert self._reader is not None
+        return self._reader
+
+    def _at(self, partition: int, topic: str | None) -> TopicPartition:
+        if topic is None and len(self._topics) != 1:
+            raise InvalidInput(f"name the topic: the consumer reads {', '.join(self._topics)}")
+        return TopicPartition(topic or self._topics[0], partition)
+
+    # -- moving about
+
+    async def seek(self, partition: int, offset: int, *, topic: str | None = None) -> None:
+        """Go on at ``offset``; it must be assigned to this consumer."""
+        await self._seek({self._at(partition, topic): offset})
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Replay these partitions from the start, or all that it owns."""
+        reader = await self._joined()
+        chosen = partitions or reader.assignment
+        await self._seek({at: (await reader.bounds(at))[0] for at in chosen})
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Skip to the latest of these partitions, or of all that it owns."""
+        reader = await self._joined()
+        chosen = partitions or reader.assignment
+        await self._seek({at: (await reader.bounds(at))[1] for at in chosen})
+
+    async def seek_to_timestamp(self, time: datetime | int, *partitions: TopicPartition) -> None:
+        """Go on at the first message of that time (or Unix milliseconds) or later."""
+        reader = await self._joined()
+        time_ms = int(time.timestamp() * 1000) if isinstance(time, datetime) else time
+        chosen = partitions or reader.assignment
+        await self._seek({at: await reader.offset_at(at, time_ms) for at in chosen})
+
+    async def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        reader = await self._joined()
+        await reader.seek(positions)
+        self._handed = [m for m in self._handed if m.position.lane not in positions]
+        for at in positions:
+            self._positions.pop(at, None)
+
+    def stored(self, commits: Commits) -> None:
+        """A transaction has committed these."""
+        self._handed = [
+            m for m in self._handed if m.offset > commits.get(m.position.lane, (-1, ""))[0]
+        ]
+        self._forget(commits)
+
+    def unread(self, messages: Iterable[Message[Any]]) -> None:
+        """Have messages handed out again: their transaction was rolled back."""
+        first: dict[TopicPartition, int] = {}
+        for message in messages:
+            at = message.position.lane
+            first[at] = min(message.offset, first.get(at, message.offset))
+        self._handed = [m for m in self._handed if m.offset < first.get(m.position.lane, 1 << 63)]
+        for at, offset in first.items():
+            if at in self._positions and self._positions[at][0] >= offset:
+                del self._positions[at]
+        if self._reader is not None:
+            self._reader.unread(first)
+
+    async def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these partitions, or of all that it owns, until `resume`."""
+        reader = await self._joined()
+        reader.pause(partitions or reader.assignment, paused=True)
+
+    async def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`."""
+        reader = await self._joined()
+        reader.pause(partitions or reader.assignment, paused=False)
+
+    # -- ending
+
+    @property
+    def reader(self) -> Reader:
+        """For transactions."""
+        return self._reader_of()
+
+    @property
+    def handed(self) -> Sequence[Message[T]]:
+        """What the user holds: handed out, and not yet done with."""
+        return self._handed
+
+    def abandon(self) -> None:
+        """Treat what was handed out as not processed: `close` will not commit it."""
+        self._handed = []
+
+    async def close(self) -> None:
+        """Leave the group; with ``auto_commit``, what was handed out counts as processed.
+
+        Not so while an exception is on its way up: then the message failed and comes again.
+        """
+        self._closed = True
+        if sys.exc_info()[0] is not None:
+            self.abandon()
+        await self._leave()
+        await self._backend.close()
+
+    async def _leave(self) -> None:
+        reader, self._retry_at_s = self._reader, 0.0
+        if reader is None:
+            return
+        reader.interrupt()
+        await self._processed()
+        await reader.close()
+        self._reader = None
+        self._positions.clear()
+
+    async def __aenter__(self) -> AsyncConsumer[T]:
+        if self._topics:
+            await self.join()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.abandon()
+        await self.close()
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, int(seconds * 1000))

@@ -1,0 +1,44 @@
+"""A message under way: await it for its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+
+from nexo.topics.model import RecordMetadata
+
+
+class Delivery:
+    """Awaiting it gives where the message went, or raises why it was not stored.
+
+    Not awaiting it is fine: ``producer.flush()`` waits for all.
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        # Shielded: cancelling one who waits must not take the message back.
+        return asyncio.shield(self._future).__await__()
+
+    async def result(self, timeout: float | None = None) -> RecordMetadata:
+        """`await`, for at most ``timeout`` seconds."""
+        async with asyncio.timeout(timeout):
+            return await self
+
+    def done(self) -> bool:
+        """Whether it is decided."""
+        return self._future.done()
+
+    def settle(self, place: RecordMetadata) -> None:
+        """It was stored."""
+        if not self._future.done():
+            self._future.set_result(place)
+
+    def fail(self, error: BaseException) -> None:
+        """It was not."""
+        if not self._future.done():
+            self._future.set_exception(error)
+            self._future.exception()  # seen: often nobody waits for it

@@ -1,0 +1,95 @@
+"""Consumer groups: members that share the partitions of topics (SPEC G6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async.client import AsyncClient
+from nexo.errors import InvalidOption
+from nexo.topics._async.connecting import backend_for
+from nexo.topics._async.consumer import AsyncConsumer
+from nexo.topics._async.rebalancing import RebalanceHandlers
+from nexo.topics.model import GroupDescription, Rebalance, Strategy, topic_names
+
+T = TypeVar("T")
+
+
+class AsyncConsumerGroup(Generic[T]):
+    """Every partition of every topic is owned by exactly one live member.
+
+    ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
+    turn. A member silent for ``session_timeout`` seconds is out. Further options are those of
+    the members' `AsyncConsumer`.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        topics: str | Iterable[str],
+        rebalance_strategy: Strategy = "range",
+        session_timeout: float = 30.0,
+        server: AsyncClient | str | None = None,
+        type_: type[T] | None = None,
+        **consumer_options: Any,
+    ) -> None:
+        if rebalance_strategy not in ("range", "roundRobin"):
+            raise InvalidOption(
+                f"rebalance_strategy = {rebalance_strategy!r}: must be 'range' or 'roundRobin'"
+            )
+        self.group_id = group_id
+        self.topics = topic_names(topics)
+        self._options: dict[str, Any] = {
+            "rebalance_strategy": rebalance_strategy,
+            "session_timeout": session_timeout,
+            "type_": type_,
+            **consumer_options,
+        }
+        self._server = server
+        self._backend = backend_for(server)
+        self._handlers = RebalanceHandlers()
+        self._members: list[AsyncConsumer[T]] = []
+
+    def on(self, event: str, handler: Callable[[Rebalance], Any]) -> None:
+        """Have ``handler`` called with each `Rebalance` of the members that `join` makes."""
+        self._handlers.add(event, handler)
+
+    async def join(self, **options: Any) -> AsyncConsumer[T]:
+        """A new member, with options of its own if given."""
+        consumer: AsyncConsumer[T] = AsyncConsumer(
+            self.topics,
+            self.group_id,
+            server=self._server,
+            handlers=self._handlers,
+            **{**self._options, **options},
+        )
+        await consumer.join()
+        self._members.append(consumer)
+        return consumer
+
+    async def describe(self) -> GroupDescription:
+        """Generation, leader, members, who owns what, what is committed, and the lag."""
+        return await self._backend.describe_group(self.group_id)
+
+    async def close(self) -> None:
+        """Have the members that `join` made leave."""
+        members, self._members = self._members, []
+        for member in members:
+            await member.close()
+        await self._backend.close()
+
+    async def __aenter__(self) -> AsyncConsumerGroup[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            for member in self._members:
+                member.abandon()
+        await self.close()

@@ -1,0 +1,209 @@
+"""A member of a real Kafka's consumer group; heartbeats and rebalances are aiokafka's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nexo.errors import NotOwner
+from nexo.topics._async.ports import Rebalanced
+from nexo.topics.kafka import library, row_of, translated
+from nexo.topics.model import Commits, Committed, Message, ReaderOptions, TopicPartition
+
+_SLICE_MS = 200
+"""How long aiokafka is waited for at a time, so that `interrupt` is heard."""
+_JOIN_S = 30.0
+
+
+class KafkaReader:
+    """`Reader` on an AIOKafkaConsumer."""
+
+    def __init__(
+        self, connection: dict[str, Any], options: ReaderOptions, told: Rebalanced, type_: Any
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._told = told
+        self._type = type_
+        self._consumer: Any = None
+        self._assigned = asyncio.Event()
+        self._interrupted = False
+        self._closed = False
+
+    # -- membership
+
+    @property
+    def member(self) -> str:
+        """Kafka's member id is not shown by aiokafka."""
+        return ""
+
+    @property
+    def generation(self) -> int:
+        """Nor is the generation."""
+        return -1
+
+    @property
+    def assignment(self) -> Sequence[TopicPartition]:
+        """What it owns."""
+        owned = () if self._consumer is None else self._consumer.assignment()
+        return tuple(sorted(TopicPartition(at.topic, at.partition) for at in owned))
+
+    @property
+    def consumer(self) -> Any:
+        """The AIOKafkaConsumer, for transactions."""
+        return self._consumer
+
+    async def join(self) -> None:
+        """Join, and wait for the first assignment."""
+        if self._consumer is None:
+            self._consumer = self._make()
+            with translated():
+                await self._consumer.start()
+                self._consumer.subscribe(
+                    topics=list(self._options.topics), listener=_listener(self)
+                )
+        async with asyncio.timeout(_JOIN_S):
+            await self._assigned.wait()
+
+    def _make(self) -> Any:
+        timing = {}
+        if self._options.session_timeout_ms is not None:
+            timing["session_timeout_ms"] = self._options.session_timeout_ms
+            timing["heartbeat_interval_ms"] = max(1, self._options.session_timeout_ms // 3)
+        if self._options.rebalance_timeout_ms is not None:
+            timing["rebalance_timeout_ms"] = self._options.rebalance_timeout_ms
+        return library().AIOKafkaConsumer(
+            **self._connection,
+            **timing,
+            group_id=self._options.group_id,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset=self._options.reset,
+            fetch_max_bytes=self._options.max_bytes,
+            partition_assignment_strategy=[_assignor(self._options.strategy)],
+        )
+
+    async def revoked(self, partitions: Iterable[Any]) -> None:
+        """From aiokafka, before it joins again."""
+        gone = [TopicPartition(at.topic, at.partition) for at in partitions]
+        if gone:
+            await self._told.revoked(gone)
+
+    async def assigned(self, partitions: Iterable[Any]) -> None:
+        """From aiokafka."""
+        self._assigned.set()
+        new = sorted(TopicPartition(at.topic, at.partition) for at in partitions)
+        if new:
+            await self._told.assigned(new)
+
+    # -- reading
+
+    async def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+        """What aiokafka has read ahead."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        self._interrupted = False
+        while True:
+            left_ms = max(0, int((deadline_s - loop.time()) * 1000))
+            with translated():
+                found = await self._consumer.getmany(
+                    timeout_ms=min(left_ms, _SLICE_MS), max_records=max_records
+                )
+            if found or not left_ms or self._interrupted or self._closed:
+                return [
+                    Message(at.topic, at.partition, row_of(record), self._type)
+                    for at, records in found.items()
+                    for record in records
+                ]
+
+    def interrupt(self) -> None:
+        """Have a fetch that waits return."""
+        self._interrupted = True
+
+    # -- offsets
+
+    async def commit(self, commits: Commits) -> None:
+        """Kafka stores the next offset, not the last processed."""
+        with translated():
+            await self._consumer.commit(kafka_offsets(commits))
+
+    async def committed(self, at: TopicPartition) -> Committed | None:
+        """Without time or metadata, which aiokafka does not show."""
+        with translated():
+            following = await self._consumer.committed(library().TopicPartition(*at))
+        return Committed(following - 1) if following else None
+
+    async def bounds(self, at: TopicPartition) -> tuple[int, int]:
+        """The first offset, and the one behind the last."""
+        lane = library().TopicPartition(*at)
+        with translated():
+            first = await self._consumer.beginning_offsets([lane])
+            end = await self._consumer.end_offsets([lane])
+        return first[lane], end[lane]
+
+    async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
+        """The end if there is nothing that late."""
+        lane = library().TopicPartition(*at)
+        with translated():
+            found = (await self._consumer.offsets_for_times({lane: time_ms}))[lane]
+        return (await self.bounds(at))[1] if found is None else int(found.offset)
+
+    async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on reading there."""
+        self._check(positions)
+        self.unread(positions)
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Hand out again what lies from these offsets on."""
+        owned = self.assignment
+        for at, offset in positions.items():
+            if at in owned:
+                self._consumer.seek(library().TopicPartition(*at), offset)
+
+    def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
+        """Hand out nothing of these, or again."""
+        self._check(partitions)
+        lanes = [library().TopicPartition(*at) for at in partitions]
+        (self._consumer.pause if paused else self._consumer.resume)(*lanes)
+
+    def _check(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            if at not in self.assignment:
+                raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
+
+    async def close(self) -> None:
+        """Leave the group."""
+        self._closed = True
+        if self._consumer is not None:
+            with translated():
+                await self._consumer.stop()
+
+
+def kafka_offsets(commits: Commits) -> dict[Any, Any]:
+    """Commits as Kafka takes them: the next offset, not the last processed."""
+    structs = library("aiokafka.structs")
+    return {
+        structs.TopicPartition(*at): structs.OffsetAndMetadata(offset + 1, metadata)
+        for at, (offset, metadata) in commits.items()
+    }
+
+
+def _assignor(strategy: str | None) -> Any:
+    if strategy == "roundRobin":
+        module = library("aiokafka.coordinator.assignors.roundrobin")
+        return module.RoundRobinPartitionAssignor
+    return library("aiokafka.coordinator.assignors.range").RangePartitionAssignor
+
+
+def _listener(reader: KafkaReader) -> Any:
+    base = library("aiokafka.abc").ConsumerRebalanceListener
+
+    class Listener(base):  # type: ignore[misc, valid-type]
+        async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            await reader.revoked(revoked)
+
+        async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            await reader.assigned(assigned)
+
+    return Listener()

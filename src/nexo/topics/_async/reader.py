@@ -1,0 +1,299 @@
+"""Reads the partitions a member of an ordered group owns, each in its turn (SPEC G4)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nexo.client._async import runtime
+from nexo.client._async.connection import Link
+from nexo.client.replies import Reply
+from nexo.client.stream_records import batches_in
+from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMember, NotOwner
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.topics._async.membership import Membership
+from nexo.topics._async.ports import Rebalanced
+from nexo.topics.model import Commits, Committed, Message, ReaderOptions, TopicPartition
+
+log = logging.getLogger("nexo.topics")
+
+_GRACE_S = 30.0
+"""How much longer than the long poll itself its reply may take."""
+_IDLE_S = 0.05
+"""Between looks while nothing is owned."""
+
+
+class Lane:
+    """One partition: what was read ahead of it, and where reading goes on."""
+
+    __slots__ = ("at", "next_fetch", "paused", "rows")
+
+    def __init__(self, at: TopicPartition, offset: int) -> None:
+        self.at = at
+        self.next_fetch = offset
+        self.rows: deque[Sequence[Any]] = deque()
+        self.paused = False
+
+    def restart(self, offset: int) -> None:
+        """Forget what was read, and go on elsewhere."""
+        self.rows.clear()
+        self.next_fetch = offset
+
+
+class NexoReader:
+    """`Reader` on a Nexo server."""
+
+    def __init__(
+        self, link: Link, options: ReaderOptions, told: Rebalanced, type_: Any = None
+    ) -> None:
+        self._link = link.duplex()
+        self._options = options
+        self._told = told
+        self._type = type_
+        self._members = Membership(self._link, options, self, self.interrupt)
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._sought: set[TopicPartition] = set()
+        """Where the user went back, so that commits may too."""
+        self._poll: Any = None
+        self._since_read = 0
+        self._closed = False
+
+    # -- membership
+
+    @property
+    def member(self) -> str:
+        """The member's name."""
+        return self._members.member
+
+    @property
+    def generation(self) -> int:
+        """The member's generation."""
+        return self._members.generation
+
+    @property
+    def assignment(self) -> Sequence[TopicPartition]:
+        """What the member owns."""
+        return tuple(self._members.owned)
+
+    async def join(self) -> None:
+        """Become a member."""
+        await self._members.join()
+
+    async def refresh(self) -> int:
+        """The group's generation now; what it revokes is still owned."""
+        return await self._members.refresh()
+
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the membership: stop reading these."""
+        try:
+            await self._told.revoked(partitions)
+        except (Fenced, ConnectionLost) as error:
+            log.info("group %r: %s", self._options.group_id, error)
+        for at in partitions:
+            self._lanes.pop(at, None)
+            self._sought.discard(at)
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the membership: read these from what is committed on."""
+        for at in partitions:
+            self._lanes[at] = Lane(at, await self._start(at))
+        await self._told.assigned(partitions)
+
+    async def _start(self, at: TopicPartition) -> int:
+        stored = await self.committed(at)
+        first, end = await self.bounds(at)
+        if stored is not None:
+            return min(max(stored.offset + 1, first), end)
+        if self._options.reset == "earliest":
+            return first
+        if end > first:
+            # Or the next owner would skip what comes before anything is committed.
+            await self.commit({at: (end - 1, "")})
+        return end
+
+    # -- reading
+
+    async def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+        """The next messages, of every partition in turn; empty if none came in time."""
+        deadline_s = runtime.now_s() + timeout_s
+        self._members.in_hand.clear()
+        while True:
+            found = await self._attempt(max_records, deadline_s)
+            if found or self._closed or runtime.now_s() >= deadline_s:
+                return found
+
+    async def _attempt(self, max_records: int, deadline_s: float) -> list[Message[Any]]:
+        try:
+            await self._members.join()
+            await self._members.settle()
+            if self._since_read >= max_records:
+                await self._read(0.0)
+            found = await self._hand_out(max_records)
+            if not found and (left_s := deadline_s - runtime.now_s()) > 0:
+                await self._read(left_s)
+            return found or await self._hand_out(max_records)
+        except NotMember:
+            self._members.lost()
+        except ConnectionLost:
+            self._members.lost()
+            await self._link.ready()
+        return []
+
+    async def _hand_out(self, max_records: int) -> list[Message[Any]]:
+        async with self._members.lock:
+            found = self._pick(max_records)
+            self._members.in_hand.update(message.position.lane for message in found)
+        self._since_read += len(found)
+        return found
+
+    def _pick(self, count: int) -> list[Message[Any]]:
+        """One of each partition after another; the first goes last the next time."""
+        found: list[Message[Any]] = []
+        ready = deque(lane for lane in self._lanes.values() if lane.rows and not lane.paused)
+        while ready and len(found) < count:
+            lane = ready.popleft()
+            row = lane.rows.popleft()
+            found.append(Message(lane.at.topic, lane.at.partition, row, self._type, self))
+            self._lanes[lane.at] = self._lanes.pop(lane.at)
+            if lane.rows:
+                ready.append(lane)
+        return found
+
+    async def _read(self, wait_s: float) -> None:
+        """Read ahead where nothing is left; waits only if nothing is left anywhere."""
+        self._since_read = 0
+        lanes = [lane for lane in self._lanes.values() if not lane.rows and not lane.paused]
+        if not lanes:
+            await runtime.sleep(min(wait_s, _IDLE_S))
+            return
+        asked = [lane.next_fetch for lane in lanes]
+        places = [(*lane.at, offset) for lane, offset in zip(lanes, asked, strict=True)]
+        ask = wire.ReadMany(places, self._options.max_bytes, int(wait_s * 1000))
+        self._poll = self._link.poll(Op.S_READ_MANY, wire.pack(ask), timeout_s=wait_s + _GRACE_S)
+        if self._members.unsettled:
+            self.interrupt()
+        try:
+            reply = await self._poll.reply()
+        finally:
+            self._poll = None
+        if reply:
+            async with self._members.lock:
+                self._lay(lanes, asked, reply)
+
+    def _lay(self, lanes: list[Lane], asked: list[int], reply: Reply) -> None:
+        head, rest = wire.unpack_headed(wire.ReadManyReply, reply or b"")
+        fresh = [
+            self._lanes.get(lane.at) is lane and lane.next_fetch == offset and not lane.rows
+            for lane, offset in zip(lanes, asked, strict=True)
+        ]
+        for number, batch in zip(head.batches, batches_in(rest), strict=True):
+            if fresh[number]:
+                lanes[number].rows.extend(
+                    row for row in batch.records() if row.offset >= asked[number]
+                )
+        for number, (_, _, following) in enumerate(head.heads):
+            if fresh[number]:
+                lanes[number].next_fetch = following
+
+    def interrupt(self) -> None:
+        """Have a fetch that waits look again."""
+        poll = self._poll
+        if poll is not None:
+            poll.cancel()
+
+    # -- offsets
+
+    async def _ask(self, op: Op, message: object) -> Buffer:
+        return await self._link.call(op, wire.pack(message)) or b""
+
+    async def commit(self, commits: Commits) -> None:
+        """Store offsets with the group's newest generation."""
+        for rewind, rows in self.rows(commits):
+            try:
+                await self._commit(rows, rewind=rewind)
+            except NotMember:
+                raise
+            except Fenced as error:
+                if isinstance(error, NotOwner):
+                    raise
+                await self._commit(rows, rewind=rewind, generation=await self.refresh())
+        self._sought.difference_update(commits)
+
+    def rows(self, commits: Commits) -> list[tuple[bool, list[ordered.OffsetRow]]]:
+        """Offsets as they travel: those sought back apart from the others."""
+        back = [(*at, *commits[at]) for at in commits if at in self._sought]
+        on = [(*at, *commits[at]) for at in commits if at not in self._sought]
+        return [(rewind, rows) for rewind, rows in ((True, back), (False, on)) if rows]
+
+    async def _commit(
+        self, rows: list[ordered.OffsetRow], *, rewind: bool, generation: int | None = None
+    ) -> None:
+        ask = ordered.Commit(
+            group=self._options.group_id,
+            offsets=rows,
+            member=self.member,
+            generation=self.generation if generation is None else generation,
+            rewind=rewind,
+        )
+        await self._ask(Op.S_COMMIT, ask)
+
+    async def committed(self, at: TopicPartition) -> Committed | None:
+        """What the group has stored."""
+        ask = ordered.CommittedAsk(group=self._options.group_id, topic=at.topic)
+        rows = wire.unpack(list[ordered.CommittedAt], await self._ask(Op.S_COMMITTED, ask))
+        for row in rows:
+            if row.partition == at.partition:
+                return Committed.at(row.offset, row.metadata, row.committed_ms)
+        return None
+
+    async def bounds(self, at: TopicPartition) -> tuple[int, int]:
+        """What readers may see of a partition."""
+        reply = await self._ask(Op.S_DESCRIBE, wire.Name(stream=at.topic))
+        part = wire.unpack(wire.StreamInfo, reply).partitions[at.partition]
+        return part.start_offset, part.stable_offset
+
+    async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
+        """By the log's times."""
+        ask = wire.OffsetsAt(stream=at.topic, time_ms=time_ms)
+        return wire.unpack(list[int], await self._ask(Op.S_OFFSETS_AT, ask))[at.partition]
+
+    async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on reading there; what is committed changes with the next commit."""
+        for at, offset in positions.items():
+            first, end = await self.bounds(at)
+            if not 0 <= offset <= end:
+                raise InvalidInput(f"{at.topic}/{at.partition}: offset {offset} is not in 0..{end}")
+            self._lane(at).restart(max(offset, first))
+            self._sought.add(at)
+        self.interrupt()
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Hand these messages out again, as if they never had been."""
+        for at, offset in positions.items():
+            if at in self._lanes:
+                self._lanes[at].restart(offset)
+
+    def _lane(self, at: TopicPartition) -> Lane:
+        if at not in self._lanes:
+            raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
+        return self._lanes[at]
+
+    def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
+        """Hand out nothing of these, or again."""
+        for at in partitions:
+            self._lane(at).paused = paused
+        self.interrupt()
+
+    async def close(self) -> None:
+        """Leave the group."""
+        self._closed = True
+        self.interrupt()
+        try:
+            await self._members.leave()
+        except NexoError as error:
+            log.info("group %r: %s", self._options.group_id, error)

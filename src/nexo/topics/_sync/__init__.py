@@ -1,0 +1,1 @@
+"""Topics for threads; generated from the async twin, but for what touches threads."""

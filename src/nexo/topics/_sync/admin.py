@@ -1,0 +1,80 @@
+# Generated from ../_async/admin.py by tools/unasync.py; edit that file instead.
+"""Topics as things: create, list, describe, delete, compact (SPEC G1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from nexo.client._sync.client import Client
+from nexo.topics._sync.connecting import backend_for
+from nexo.topics.model import GroupDescription, TopicDescription
+from nexo.topics.settings import partition_count, replicas, stream_options
+
+
+class AdminClient:
+    """Administration of a cluster's topics.
+
+    ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; without one, ``NEXO_URL``
+    or a local server is meant. The same holds for every class of this package.
+    """
+
+    def __init__(self, server: Client | str | None = None) -> None:
+        self._backend = backend_for(server)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, Any] | None = None,
+    ) -> TopicDescription:
+        """Create a topic; `AlreadyExists` if there is one of that name.
+
+        ``config`` takes ``retention.ms``, ``retention.bytes`` (-1: no limit), ``cleanup.policy``
+        (``delete``, ``compact`` or ``delete,compact``), ``max.message.bytes``,
+        ``min.cleanable.dirty.ratio``, ``delete.retention.ms``; on Nexo also
+        ``nexo.persistence`` and ``nexo.tiering``.
+        """
+        config = dict(config or {})
+        stream_options(config)
+        self._backend.create_topic(
+            name, partition_count(partitions), replicas(replication_factor), config
+        )
+        return self._backend.describe_topic(name)
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics."""
+        return self._backend.list_topics()
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Configuration, and per partition the earliest and the next offset."""
+        return self._backend.describe_topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its messages, and what groups have committed for it."""
+        self._backend.delete_topic(name)
+
+    def compact_topic(self, name: str) -> int:
+        """Keep only the newest message per key, now; returns the bytes freed."""
+        return self._backend.compact_topic(name)
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """Members, who owns what, what is committed, and the lag."""
+        return self._backend.describe_group(group_id)
+
+    def close(self) -> None:
+        """End the connection, unless it is a client's."""
+        self._backend.close()
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

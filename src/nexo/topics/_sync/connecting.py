@@ -1,0 +1,25 @@
+# Generated from ../_async/connecting.py by tools/unasync.py; edit that file instead.
+"""The cluster that a URL or a client names."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from nexo.client._sync.client import Client
+from nexo.topics._sync.kafka_backend import KafkaBackend
+from nexo.topics._sync.nexo_backend import NexoBackend
+from nexo.topics._sync.ports import TopicsBackend
+
+
+def backend_for(server: Client | str | None) -> TopicsBackend:
+    """``nexo://``, ``nexos://`` or ``kafka://host:port,host:port``; a client is used as it is.
+
+    Without any, ``NEXO_URL`` or a local server is meant.
+    """
+    if isinstance(server, Client):
+        return NexoBackend(server, owned=False)
+    url = server or os.environ.get("NEXO_URL")
+    if url is not None and urlsplit(url).scheme == "kafka":
+        return KafkaBackend(url)
+    return NexoBackend(Client(url), owned=True)

@@ -1,0 +1,37 @@
+"""A message under way: ask for its `result`."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from nexo.topics.model import RecordMetadata
+
+
+class Delivery:
+    """`result` gives where the message went, or raises why it was not stored.
+
+    Not asking is fine: ``producer.flush()`` waits for all.
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: Future[RecordMetadata] = Future()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the place, for at most ``timeout`` seconds."""
+        return self._future.result(timeout)
+
+    def done(self) -> bool:
+        """Whether it is decided."""
+        return self._future.done()
+
+    def settle(self, place: RecordMetadata) -> None:
+        """It was stored."""
+        if not self._future.done():
+            self._future.set_result(place)
+
+    def fail(self, error: BaseException) -> None:
+        """It was not."""
+        if not self._future.done():
+            self._future.set_exception(error)

@@ -1,0 +1,177 @@
+# Generated from ../_async/once_transaction.py by tools/unasync.py; edit that file instead.
+"""A transaction over topics and state, as the work done in it sees it (SPEC H1, H3)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import Token
+from types import TracebackType
+from typing import Any
+
+from nexo.client.stream_records import Headers, Key
+from nexo.errors import Conflict, InvalidInput, NexoError
+from nexo.topics._sync.consumer import Consumer
+from nexo.topics._sync.ledger import Ledger
+from nexo.topics.commits import One, position_of
+from nexo.topics.current import Polls, current_transaction
+from nexo.topics.model import Message, ProducerRecord, RecordMetadata, TopicPartition
+from nexo.topics.once import (
+    STATE,
+    Entry,
+    OutboxEvent,
+    outbox_key,
+    pack,
+    pack_event,
+    state_key,
+    unpack,
+)
+
+
+class OnceTransaction:
+    """Everything done through it takes effect together at its end, or not at all.
+
+    Consumers polled while it is open take part: rolled back, they hand the same messages out
+    again.
+    """
+
+    def __init__(self, ledger: Ledger, timeout_s: float) -> None:
+        self._ledger = ledger
+        self._changes = ledger.transaction(timeout_s)
+        self._written: dict[tuple[str, str], bytes | None] = {}
+        self._seen: dict[tuple[str, str], Entry] = {}
+        self._polled: list[tuple[Consumer[Any], Message[Any]]] = []
+        self._commits: dict[Consumer[Any], dict[TopicPartition, tuple[int, str]]] = {}
+        self._token: Token[Polls | None] | None = None
+        self._open = False
+
+    # -- topics
+
+    def produce(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: Key = None,
+        headers: Headers = None,
+    ) -> RecordMetadata:
+        """Write a message that nobody sees before the commit."""
+        self._check_open()
+        return self._changes.produce(topic, ProducerRecord(value, key, headers))
+
+    def commit(self, what: One, *, metadata: str = "") -> None:
+        """Commit a message with the transaction: the message, or the offset of one polled in it."""
+        self._check_open()
+        consumer, at, offset = self._place(what)
+        commits = self._commits.setdefault(consumer, {})
+        if at not in commits or commits[at][0] < offset:
+            commits[at] = offset, metadata
+
+    def _place(self, what: One) -> tuple[Consumer[Any], TopicPartition, int]:
+        if isinstance(what, Message) and isinstance(what.source, Consumer):
+            return what.source, what.position.lane, what.offset
+        place = position_of(what, [message for _, message in self._polled], ())
+        for consumer, message in self._polled:
+            if message.position.lane == place.lane:
+                return consumer, place.lane, place.offset
+        raise InvalidInput(f"{place} was not polled in this transaction: commit the message itself")
+
+    def polled(self, consumer: Any, messages: Sequence[Message[Any]]) -> None:
+        """From a consumer: these were handed out while the transaction was open."""
+        self._polled += [(consumer, message) for message in messages]
+
+    # -- state
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value of the context's state, as this transaction sees it."""
+        content = self.load(STATE, state_key(key))
+        return default if content is None else unpack(content)
+
+    def put(self, key: str, value: Any) -> None:
+        """Set a value of the context's state."""
+        self.store(STATE, state_key(key), pack(value))
+
+    def delete(self, key: str) -> None:
+        """Remove a value of the context's state."""
+        self.store(STATE, state_key(key), None)
+
+    def emit(self, value: Any, *, topic: str | None = None, key: Key = None) -> None:
+        """Put an event into the outbox; `flush` delivers it once this is committed."""
+        content = pack_event(OutboxEvent(value, topic, key))
+        self.store(STATE, outbox_key(uuid.uuid4().hex), content)
+
+    def load(self, table: str, key: str) -> bytes | None:
+        """A stored value; if it changes before the commit, that is refused."""
+        self._check_open()
+        if (table, key) in self._written:
+            return self._written[table, key]
+        if (table, key) not in self._seen:
+            entry = self._seen[table, key] = self._ledger.load(table, key)
+            self._changes.rely_on(table, key, entry.offset)
+        return self._seen[table, key].content
+
+    def store(self, table: str, key: str, content: bytes | None) -> None:
+        """Change a stored value."""
+        self._check_open()
+        self._written[table, key] = content
+        self._changes.put(table, key, content)
+
+    # -- its life
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Conflict("the transaction is not open: use it within 'with'")
+
+    def __enter__(self) -> OnceTransaction:
+        if current_transaction.get() is not None:
+            raise Conflict("a transaction is open here already: they do not nest")
+        self._changes.begin()
+        self._open = True
+        self._token = current_transaction.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open = False
+        if self._token is not None:
+            current_transaction.reset(self._token)
+        try:
+            if error is None:
+                self._finish()
+        except BaseException:
+            self._unread()
+            raise
+        if error is not None:
+            self._unread()
+            self._roll_back()
+
+    def _finish(self) -> None:
+        try:
+            for consumer, commits in self._commits.items():
+                self._changes.commit(consumer, commits)
+        except BaseException:
+            self._roll_back()
+            raise
+        self._changes.finish()
+        for consumer, commits in self._commits.items():
+            consumer.stored(commits)
+
+    def _roll_back(self) -> None:
+        with suppress(NexoError):  # then it is rolled back by itself
+            self._changes.abort()
+
+    def _unread(self) -> None:
+        by_consumer: dict[Consumer[Any], list[Message[Any]]] = {}
+        for consumer, message in self._polled:
+            by_consumer.setdefault(consumer, []).append(message)
+        for consumer in self._commits:
+            by_consumer.setdefault(consumer, [])
+        for consumer, messages in by_consumer.items():
+            committed = self._commits.get(consumer, {})
+            messages += [m for m in consumer.handed if m.position.lane in committed]
+            consumer.unread(messages)

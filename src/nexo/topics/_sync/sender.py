@@ -1,0 +1,350 @@
+# Generated from ../_async/sender.py by tools/unasync.py; edit that file instead.
+"""Gathers messages into batches by partition and sends them, once each (SPEC G3).
+
+A batch leaves when it is full or when its first message has waited for the linger time. Of
+one partition one batch is under way at a time, so that sending it again after a lost
+connection keeps the order; its sequence tells the broker that it has it already.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from threading import Lock
+
+from nexo.client._sync import runtime
+from nexo.client._sync.client import Client
+from nexo.client.stream_records import Outgoing, content_of, headers_bytes, key_bytes
+from nexo.errors import (
+    Conflict,
+    ConnectionLost,
+    Fenced,
+    InvalidInput,
+    NexoError,
+    RequestTimeout,
+    Unavailable,
+)
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.batch import ANONYMOUS, Compression, Producer
+from nexo.protocol.frames import pack_str
+from nexo.protocol.ops import Op
+from nexo.topics._sync.delivery import Delivery
+from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
+from nexo.topics.partitioning import Partitioner
+
+log = logging.getLogger("nexo.topics")
+
+_CONCURRENT = 8
+"""Partitions sent to at once."""
+_AGAIN_S = 0.05
+"""Before a batch is sent again."""
+_UNCERTAIN = (ConnectionLost, RequestTimeout)
+"""After these nobody knows whether the batch was stored."""
+
+
+class Packed:
+    """One message, ready to go."""
+
+    __slots__ = ("content", "delivery", "headers", "key", "kind", "size_bytes")
+
+    def __init__(self, record: ProducerRecord) -> None:
+        self.kind, content = (0, None) if record.value is None else content_of(record.value)
+        self.content: bytes | None = content
+        self.key = key_bytes(record.key)
+        self.headers = headers_bytes(record.headers)
+        self.delivery = Delivery()
+        self.size_bytes = len(content or b"") + len(self.key or b"") + len(self.headers)
+        if content is None and self.key is None:
+            raise InvalidInput("a message without a value deletes its key, so it needs one")
+
+
+class Lane:
+    """What waits for one partition."""
+
+    __slots__ = ("at", "busy", "first_s", "sequence", "waiting")
+
+    def __init__(self, at: TopicPartition) -> None:
+        self.at = at
+        self.waiting: deque[Packed] = deque()
+        self.first_s = 0.0
+        """Since when the first of them waits."""
+        self.busy = False
+        self.sequence = 0
+
+
+class NexoSender:
+    """`Sender` on a Nexo server."""
+
+    def __init__(self, client: Client, options: SenderOptions, partitioner: Partitioner) -> None:
+        self._client = client
+        self._link = client.link(Broker.STREAM)
+        self._options = options
+        self._partitioner = partitioner
+        self._compression = Compression.named(options.compression)
+        self._identity: Producer | None = None
+        self._identifying = runtime.Lock()
+        self._counts: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
+        self._unplaced: dict[str, list[tuple[ProducerRecord, Packed]]] = {}
+        """Messages of topics whose partition count is not known yet."""
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._guard = Lock()
+        """Any thread may send, in the sync client."""
+        self._open = 0
+        """Messages not decided yet."""
+        self._wake = runtime.Event()
+        self._idle = runtime.Event()
+        self._flushing = 0
+        self._closed = False
+        self._fatal: NexoError | None = None
+        self._workers = runtime.Workers(_CONCURRENT, name="nexo-producer")
+        self._task: runtime.Task | None = None
+
+    # -- taking messages in
+
+    def send(self, topic: str, record: ProducerRecord) -> Delivery:
+        """Add a message to its partition's batch."""
+        if self._closed:
+            raise Conflict("the producer is closed")
+        if self._fatal is not None:
+            raise self._fatal
+        packed = Packed(record)
+        with self._guard:
+            self._open += 1
+            if topic in self._counts:
+                self._place(topic, record, packed)
+            else:
+                self._unplaced.setdefault(topic, []).append((record, packed))
+                self._wake.set()
+            if self._task is None:
+                self._task = runtime.spawn(self._run, name="nexo-producer")
+        return packed.delivery
+
+    def _place(self, topic: str, record: ProducerRecord, packed: Packed) -> None:
+        try:
+            partition = self.partition_of(topic, record, self._counts[topic])
+        except InvalidInput as error:
+            packed.delivery.fail(error)
+            self._open -= 1
+            return
+        at = TopicPartition(topic, partition)
+        lane = self._lanes.get(at)
+        if lane is None:
+            lane = self._lanes[at] = Lane(at)
+        if not lane.waiting:
+            lane.first_s = runtime.now_s()
+        lane.waiting.append(packed)
+        if len(lane.waiting) in (1, self._options.batch_size):
+            self._wake.set()
+
+    def partition_of(self, topic: str, record: ProducerRecord, count: int) -> int:
+        """As given, by the key, or in turn."""
+        if record.partition is not None:
+            if not 0 <= record.partition < count:
+                raise InvalidInput(
+                    f"partition {record.partition} does not exist: {topic!r} has {count}, from 0"
+                )
+            return record.partition
+        key = key_bytes(record.key)
+        if key is not None:
+            return self._partitioner(key, count)
+        turn = self._turns.get(topic, -1) + 1
+        self._turns[topic] = turn
+        return turn % count
+
+    def flush(self) -> None:
+        """Send everything at once, and wait for it."""
+        self._flushing += 1
+        try:
+            while self._open:
+                self._idle.clear()
+                self._wake.set()
+                self._idle.wait(_AGAIN_S)
+        finally:
+            self._flushing -= 1
+
+    def close(self) -> None:
+        """Flush, and send nothing more."""
+        self.flush()
+        self._closed = True
+        self._wake.set()
+        if self._task is not None:
+            self._task.join()
+
+    # -- sending
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait(self._pause_s())
+            self._wake.clear()
+            for topic in list(self._unplaced):
+                self._learn(topic)
+            for lane in list(self._lanes.values()):
+                if not lane.busy and self._due(lane):
+                    lane.busy = True
+                    self._workers.start(self._work, lane)
+        self._workers.drain()
+
+    def _pause_s(self) -> float | None:
+        """Until the next batch is due."""
+        waiting = [lane.first_s for lane in self._lanes.values() if lane.waiting and not lane.busy]
+        if not waiting:
+            return None
+        return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
+
+    def _due(self, lane: Lane) -> bool:
+        if not lane.waiting:
+            return False
+        waited_s = runtime.now_s() - lane.first_s
+        return (
+            len(lane.waiting) >= self._options.batch_size
+            or self._flushing > 0
+            or waited_s >= self._options.linger_ms / 1000
+        )
+
+    def _learn(self, topic: str) -> None:
+        """Ask how many partitions a topic has, and place what waits for it, in order."""
+        try:
+            count = self.count(topic)
+        except (NexoError, TimeoutError) as error:
+            self._decided([packed for _, packed in self._unplaced.pop(topic)], error)
+            return
+        with self._guard:
+            self._counts[topic] = count
+            for record, packed in self._unplaced.pop(topic):
+                self._place(topic, record, packed)
+
+    def count(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        reply = self._link.call(Op.S_DESCRIBE, wire.pack(wire.Name(stream=topic)))
+        return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
+
+    def _work(self, lane: Lane) -> None:
+        """Send a lane's batches while they are due."""
+        while True:
+            self._send(lane, self._cut(lane))
+            with self._guard:
+                if not self._due(lane):
+                    lane.busy = False
+                    self._wake.set()
+                    return
+
+    def _cut(self, lane: Lane) -> list[Packed]:
+        with self._guard:
+            size = min(len(lane.waiting), self._options.batch_size)
+            lane.first_s = runtime.now_s()
+            return [lane.waiting.popleft() for _ in range(size)]
+
+    def _send(self, lane: Lane, batch: list[Packed]) -> None:
+        try:
+            first = self._store(lane, batch)
+        except (NexoError, TimeoutError) as error:
+            if isinstance(error, Fenced):
+                self._fatal = error
+            self._decided(batch, error)
+            return
+        for number, packed in enumerate(batch):
+            packed.delivery.settle(RecordMetadata(*lane.at, first + number))
+        self._finished(len(batch))
+
+    def _store(self, lane: Lane, batch: list[Packed]) -> int:
+        """The offset of the first; sent again until it is known to be stored, or time is over."""
+        producer = self._producer(lane)
+        records = Outgoing()
+        for packed in batch:
+            records.add(packed.kind, packed.content, packed.key, packed.headers)
+        head, body = records.encode(
+            int(time.time() * 1000), producer=producer, compression=self._compression
+        )
+        where = wire.publish_head(*lane.at)
+        deadline_s = runtime.now_s() + self._options.delivery_timeout_s
+        while True:
+            try:
+                reply = self._link.call(Op.S_PUBLISH, where, head, *body)
+            except (ConnectionLost, RequestTimeout, Unavailable) as error:
+                if not self._again(error, deadline_s):
+                    raise
+                runtime.sleep(_AGAIN_S)
+                continue
+            lane.sequence += len(batch)
+            return next(wire.places(reply or b""))[1]
+
+    def _again(self, error: NexoError, deadline_s: float) -> bool:
+        """Whether to send a batch again; if not, and nobody knows its fate, start anew."""
+        if isinstance(error, _UNCERTAIN) and not self._options.idempotent:
+            return False  # it might be stored twice
+        if runtime.now_s() < deadline_s and not self._closed:
+            return True
+        if isinstance(error, _UNCERTAIN):
+            self._identity = None
+        return False
+
+    def _producer(self, lane: Lane) -> Producer:
+        if not self._options.idempotent:
+            return ANONYMOUS
+        with self._identifying:
+            if self._identity is None:
+                reply = self._link.call(Op.S_PRODUCER, pack_str(self._options.name))
+                start = wire.unpack(wire.ProducerStart, reply or b"")
+                self._identity = Producer(start.producer, start.epoch, 0)
+                for each in self._lanes.values():
+                    each.sequence = 0
+        return Producer(self._identity.id, self._identity.epoch, lane.sequence)
+
+    # -- what became of messages
+
+    def _decided(self, batch: list[Packed], error: BaseException) -> None:
+        for packed in batch:
+            packed.delivery.fail(error)
+        self._finished(len(batch))
+
+    def _finished(self, count: int) -> None:
+        with self._guard:
+            self._open -= count
+            if not self._open:
+                self._idle.set()
+
+    # -- all or none
+
+    def send_together(self, topic: str, records: Sequence[ProducerRecord]) -> list[RecordMetadata]:
+        """In a transaction, unless all go to one partition: a batch is stored whole anyway."""
+        if not records:
+            return []
+        count = self._counts.get(topic) or self.count(topic)
+        self._counts.setdefault(topic, count)
+        lanes: dict[int, list[int]] = {}
+        for number, record in enumerate(records):
+            lanes.setdefault(self.partition_of(topic, record, count), []).append(number)
+        packed = [Packed(record) for record in records]
+        if len(lanes) == 1:
+            (partition,) = lanes
+            return self._send_batch(TopicPartition(topic, partition), packed)
+        return self._send_transaction(topic, lanes, packed)
+
+    def _send_batch(self, at: TopicPartition, packed: list[Packed]) -> list[RecordMetadata]:
+        head, body = _batch(packed).encode(int(time.time() * 1000), compression=self._compression)
+        reply = self._link.call(Op.S_PUBLISH, wire.publish_head(*at), head, *body)
+        _, first, _ = next(wire.places(reply or b""))
+        return [RecordMetadata(*at, first + number) for number in range(len(packed))]
+
+    def _send_transaction(
+        self, topic: str, lanes: dict[int, list[int]], packed: list[Packed]
+    ) -> list[RecordMetadata]:
+        places: dict[int, RecordMetadata] = {}
+        with self._client.transaction() as tx:
+            for partition, numbers in lanes.items():
+                batch = _batch([packed[number] for number in numbers])
+                _, first = tx.publish_batch(topic, partition, batch)
+                for at, number in enumerate(numbers):
+                    places[number] = RecordMetadata(topic, partition, first + at)
+        return [places[number] for number in range(len(packed))]
+
+
+def _batch(packed: Sequence[Packed]) -> Outgoing:
+    records = Outgoing()
+    for each in packed:
+        records.add(each.kind, each.content, each.key, each.headers)
+    return records

@@ -1,0 +1,145 @@
+# Generated from ../_async/topic.py by tools/unasync.py; edit that file instead.
+"""A topic as a thing to write to and to look things up in (SPEC G2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from nexo.client._sync import runtime
+from nexo.client._sync.client import Client
+from nexo.client.stream_records import Headers, Key, key_bytes
+from nexo.errors import AlreadyExists, NotFound
+from nexo.topics._sync.connecting import backend_for
+from nexo.topics._sync.ports import Sender
+from nexo.topics.model import (
+    ProducerRecord,
+    RecordMetadata,
+    SenderOptions,
+    TopicDescription,
+)
+from nexo.topics.partitioning import partitioner_named
+from nexo.topics.settings import partition_count, stream_options, topic_config, topic_options
+
+T = TypeVar("T")
+
+
+class Topic(Generic[T]):
+    """One topic, created on first use if it does not exist.
+
+    Options that are given must be those of an existing topic, or `AlreadyExists` is raised;
+    a new topic gets 1 partition and keeps its messages for 7 days unless they say otherwise.
+    ``retention`` is a duration such as ``'7d'``. Values are of ``type_``, if given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        retention: str | None = None,
+        compaction: bool | None = None,
+        min_cleanable_dirty_ratio: float | None = None,
+        server: Client | str | None = None,
+        type_: type[T] | None = None,
+    ) -> None:
+        self.name = name
+        self._type = type_
+        self._partitions = None if partitions is None else partition_count(partitions)
+        self._config = topic_options(retention, compaction, min_cleanable_dirty_ratio)
+        self._backend = backend_for(server)
+        self._sender: Sender | None = None
+        self._lock = runtime.Lock()
+        self._ready = False
+
+    def create(self) -> TopicDescription:
+        """Make sure that it exists as asked for; the other methods do so by themselves."""
+        try:
+            found = self._backend.describe_topic(self.name)
+        except NotFound:
+            with suppress(AlreadyExists):  # someone else was faster
+                self._backend.create_topic(self.name, self._partitions or 1, 1, self._config)
+            found = self._backend.describe_topic(self.name)
+        self._check(found)
+        self._ready = True
+        return found
+
+    def _check(self, found: TopicDescription) -> None:
+        if self._partitions not in (None, len(found.partitions)):
+            raise AlreadyExists(
+                f"topic {self.name!r} has {len(found.partitions)} partitions, not "
+                f"{self._partitions}"
+            )
+        wanted = topic_config(stream_options(self._config))
+        for key, value in wanted.items():
+            if found.config.get(key, value) != value:
+                raise AlreadyExists(
+                    f"topic {self.name!r} has {key} = {found.config[key]!r}, not {value!r}"
+                )
+
+    def _ensure(self) -> Sender:
+        with self._lock:
+            if not self._ready:
+                self.create()
+            if self._sender is None:
+                options = SenderOptions(linger_ms=0)
+                self._sender = self._backend.sender(options, partitioner_named("murmur2"))
+            return self._sender
+
+    # -- writing
+
+    def produce(
+        self,
+        value: T | None,
+        *,
+        key: Key = None,
+        headers: Headers = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Write a message; its key decides the partition. A value of None deletes the key."""
+        sender = self._ensure()
+        return sender.send(self.name, ProducerRecord(value, key, headers, partition)).result()
+
+    def produce_batch(
+        self, records: Iterable[ProducerRecord | Mapping[str, Any]]
+    ) -> list[RecordMetadata]:
+        """Write messages, all or none: ``[{'key': 'a', 'value': 1}, …]``."""
+        sender = self._ensure()
+        return sender.send_together(self.name, [ProducerRecord.of(each) for each in records])
+
+    # -- looking things up
+
+    def get(self, key: str | bytes) -> T | None:
+        """The newest value of a key; None if there is none or it was deleted."""
+        self._ensure()
+        found = self._backend.newest(self.name, key_bytes(key) or b"", self._type)
+        return next((message.value for message in found.values()), None)
+
+    def read_current_state(self) -> dict[str, T]:
+        """The newest value of every key that was not deleted."""
+        self._ensure()
+        found = self._backend.newest(self.name, None, self._type)
+        return {key: message.value for key, message in found.items()}
+
+    def describe(self) -> TopicDescription:
+        """Configuration, and per partition the earliest and the next offset."""
+        return self.create()
+
+    def close(self) -> None:
+        """End the connection, unless it is a client's."""
+        if self._sender is not None:
+            self._sender.close()
+        self._backend.close()
+
+    def __enter__(self) -> Topic[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

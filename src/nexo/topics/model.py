@@ -1,0 +1,203 @@
+"""What users of topics hold: messages, places, descriptions, events; shared by both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+from nexo.client.stream_records import Headers, Key, Record
+from nexo.errors import InvalidInput
+
+T = TypeVar("T")
+
+Strategy: TypeAlias = Literal["range", "roundRobin"]
+Reset: TypeAlias = Literal["earliest", "latest"]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Position(NamedTuple):
+    """A message's place."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def lane(self) -> TopicPartition:
+        """Without the offset."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class Message(Record[T]):
+    """One message of a topic, as a consumer gets it."""
+
+    __slots__ = ("source", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        row: Sequence[Any],
+        type_: type[T] | None = None,
+        source: object = None,
+    ) -> None:
+        super().__init__(partition, row, type_)
+        self.topic = topic
+        self.source = source
+        """The consumer it came to, which a transaction that commits it needs to know."""
+
+    @property
+    def position(self) -> Position:
+        """Where it lies."""
+        return Position(self.topic, self.partition, self.offset)
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, partition={self.partition}, offset={self.offset})"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A message on its way: for `produce_batch` and outboxes."""
+
+    value: Any
+    key: Key = None
+    headers: Headers = None
+    partition: int | None = None
+
+    @classmethod
+    def of(cls, given: ProducerRecord | Mapping[str, Any]) -> ProducerRecord:
+        """From ``{'value': …, 'key': …, 'headers': …}``, or as it is."""
+        if isinstance(given, ProducerRecord):
+            return given
+        unknown = given.keys() - {"value", "key", "headers", "partition"}
+        if unknown or "value" not in given:
+            raise InvalidInput(
+                f"a message has 'value' and may have 'key', 'headers', 'partition'; got {[*given]}"
+            )
+        return cls(**given)
+
+
+class RecordMetadata(NamedTuple):
+    """Where a message went."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group has stored for a partition."""
+
+    offset: int
+    """The last message that was processed."""
+    metadata: str = ""
+    committed_at: datetime | None = None
+    """When; None where the cluster does not tell."""
+
+    @classmethod
+    def at(cls, offset: int, metadata: str, committed_ms: int) -> Committed:
+        """With the time in milliseconds."""
+        return cls(offset, metadata, datetime.fromtimestamp(committed_ms / 1000, UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition as `describe_topic` shows it."""
+
+    partition: int
+    earliest_offset: int
+    next_offset: int
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic as `describe_topic` shows it; ``config`` in Kafka's words."""
+
+    name: str
+    partitions: tuple[PartitionDescription, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group as it is now."""
+
+    group_id: str
+    generation: int
+    leader: str
+    members: tuple[str, ...]
+    assignment: Mapping[TopicPartition, str]
+    """Who owns each partition; one that changes hands is missing."""
+    committed: Mapping[TopicPartition, Committed]
+    lag: int
+    """Messages behind what is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Partitions that came to a member or went; what went is told first."""
+
+    kind: Literal["revoked", "assigned"]
+    partitions: tuple[TopicPartition, ...]
+    assignment: tuple[TopicPartition, ...]
+    """Everything the member owns after this."""
+    member: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """How a member of a group reads."""
+
+    topics: tuple[str, ...]
+    group_id: str
+    strategy: Strategy | None = None
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+    reset: Reset = "earliest"
+    max_bytes: int = 4 * 1024**2
+
+    def group_options(self) -> dict[str, Any]:
+        """What the group is told; what was not given stays as the group has it."""
+        given = {
+            "strategy": self.strategy,
+            "session_timeout_ms": self.session_timeout_ms,
+            "rebalance_timeout_ms": self.rebalance_timeout_ms,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SenderOptions:
+    """How a producer sends."""
+
+    compression: str | None = None
+    batch_size: int = 100
+    linger_ms: float = 10.0
+    idempotent: bool = True
+    name: str = ""
+    """A producer started later under the same name fences this one."""
+    delivery_timeout_s: float = 30.0
+    """How long a batch is sent again before it counts as failed."""
+
+
+Commits: TypeAlias = Mapping[TopicPartition, tuple[int, str]]
+"""The last processed offset per partition, and metadata."""
+
+
+def topic_names(topics: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several; each once, in the order given."""
+    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not names:
+        raise InvalidInput("name at least one topic")
+    return names
