@@ -95,6 +95,6 @@ class StreamBroker:
 def held(info: wire.StreamInfo) -> list[Held]:
     """What the broker holds of each partition, as planning needs it."""
     return [
-        Held(part.start_offset, part.stable_offset, part.size_bytes, part.tiered_offset)
+        Held(part.hot_offset, part.stable_offset, part.size_bytes, part.start_offset)
         for part in info.partitions
     ]

@@ -54,11 +54,11 @@ def resolve(options: SourceOptions, at: Position, held_by: Mapping[int, Held]) -
     for partition, part in held_by.items():
         match at:
             case "earliest":
-                offset = part.start
+                offset = part.earliest
             case "latest":
                 offset = part.stable
             case dict():
-                offset = at.get(partition, part.start)
+                offset = at.get(partition, part.earliest)
             case _:
                 offset = int(at)
         found[partition] = _checked(options.stream, partition, offset, part)
@@ -66,10 +66,10 @@ def resolve(options: SourceOptions, at: Position, held_by: Mapping[int, Held]) -
 
 
 def _checked(stream: str, partition: int, offset: int, part: Held) -> int:
-    if not part.start <= offset <= part.stable:
+    if not part.earliest <= offset <= part.stable:
         raise OffsetOutOfRange(
             f"stream {stream!r}, partition {partition}: offset {offset} is outside "
-            f"{part.start}..{part.stable}"
+            f"{part.earliest}..{part.stable}"
         )
     return offset
 

@@ -28,7 +28,7 @@ def sample(url: str | None, stream: str) -> list[bytes | None]:
     found: list[bytes | None] = []
     with StreamBroker(url) as broker:
         for number, part in enumerate(broker.describe(stream).partitions):
-            first = max(part.start_offset, part.stable_offset - SAMPLE)
+            first = max(part.hot_offset, part.stable_offset - SAMPLE)
             batches = broker.read(stream, number, first, part.stable_offset)
             found += islice(chain.from_iterable(batch.values() for batch in batches), SAMPLE)
     return found

@@ -19,13 +19,13 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
                 continue
             offsets = offsets_of(table.properties) if table is not None else {}
             for partition, part in enumerate(info.partitions):
-                taken = offsets.get(partition, part.start_offset)
+                taken = offsets.get(partition, part.hot_offset)
                 yield {
                     "stream": name,
                     "partition": partition,
                     "lake_offset": offsets.get(partition),
                     "told_offset": part.tiered_offset,
-                    "hot_start": part.start_offset,
+                    "hot_start": part.hot_offset,
                     "hot_end": part.stable_offset,
                     "behind": max(part.stable_offset - taken, 0),
                 }

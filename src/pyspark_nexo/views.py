@@ -102,7 +102,7 @@ class Views:
 
     def _hot(self, info: wire.StreamInfo, offsets: dict[int, int]) -> DataFrame:
         starts = {
-            str(number): max(part.start_offset, offsets.get(number, 0))
+            str(number): max(part.hot_offset, offsets.get(number, 0))
             for number, part in enumerate(info.partitions)
         }
         options = {"stream": info.name, "startingOffsets": json.dumps(starts)}

@@ -24,7 +24,13 @@ class Held:
     start: int
     stable: int
     size_bytes: int
-    tiered: int = 0
+    first: int | None = None
+    """The first offset that it gives readers, from the lake; None: the log's ``start``."""
+
+    @property
+    def earliest(self) -> int:
+        """Where readers may begin."""
+        return self.start if self.first is None else self.first
 
     @property
     def record_bytes(self) -> float:

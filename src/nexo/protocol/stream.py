@@ -269,7 +269,11 @@ class ListAsk(_Open, frozen=True):
 
 
 class PartitionInfo(_Open, frozen=True):
-    """One partition."""
+    """One partition.
+
+    The lake holds ``start_offset`` up to ``tiered_offset``, the log ``hot_offset`` up to
+    ``next_offset``; readers see no border.
+    """
 
     start_offset: int
     next_offset: int
@@ -277,6 +281,7 @@ class PartitionInfo(_Open, frozen=True):
     size_bytes: int
     tiered_offset: int = 0
     last_ms: int = 0
+    hot_offset: int = 0
 
 
 class StreamInfo(_Open, frozen=True):

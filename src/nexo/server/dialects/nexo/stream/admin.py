@@ -14,6 +14,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.dialects.nexo.stream.keyed import Keyed
+from nexo.server.dialects.nexo.stream.replay import Replay
 from nexo.server.service import Handler, Peer
 
 MAX_NAMES = 10_000
@@ -55,12 +56,15 @@ class Admin:
 
     def _describe_when_safe(self, peer: Peer, request_id: int, stream: Stream) -> None:
         mode = stream.options.persistence
-        self._core.data_when_safe(mode, peer, request_id, wire.pack(_info(stream)))
+        self._core.data_when_safe(
+            mode, peer, request_id, wire.pack(_info(stream, self._core.replay))
+        )
 
     def describe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show a stream."""
         ask = wire.unpack(wire.Name, payload)
-        peer.data(request_id, wire.pack(_info(self._core.engine.streams.get(ask.stream))))
+        stream = self._core.engine.streams.get(ask.stream)
+        peer.data(request_id, wire.pack(_info(stream, self._core.replay)))
 
     def delete(self, peer: Peer, request_id: int, name: str) -> None:
         """Delete a stream; its files go once the deletion is durable."""
@@ -125,14 +129,15 @@ class Admin:
         return freed
 
 
-def _info(stream: Stream) -> wire.StreamInfo:
+def _info(stream: Stream, replay: Replay) -> wire.StreamInfo:
     return wire.StreamInfo(
         name=stream.name,
         created_ms=stream.created_ms,
         options=msgspec.to_builtins(stream.options),
         partitions=[
             wire.PartitionInfo(
-                start_offset=part.start_offset,
+                start_offset=replay.first_offset(stream, index),
+                hot_offset=part.start_offset,
                 next_offset=part.next_offset,
                 stable_offset=part.stable_offset,
                 size_bytes=part.log.size_bytes,

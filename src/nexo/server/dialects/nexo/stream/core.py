@@ -21,6 +21,7 @@ from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
 from nexo.model import Persistence
+from nexo.server.dialects.nexo.stream.replay import Replay
 from nexo.server.dialects.nexo.stream.waits import Waits
 from nexo.server.service import Peer, Runtime
 from nexo.storage.journal import Journal
@@ -53,6 +54,7 @@ class Core:
             ),
         )
         self.pressure = Pressure(settings.stream_unsynced_bytes)
+        self.replay = Replay(settings)
         self.started_ms = runtime.clock.now_ms()
         self._journal: Journal | None = None
         self._journal_mark = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
@@ -16,6 +16,9 @@ from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS, positions
 from nexo.server.dialects.nexo.stream.waits import READERS, Wait
 from nexo.server.service import Handler, Peer
 
+if TYPE_CHECKING:
+    from nexo.lake.read import Replayed
+
 MAX_READ_BYTES = 16 * 1024**2
 
 
@@ -23,8 +26,14 @@ class Place(NamedTuple):
     """Where a reader is."""
 
     stream: Stream
+    number: int
     partition: Partition
     offset: int
+
+    @property
+    def cold(self) -> bool:
+        """Whether the log no longer holds it, but the lake does."""
+        return self.offset < self.partition.start_offset
 
 
 class Found(NamedTuple):
@@ -81,8 +90,9 @@ class Reading:
     def _place(self, name: str, index: int, offset: int) -> Place:
         stream = self._core.engine.streams.get(name)
         partition = stream.partition(index)
-        partition.check_offset(offset)
-        return Place(stream, partition, offset)
+        if not self._core.replay.first_offset(stream, index) <= offset < partition.start_offset:
+            partition.check_offset(offset)
+        return Place(stream, index, partition, offset)
 
     def _answer(
         self,
@@ -93,6 +103,10 @@ class Reading:
         wait_ms: int,
         reply: Callable[[Found], None],
     ) -> None:
+        if any(place.cold for place in places):
+            self._replay(peer, request_id, places, max_bytes, reply)
+            return
+
         def attempt() -> bool:
             found = look(places, max_bytes)
             if found.parts:
@@ -113,13 +127,45 @@ class Reading:
         self._core.waits.add(Wait(peer, request_id, channels, due_ms, attempt, give_up))
         self._core.runtime.wake_at(due_ms)
 
+    def _replay(
+        self,
+        peer: Peer,
+        request_id: int,
+        places: list[Place],
+        max_bytes: int,
+        reply: Callable[[Found], None],
+    ) -> None:
+        """Answer with what the lake has, and with what is hot beside it."""
+        cold = [number for number, place in enumerate(places) if place.cold]
+        share = min(max_bytes, MAX_READ_BYTES) // len(places)
 
-def look(places: list[Place], max_bytes: int) -> Found:
+        def done(found: list[Replayed] | NexoError) -> None:
+            if isinstance(found, NexoError):
+                peer.fail(request_id, found)
+                return
+            try:
+                reply(look(places, max_bytes, dict(zip(cold, found, strict=True))))
+            except NexoError as error:
+                peer.fail(request_id, error)
+
+        asks = [(*places[number][:2], places[number].offset, share) for number in cold]
+        self._core.replay.read(asks, done)
+
+
+def look(
+    places: list[Place], max_bytes: int, replayed: Mapping[int, Replayed] | None = None
+) -> Found:
     """What is there at each place, as far as its share of ``max_bytes`` goes."""
     found = Found([], [], [])
     share = min(max_bytes, MAX_READ_BYTES) // len(places)
     for number, place in enumerate(places):
         partition, at = place.partition, place.offset
+        old = (replayed or {}).get(number)
+        if old is not None:
+            found.parts.extend(old.entries)
+            found.batches.extend([number] * len(old.entries))
+            found.heads.append((partition.start_offset, partition.stable_offset, old.next_offset))
+            continue
         for header, entry in partition.read(at, share):
             found.parts.append(entry)
             found.batches.append(number)

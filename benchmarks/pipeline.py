@@ -1,0 +1,175 @@
+"""The pipeline and the Spark source: rows per CPU-second, and how soon a record is visible.
+
+CPU is that of everything but the broker: this process, the JVM and its Python workers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nexo
+from benchmarks.harness import Bench, Contender, Measure, Row
+from benchmarks.process_tree import cpu_s
+from nexo.lake import latest
+from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.commit import offsets_of
+from nexo.lake.settings import LakeSettings
+from pyspark_nexo.continuous import Continuous
+from pyspark_nexo.pipeline import Pipeline
+from pyspark_nexo.sessions import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 2_000_000
+VALUE = b"x" * 100
+CHUNK = 50_000
+
+
+def rows() -> list[Row]:
+    return [
+        Row("stream to Iceberg, 100 B records", "rows per CPU-s",
+            ours=Contender("nexo", _tier), limit=0.8e6, durability="fsync of every file"),
+        Row("Spark source, all columns, to a count", "rows per CPU-s",
+            ours=Contender("nexo", _source), limit=1.5e6),
+        Row("key compaction, 100,000 keys", "rows per CPU-s",
+            ours=Contender("nexo", _compact), limit=1e6),
+        Row("publish to visible in the table, 1 s trigger, p99", "s",
+            ours=Contender("nexo", _visible), limit=3.0, lower_is_better=True),
+        Row("replay from the lake, first record", "ms",
+            ours=Contender("nexo", _replay), limit=500.0, lower_is_better=True),
+    ]  # fmt: skip
+
+
+@contextmanager
+def _spark() -> Iterator[SparkSession]:
+    spark = session("local[2]", conf={"spark.driver.memory": "2g"})
+    yield spark
+    spark.stop()
+
+
+class _Ground:
+    """A server, its lake, a client and Spark."""
+
+    def __init__(self, bench: Bench) -> None:
+        folder = Path(bench.enter(tempfile.TemporaryDirectory()))
+        self.lake = Lake(LakeSettings(folder / "lake"))
+        self.url = bench.nexo(lake_path=folder / "lake").url
+        self.client = bench.enter(nexo.connect(self.url))
+        self.spark = bench.enter(_spark())
+        self.pipeline = Pipeline(self.spark, self.lake, self.url)
+
+    def publish(self, name: str, count: int, keys: int = 0) -> None:
+        stream = self.client.stream(name).create(partitions=2, tiering=True, cleanup="compact")
+        for first in range(0, count, CHUNK):
+            size = min(CHUNK, count - first)
+            names = [f"k{n % keys}" for n in range(first, first + size)] if keys else None
+            stream.publish_many([VALUE] * size, keys=names)
+
+
+def _per_cpu_second(work: Callable[[], int]) -> float:
+    before = cpu_s()
+    count = work()
+    return count / (cpu_s() - before)
+
+
+def _tier(bench: Bench) -> Measure:
+    ground = _Ground(bench)
+
+    def measure() -> float:
+        ground.publish("log", bench.scaled(ROWS))
+        return _per_cpu_second(ground.pipeline.run_once)
+
+    return measure
+
+
+def _source(bench: Bench) -> Measure:
+    ground = _Ground(bench)
+    ground.publish("log", bench.scaled(ROWS))
+    options = {"url": ground.url, "stream": "log"}
+
+    def count() -> int:
+        frame = ground.spark.read.format("nexo").options(**options).load()
+        total: int = frame.selectExpr("count(value)").collect()[0][0]
+        return total
+
+    return lambda: _per_cpu_second(count)
+
+
+def _compact(bench: Bench) -> Measure:
+    ground = _Ground(bench)
+    ground.publish("users", bench.scaled(ROWS), keys=100_000)
+    ground.pipeline.run_once()
+    created_ms = ground.client.stream("users").describe().created_ms
+    total = sum(offsets_of(ground.lake.get("users").properties).values())
+
+    def compact() -> int:
+        found = ground.lake.find("users", latest.SUFFIX)
+        if found is not None:
+            ground.lake.catalog.drop_table(found.name())
+        assert latest.plan(ground.lake, StreamId("users", created_ms))[1]
+        ground.pipeline.compact(["users"])
+        return total
+
+    return lambda: _per_cpu_second(compact)
+
+
+def _visible(bench: Bench) -> Measure:
+    ground = _Ground(bench)
+    stream = ground.client.stream("log").create(tiering=True)
+    stop = threading.Event()
+    service = Continuous(ground.pipeline, 1.0)
+    stream.publish(VALUE)
+    thread = threading.Thread(target=service.run, args=(stop, lambda _: None, print), daemon=True)
+    thread.start()
+
+    def ended() -> None:
+        stop.set()
+        thread.join()
+
+    bench.enter(_closing(ended))
+
+    def measure() -> float:
+        return sorted(_delay_s(ground, stream.publish(VALUE).offset) for _ in range(10))[-1]
+
+    return measure
+
+
+@contextmanager
+def _closing(end: Callable[[], None]) -> Iterator[None]:
+    yield
+    end()
+
+
+def _delay_s(ground: _Ground, offset: int) -> float:
+    published_s = time.perf_counter()
+    while True:
+        table = ground.lake.find("log")
+        if table is not None and offsets_of(table.properties).get(0, 0) > offset:
+            return time.perf_counter() - published_s
+        time.sleep(0.02)
+
+
+def _replay(bench: Bench) -> Measure:
+    ground = _Ground(bench)
+    ground.publish("old", bench.scaled(ROWS))
+    ground.pipeline.run_once()
+    stream = ground.client.stream("old")
+    stream.update(cleanup="delete", retention_bytes=1)
+    stream.apply_retention()
+    ends = [part.tiered_offset for part in stream.describe().partitions]
+    turn = iter(range(10**9))
+
+    def measure() -> float:
+        offset = next(turn) * 7919 % ends[0]
+        started_s = time.perf_counter()
+        assert stream.read(0, offset, max_bytes=1)
+        return (time.perf_counter() - started_s) * 1000
+
+    return measure
