@@ -70,7 +70,9 @@ class Delays:
     def clear(self) -> list[Range]:
         """Take out everything."""
         found = [(lo, hi) for lo, (_, hi) in self._runs.items()]
-        self.__init__()  # type: ignore[misc]
+        self._runs.clear()
+        self._heap.clear()
+        self.jobs = 0
         return found
 
     def upcoming(self, limit: int, offset: int) -> list[tuple[int, int]]:

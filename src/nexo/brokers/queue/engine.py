@@ -8,6 +8,7 @@ are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from nexo.brokers.queue.batches import DEAD, OPEN, Range
 from nexo.brokers.queue.cron import parse_cron
@@ -320,7 +321,8 @@ class Queue:
         # However many times were missed while the server was down, it runs once.
         self._log(CronMoved(cron.name, parse_cron(cron.text).next_after(now_ms)))
         keys: list[str | None] | None = None if cron.key is None else [cron.key]
-        self.push(NewJobs(1, cron.value, cron.priority, keys=keys), now_ms)
+        with suppress(Overloaded):  # a full queue skips the run, as it refuses any push
+            self.push(NewJobs(1, cron.value, cron.priority, keys=keys), now_ms)
 
     # -- time -----------------------------------------------------------------
 

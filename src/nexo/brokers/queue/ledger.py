@@ -109,10 +109,6 @@ class Ledger:
             hi = rest[-1] + 1 if rest else lo + 1
             yield Run(lo, hi, batch.priority, key, due_ms, batch.expires_ms)
 
-    def all_runs(self) -> Iterator[Run]:
-        """Every open job."""
-        return self.runs(0, self.next_job)
-
     def attempt(self, job: int) -> int:
         """Which delivery the next one would be, from 1."""
         failed = self.failures.get(job)

@@ -188,7 +188,8 @@ class Queue(Generic[T]):
         wait_ms = millis(wait)
         request = Pop(self.name, batch, wait_ms, 0 if lease is None else millis(lease))
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
-        poll = self._link.poll(Op.Q_POP, encode(request), timeout_s=timeout_s)
+        # Jobs are free when the connection that took them ends, so it must be one that lasts.
+        poll = self._link.duplex().poll(Op.Q_POP, encode(request), timeout_s=timeout_s)
         reply = await poll.reply()
         return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
 

@@ -369,6 +369,14 @@ def test_a_cron_schedule_pushes_once_per_match() -> None:  # SPEC D9
         q.drop_cron("report")
 
 
+def test_a_full_queue_skips_a_scheduled_run() -> None:
+    q = queue(max_jobs=1)
+    push(q)
+    due = q.set_cron("report", "@daily", b"block", NOW)
+    q.tick(due, luck)
+    assert (q.waiting, q.ledger.crons["report"].next_ms) == (1, due + 86_400_000)
+
+
 def test_results_are_kept_for_as_long_as_asked() -> None:  # SPEC D9
     q = queue(result_ttl_ms=100)
     push(q, 2)

@@ -111,8 +111,9 @@ class QueueService:
 
     def _after_turn(self, queue: OpenQueue, now_ms: int) -> None:
         queue.pops.serve(now_ms)
-        if queue.watchers:
-            queue.watchers.serve_any(now_ms)
+        queue.watchers.serve_any(now_ms)
+        if queue.engine.outbox:
+            self.turn.touch(queue)
         if queue.checkpoint_due:
             self._checkpoint(queue, now_ms)
         self._plan_wake(queue, now_ms)

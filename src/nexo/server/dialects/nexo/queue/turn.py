@@ -60,11 +60,12 @@ class Turn:
         now_ms = self._runtime.clock.now_ms()
         for queue, replies in touched.items():
             error = self._write(queue, now_ms)
-            self._after(queue, now_ms)
             if error is not None:
                 _answer(replies, error)
             else:
                 self._answer_when_safe(queue, replies)
+        for queue in touched:
+            self._after(queue, now_ms)
 
     def _write(self, queue: OpenQueue, now_ms: int) -> NexoError | None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo.brokers.queue.batches import OPEN
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import pairs
 from nexo.brokers.queue.options import MAX_WAIT_MS, check_range
@@ -140,7 +141,7 @@ class WorkRequests:
             peer.data(request_id, encode(self._seen(queue, job)))
 
         def attempt(_now_ms: int) -> bool:
-            if state_of(queue.engine, job) not in ("done", "dead"):
+            if queue.engine.ledger.batches.mark_of(job) == OPEN:
                 return False
             answer()
             return True
