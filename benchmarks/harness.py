@@ -171,18 +171,28 @@ def run(row: Row, *, rounds: int, quick: bool) -> Result:
     outcomes = [Outcome(contender.name) for contender in contenders]
     with ExitStack() as stack:
         ready = [_prepare(c, o, quick, stack) for c, o in zip(contenders, outcomes, strict=True)]
-        turns = [turn for turn in ready if turn is not None]
-        for _, measure, _ in turns:
-            measure()
+        turns = [turn for turn in ready if turn is not None and _warmed_up(turn)]
         for number in range(rounds):
             for bench, measure, outcome in turns if number % 2 == 0 else reversed(turns):
                 _round(bench, measure, outcome)
     return Result(row, outcomes)
 
 
-def _prepare(
-    contender: Contender, outcome: Outcome, quick: bool, stack: ExitStack
-) -> tuple[Bench, Measure, Outcome] | None:
+Turn: TypeAlias = tuple[Bench, Measure, Outcome]
+
+
+def _warmed_up(turn: Turn) -> bool:
+    """Run a round that does not count; one that fails takes its contender out, visibly."""
+    _, measure, outcome = turn
+    try:
+        measure()
+    except Exception as error:  # whatever a peer's client raises belongs into the table
+        outcome.missing = f"{type(error).__name__}: {error}"
+        return False
+    return True
+
+
+def _prepare(contender: Contender, outcome: Outcome, quick: bool, stack: ExitStack) -> Turn | None:
     bench = Bench(quick)
     stack.callback(bench.close)
     try:
