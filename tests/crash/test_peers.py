@@ -1,0 +1,215 @@
+"""Consumers that die, freeze or come back too late (SPEC D4, D8, F2; MEASURE, faults)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nexo
+from nexo.errors import LeaseLost, NexoError
+from nexo.model import Broker
+from nexo.protocol import queue, stream
+from nexo.protocol.frames import HEADER, Kind, frame
+from nexo.protocol.hello import Hello, encode_hello
+from nexo.protocol.ops import Op
+from nexo.protocol.values import decode_value
+from nexo.testing import Process
+
+WAIT_S = 20.0
+LEASE_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    process = Process(tmp_path_factory.mktemp("peers") / "nexo", dashboard=False)
+    process.start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def client(served: Process) -> Iterator[nexo.Client]:
+    with nexo.connect(served.url) as client:
+        yield client
+
+
+class Raw:
+    """A consumer that can end its connection in any way."""
+
+    def __init__(self, served: Process, broker: Broker) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
+        self._id = 0
+        self.ask(Op.HELLO, encode_hello(broker, Hello("raw")))
+
+    def ask(self, op: int, payload: bytes) -> bytes:
+        self._id += 1
+        self._socket.sendall(frame(Kind.REQUEST, op, self._id, payload))
+        _, _, _, size = HEADER.unpack(self._take(HEADER.size))
+        return self._take(size)
+
+    def _take(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += self._socket.recv(size - len(data))
+        return data
+
+    def finish(self) -> None:
+        """FIN."""
+        self._socket.close()
+
+    def reset(self) -> None:
+        """RST."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+
+ENDINGS: list[Callable[[Raw], None]] = [Raw.finish, Raw.reset]
+
+
+@pytest.mark.parametrize("end", ENDINGS, ids=["FIN", "RST"])
+def test_a_queue_consumer_that_goes_away_releases_its_jobs_at_once(
+    served: Process, client: nexo.Client, end: Callable[[Raw], None]
+) -> None:
+    jobs = client.queue(f"q-{end.__name__}").create(visibility_timeout=600)
+    jobs.push_many(range(10))
+    consumer = Raw(served, Broker.QUEUE)
+    consumer.ask(Op.Q_POP, queue.encode(queue.Pop(jobs.name, 10, 0)))
+    assert not jobs.pop(10)
+    end(consumer)
+    began = time.monotonic()
+    found = jobs.pop(10, wait=WAIT_S)
+    assert time.monotonic() - began < 2, "released at once, not by the lease"
+    assert sorted(job.value for job in found) == list(range(10))
+
+
+@pytest.mark.parametrize("end", ENDINGS, ids=["FIN", "RST"])
+def test_a_stream_consumer_that_goes_away_releases_its_records_at_once(
+    served: Process, client: nexo.Client, end: Callable[[Raw], None]
+) -> None:
+    name = f"s-{end.__name__}"
+    records = client.stream(name).create()
+    records.publish_many(range(10))
+    consumer = Raw(served, Broker.STREAM)
+    ask = stream.GroupJoin(stream=name, group="g", options={"ack_wait_ms": 600_000})
+    joined = stream.unpack(stream.GroupJoined, consumer.ask(Op.S_GROUP_JOIN, stream.pack(ask)))
+    take = stream.Take(name, "g", joined.consumer, 10, 0)
+    assert len(consumer.ask(Op.S_TAKE, stream.pack(take))) > 100
+    end(consumer)
+    began = time.monotonic()
+    with records.consume("g", wait=WAIT_S, ack_wait_ms=600_000) as late:
+        found = [record.value for record in late.fetch()]
+    assert time.monotonic() - began < 5, "released at once, not by the lease"
+    assert found == list(range(10))
+
+
+_WORKER = """
+import sys, nexo
+with nexo.connect(sys.argv[1]) as client:
+    jobs = client.queue("frozen")
+    (job,) = jobs.pop(1, wait=10)
+    print("holding", flush=True)
+    sys.stdin.readline()
+    try:
+        job.ack()
+        print("acked", flush=True)
+    except nexo.errors.LeaseLost:
+        print("refused", flush=True)
+    except nexo.errors.NexoError as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+def test_a_consumer_frozen_beyond_its_lease_cannot_ack_any_more(
+    served: Process, client: nexo.Client
+) -> None:
+    jobs = client.queue("frozen").create(visibility_timeout=LEASE_S, max_retries=10)
+    jobs.push("precious")
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _WORKER, served.url],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    try:
+        assert worker.stdout.readline() == "holding\n"
+        os.kill(worker.pid, signal.SIGSTOP)
+        (second,) = jobs.pop(1, wait=WAIT_S, lease=60)
+        assert second.value == "precious"
+        assert second.attempt == 2
+        os.kill(worker.pid, signal.SIGCONT)
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+        assert worker.stdout.readline() == "refused\n"
+        second.ack()
+        assert not jobs.pop(1, wait=0)
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def test_a_late_ack_harms_nobody(client: nexo.Client) -> None:
+    jobs = client.queue("late").create(visibility_timeout=0.2, max_retries=10)
+    jobs.push("precious")
+    (first,) = jobs.pop(1)
+    (second,) = jobs.pop(1, wait=WAIT_S, lease=60)
+    with pytest.raises(LeaseLost):
+        first.ack()
+    second.ack()
+    assert jobs.info().working == 0
+
+
+def test_all_of_200_writes_survive_a_sigterm(tmp_path: Path) -> None:  # SPEC A7
+    process = Process(tmp_path / "nexo", dashboard=False, store_snapshot_ms=3_600_000)
+    try:
+        process.start()
+        with nexo.connect(process.url) as client:
+            jobs, records = client.queue("q").create(), client.stream("s").create()
+            for number in range(200):
+                client.store.set(f"k{number}", number)
+                client.pubsub.publish(f"t/{number}", number, retain=True)
+                jobs.push(number)
+                records.publish(number)
+        assert process.terminate() == 0
+        process.start()
+        everything = list(range(200))
+        with nexo.connect(process.url) as client:
+            assert client.store.mget([f"k{n}" for n in everything]) == everything
+            assert sorted(job.value for job in client.queue("q").pop(500)) == everything
+            assert [record.value for record in client.stream("s").read(0, 0)] == everything
+            with client.pubsub.subscribe("t/#") as retained:
+                assert {retained.get(WAIT_S).value for _ in everything} == set(everything)
+    finally:
+        process.close()
+
+
+def test_a_frozen_broker_does_not_stop_the_others(served: Process, client: nexo.Client) -> None:
+    """SPEC A2: the queue's process stands still, the store answers."""
+    client.store.set("k", 1)
+    client.queue("still").create()
+    pid = _pid(client, Broker.QUEUE)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        for _ in range(100):
+            assert client.store.get("k") == 1
+        assert time.monotonic() - began < 2
+        with pytest.raises(NexoError), nexo.connect(f"{served.url}?timeout=0.5") as late:
+            late.queue("still").push(1)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    client.queue("still").push(2)
+
+
+def _pid(client: nexo.Client, broker: Broker) -> int:
+    payload = client.link(broker).call(Op.STATUS, bytes((broker,)))
+    pid: int = decode_value(bytes(payload or b""))["process"]["pid"]
+    return pid
