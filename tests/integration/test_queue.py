@@ -168,6 +168,16 @@ async def test_a_cancelled_pop_takes_no_job(jobs: Queue[Any]) -> None:  # SPEC A
     assert (await jobs.pop(wait=1)).values() == ["kept"]
 
 
+async def test_jobs_that_arrive_at_a_cancelled_pop_go_back(
+    aclient: Client, jobs: Queue[Any]
+) -> None:  # SPEC A6
+    await jobs.push("late")
+    reply = await aclient.link(Broker.QUEUE).call(Op.Q_POP, encode(Pop("jobs")))
+    assert not await jobs.pop()
+    jobs._give_back(reply)
+    assert [(job.value, job.attempt) for job in await jobs.pop()] == [("late", 1)]
+
+
 async def test_acked_jobs_are_gone_and_nacked_ones_come_back(jobs: Queue[Any]) -> None:
     await jobs.push_many("abc")
     a, b, c = await jobs.pop(3)

@@ -70,14 +70,15 @@ def test_a_queue_that_never_was_is_not_found(client: nexo.Client) -> None:
 
 
 WORKER = """
-import nexo, sys, time
+import nexo, pathlib, sys, time
 
 client = nexo.Client(sys.argv[1])
 
 @client.queue("jobs").worker(concurrency=2)
 def handle(job):
     print("start", job.value, flush=True)
-    time.sleep(0.5)
+    while not pathlib.Path(sys.argv[2]).exists():
+        time.sleep(0.01)
 
 handle.run()
 print("bye", flush=True)
@@ -90,18 +91,22 @@ def test_a_worker_finishes_what_it_runs_on_sigterm(
 ) -> None:
     queue = client.queue("jobs").create(max_retries=0)
     queue.push_many(range(10))
-    script = tmp_path / "worker.py"
+    script, go_on = tmp_path / "worker.py", tmp_path / "go-on"
     script.write_text(WORKER)
-    with subprocess.Popen([sys.executable, script, url], stdout=subprocess.PIPE) as worker:
+    command = [sys.executable, script, url, go_on]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as worker:
         try:
             assert worker.stdout is not None
             lines = {worker.stdout.readline(), worker.stdout.readline()}
             assert lines == {b"start 0\n", b"start 1\n"}
             worker.send_signal(signal.SIGTERM)
+            back = queue.pop(10, wait=10)
+            assert [job.attempt for job in back] == [1] * 8, "what has not started comes back"
+            go_on.touch()
             assert worker.stdout.readline() == b"bye\n"
             assert worker.wait(10) == 0
         finally:
             worker.kill()
+    back.release()
     info = queue.info()
     assert (info.finished_total, info.waiting, info.dead, info.failed_total) == (2, 8, 0, 0)
-    assert [job.attempt for job in queue.pop(10)] == [1] * 8

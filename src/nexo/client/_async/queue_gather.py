@@ -17,6 +17,7 @@ from nexo.client.replies import Reply
 from nexo.errors import LeaseLost, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
+    RELEASE,
     PushHead,
     PushReply,
     Settle,
@@ -227,6 +228,12 @@ class Settler:
         request = Settle(self._queue, how, leases, error, delay_ms)
         reply = await self._link.call(Op.Q_SETTLE, encode(request))
         check_refused(reply)
+
+    def post_release(self, token: int) -> None:
+        """Give back all jobs of a lease, without waiting for the reply."""
+        request = Settle(self._queue, RELEASE, [Settled(token)])
+        reply = self._link.call(Op.Q_SETTLE, encode(request))
+        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
 
     def flush(self) -> None:
         """Send what was gathered."""

@@ -26,6 +26,7 @@ from nexo.client.queue_views import (
     millis,
     wire_options,
 )
+from nexo.client.replies import Reply
 from nexo.errors import Conflict, InvalidInput, NotFound, RequestTimeout
 from nexo.model import check_name
 from nexo.protocol.frames import pack_str
@@ -33,6 +34,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     NO_JOBS,
     Declare,
+    Delivery,
     JobRequest,
     Named,
     Page,
@@ -45,6 +47,7 @@ from nexo.protocol.queue import (
     encode,
     encode_head,
     pack_block,
+    split_head,
 )
 from nexo.protocol.values import encode_value
 
@@ -190,9 +193,16 @@ class Queue(Generic[T]):
         request = Pop(self.name, batch, wait_ms, 0 if lease is None else millis(lease))
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         # Jobs are free when the connection that took them ends, so it must be one that lasts.
-        poll = self._link.duplex().poll(Op.Q_POP, encode(request), timeout_s=timeout_s)
+        poll = self._link.duplex().poll(
+            Op.Q_POP, encode(request), timeout_s=timeout_s, on_late=self._give_back
+        )
         reply = poll.reply()
         return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
+
+    def _give_back(self, reply: Reply) -> None:
+        """The jobs of a pop came after it was cancelled."""
+        if reply:
+            self._settler.post_release(decode(split_head(reply)[0], Delivery).token)
 
     def subscribe(
         self,

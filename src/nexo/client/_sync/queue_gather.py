@@ -11,6 +11,7 @@ from nexo.client.replies import Reply
 from nexo.errors import LeaseLost, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
+    RELEASE,
     PushHead,
     PushReply,
     Settle,
@@ -68,6 +69,10 @@ class Settler:
             self.ack(token, job, result)
         except NexoError as error:
             log.warning("an ack of queue %s failed: %s", self._queue, error)
+
+    def post_release(self, token: int) -> None:
+        """Give back all jobs of a lease."""
+        self.settle(RELEASE, [Settled(token)], "", -1)
 
     def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
         """Settle jobs; raises `LeaseLost` if any was refused."""
