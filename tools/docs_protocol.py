@@ -45,7 +45,7 @@ def page() -> str:
     """The whole page."""
     parts = [INTRO, "### Types\n", _enum("frames.py", "Kind", Kind)]
     parts += ["### Status of a response\n", _enum("frames.py", "Status", Status)]
-    parts += ["## Any broker\n", _opcodes(None), *_structs(["hello.py"])]
+    parts += ["## Any broker\n", _opcodes(None), *_structs(["hello.py", "backup.py"])]
     for broker in Broker:
         parts += [f"## {broker.label.capitalize()}\n", *_introduction(broker), _opcodes(broker)]
         parts += _structs(_modules(broker))

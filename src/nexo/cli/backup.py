@@ -28,7 +28,7 @@ class Kept:
     def __init__(self, client: Client, broker: Broker) -> None:
         self.broker = broker
         self._link = client.link(broker).duplex()  # the server keeps files for one connection
-        self.files = wire.unpack_kept(self._ask(wire.Begin())).files
+        self.files = wire.unpack_files(self._ask(wire.BackupBegin())).files
 
     @property
     def size_bytes(self) -> int:
@@ -39,7 +39,7 @@ class Kept:
         """The bytes of one file."""
         position, size = 0, self.files[number][1]
         while position < size:
-            piece = self._ask(wire.Read(number, position))
+            piece = self._ask(wire.BackupRead(number, position))
             position += len(piece)
             yield piece
 
@@ -48,7 +48,7 @@ class Kept:
 
     def end(self) -> None:
         """Let the server free them."""
-        self._ask(wire.End())
+        self._ask(wire.BackupEnd())
 
 
 @contextmanager

@@ -1,15 +1,15 @@
 """Copying a broker's files while it runs: the messages of BACKUP, msgpack behind the broker byte.
 
-A backup belongs to the connection that began it, and ends with it. `Begin` keeps the files as
-they are at that moment; they can then be read in any order and at any pace.
+A backup belongs to the connection that began it, and ends with it. `BackupBegin` keeps the files
+as they are at that moment; they can then be read in any order and at any pace.
 
-=========  =====================================  =============================
-verb       request                                reply
-=========  =====================================  =============================
-begin      `Begin`                                `Kept`
-read       `Read`                                 the bytes; none at the end
-end        `End`                                  OK
-=========  =====================================  =============================
+=============  ==========================
+request        reply
+=============  ==========================
+`BackupBegin`  `BackupFiles`
+`BackupRead`   the bytes; none at the end
+`BackupEnd`    OK
+=============  ==========================
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ READ_BYTES = 256 * 1024
 """Most that one reply carries, so that a backup leaves room for other requests."""
 
 
-class Begin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
+class BackupBegin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
     """Keep the broker's files as they are now."""
 
 
-class Read(msgspec.Struct, frozen=True, tag="read", forbid_unknown_fields=True):
+class BackupRead(msgspec.Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     """Bytes of the file at place ``number`` of the list."""
 
     number: int
     position: int
 
 
-class End(msgspec.Struct, frozen=True, tag="end", forbid_unknown_fields=True):
+class BackupEnd(msgspec.Struct, frozen=True, tag="end", forbid_unknown_fields=True):
     """Let the files go."""
 
 
-Ask: TypeAlias = Begin | Read | End
+Ask: TypeAlias = BackupBegin | BackupRead | BackupEnd
 
 
-class Kept(msgspec.Struct, frozen=True):
+class BackupFiles(msgspec.Struct, frozen=True):
     """What is in the backup."""
 
     files: list[tuple[str, int]]
@@ -51,7 +51,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 _ask: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
-_kept = msgspec.msgpack.Decoder(Kept)
+_files = msgspec.msgpack.Decoder(BackupFiles)
 pack = msgspec.msgpack.Encoder().encode
 
 
@@ -63,6 +63,6 @@ def unpack_ask(payload: Buffer) -> Ask:
         raise ProtocolError(f"not a backup request: {error}") from None
 
 
-def unpack_kept(payload: Buffer) -> Kept:
-    """The reply to `Begin`."""
-    return _kept.decode(payload)
+def unpack_files(payload: Buffer) -> BackupFiles:
+    """The reply to `BackupBegin`."""
+    return _files.decode(payload)

@@ -24,37 +24,34 @@ _LEFT_OUT = (".idx", ".new", ".sock", ".lock")
 
 
 class Backup:
-    """The files of one folder as they were when this was made, until `close`."""
+    """The files of one folder as they were when this was made, until `close`.
+
+    The broker stands still meanwhile, so each file costs one link, under its number, and no more.
+    """
 
     def __init__(self, folder: Path, number: int) -> None:
         _remove_leftovers(folder)
         self._folder = folder / f"{_PREFIX}{os.getpid()}-{number}"
         self._folder.mkdir()
-        self._linked: set[Path] = set()
+        self.files: list[tuple[str, int]] = []
+        """Path within the folder, and length."""
         try:
-            self.files = [self._keep(folder, path) for path in sorted(_data_files(folder))]
+            self._keep_all(str(folder), str(self._folder))
         except OSError:
             self.close()
             raise
 
-    def _keep(self, folder: Path, path: Path) -> tuple[str, int]:
-        name = path.relative_to(folder)
-        target = self._folder / name
-        if target.parent not in self._linked:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._linked.add(target.parent)
-        try:
-            target.hardlink_to(path)
-        except OSError:  # a file system without links
-            shutil.copyfile(path, target)
-        return name.as_posix(), target.stat().st_size
+    def _keep_all(self, root: str, target: str) -> None:
+        for path, size in _data_files(root):
+            _link(path, f"{target}/{len(self.files)}")
+            self.files.append((path[len(root) + 1 :], size))
 
     def read(self, number: int, position: int) -> bytes:
         """Some bytes of a file, of which only what it had at the beginning counts."""
         if not 0 <= number < len(self.files) or position < 0:
             raise InvalidInput(f"the backup has no file {number} with byte {position}")
-        name, size = self.files[number]
-        with (self._folder / name).open("rb") as file:
+        size = self.files[number][1]
+        with (self._folder / str(number)).open("rb") as file:
             file.seek(position)
             return file.read(max(0, min(wire.READ_BYTES, size - position)))
 
@@ -63,10 +60,22 @@ class Backup:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _data_files(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent, name) for name in names if not name.endswith(_LEFT_OUT))
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
+
+
+def _data_files(folder: str) -> Iterator[tuple[str, int]]:
+    """Path and length of every file that counts."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith("."):
+                    yield from _data_files(entry.path)
+            elif not entry.name.endswith(_LEFT_OUT):
+                yield entry.path, entry.stat().st_size
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -87,12 +96,12 @@ class Backups:
         """Serve one request about the broker whose files are in ``folder``."""
         key = peer.id, folder
         match wire.unpack_ask(payload):
-            case wire.Begin():
+            case wire.BackupBegin():
                 backup = self._begin(key)
-                peer.data(request_id, wire.pack(wire.Kept(backup.files)))
-            case wire.Read(number, position):
+                peer.data(request_id, wire.pack(wire.BackupFiles(backup.files)))
+            case wire.BackupRead(number, position):
                 self._read(peer, request_id, partial(self._of(key).read, number, position))
-            case wire.End():
+            case wire.BackupEnd():
                 self._of(key)
                 self._open.pop(key).close()
                 peer.ok(request_id)
