@@ -93,7 +93,7 @@ def test_a_worker_finishes_what_it_runs_on_sigterm(
     queue.push_many(range(10))
     script, go_on = tmp_path / "worker.py", tmp_path / "go-on"
     script.write_text(WORKER)
-    command = [sys.executable, script, url, go_on]
+    command = [sys.executable, str(script), url, str(go_on)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as worker:
         try:
             assert worker.stdout is not None
