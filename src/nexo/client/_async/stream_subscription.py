@@ -61,6 +61,9 @@ class Subscription(Generic[T]):
         await self._consumer.close(self._unstarted)
 
     async def _handle_all(self, records: list[Delivered[T]]) -> None:
+        # Somebody may have died of one of these: each is acked by itself, so that if it
+        # happens again the broker knows which one it was (SPEC F3).
+        suspect = any(record.deliveries > 1 for record in records)
         for at, record in enumerate(records):
             if self._stopping.is_set():
                 self._unstarted = records[at:]
@@ -69,7 +72,7 @@ class Subscription(Generic[T]):
                 await self._workers.start(self._handle, record)
             else:
                 await self._handle(record)
-                await self._flush_if_due()
+                await self._flush_if_due(0 if suspect else _FLUSH_S)
         if self._workers is None:
             await self._flush()
 
@@ -88,8 +91,8 @@ class Subscription(Generic[T]):
             acks = self._acks.setdefault(record.generation, [])
             add_span(acks, record.partition, record.offset)
 
-    async def _flush_if_due(self) -> None:
-        if runtime.now_s() - self._flushed_s >= _FLUSH_S:
+    async def _flush_if_due(self, after_s: float) -> None:
+        if runtime.now_s() - self._flushed_s >= after_s:
             await self._flush()
 
     async def _flush(self) -> None:

@@ -62,6 +62,9 @@ class Subscription(Generic[T]):
         self._consumer.close(self._unstarted)
 
     def _handle_all(self, records: list[Delivered[T]]) -> None:
+        # Somebody may have died of one of these: each is acked by itself, so that if it
+        # happens again the broker knows which one it was (SPEC F3).
+        suspect = any(record.deliveries > 1 for record in records)
         for at, record in enumerate(records):
             if self._stopping.is_set():
                 self._unstarted = records[at:]
@@ -70,7 +73,7 @@ class Subscription(Generic[T]):
                 self._workers.start(self._handle, record)
             else:
                 self._handle(record)
-                self._flush_if_due()
+                self._flush_if_due(0 if suspect else _FLUSH_S)
         if self._workers is None:
             self._flush()
 
@@ -89,8 +92,8 @@ class Subscription(Generic[T]):
             acks = self._acks.setdefault(record.generation, [])
             add_span(acks, record.partition, record.offset)
 
-    def _flush_if_due(self) -> None:
-        if runtime.now_s() - self._flushed_s >= _FLUSH_S:
+    def _flush_if_due(self, after_s: float) -> None:
+        if runtime.now_s() - self._flushed_s >= after_s:
             self._flush()
 
     def _flush(self) -> None:
