@@ -11,7 +11,7 @@ BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench bench-quick soak docs upgrade clean
+.PHONY: help setup serve test check format bench bench-quick demo soak docs upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,8 +42,11 @@ bench: $(VENV)/.bench ## speed side by side with the peers: table, JSON, chart
 bench-quick: $(VENV)/.bench ## the same with a tenth of the work
 	$(BIN)/python -m benchmarks --quick
 
+demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into Iceberg, SQL
+	$(BIN)/python examples/demo.py
+
 soak: $(VENV)/.test ## the property and crash tests with far more cases
-	SOAK=1 $(BIN)/pytest tests/property tests/crash --hypothesis-profile soak --timeout 3600
+	SOAK=1 $(BIN)/pytest tests/property tests/crash tests/spark/test_exactly_once.py --hypothesis-profile soak --timeout 3600
 
 docs: $(VENV)/.test ## write the generated files: reference pages, sync client
 	$(BIN)/python tools/unasync.py

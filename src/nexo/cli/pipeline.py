@@ -69,6 +69,7 @@ def command() -> None:
 @click.option("--every", default="1s", show_default=True, help="Pause between micro-batches.")
 @click.option("--streams", default="", metavar="A,B", help="Only these; else all with tiering on.")
 @click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
+@click.option("--attached", is_flag=True, hidden=True, help="End with the process above.")
 @click.option("--no-maintenance", is_flag=True, help="Leave merging and expiry to someone else.")
 @lake_options
 def run(
@@ -77,6 +78,7 @@ def run(
     every: str,
     streams: str,
     master: str | None,
+    attached: bool,
     no_maintenance: bool,
     **where: Any,
 ) -> None:
@@ -92,16 +94,30 @@ def run(
                 _report(progress)
             output.done(f"took {total:,} records", records=total)
         else:
-            _run_on(pipeline, pause_ms / 1000, maintained=not no_maintenance)
+            stop = _stop_event(attached)
+            _run_on(pipeline, pause_ms / 1000, stop, maintained=not no_maintenance)
     finally:
         pipeline.spark.stop()
 
 
-def _run_on(pipeline: Pipeline, every_s: float, *, maintained: bool) -> None:
-    from pyspark_nexo.continuous import Continuous
-
+def _stop_event(attached: bool) -> threading.Event:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    if attached:
+        threading.Thread(target=_stop_with_parent, args=(os.getppid(), stop), daemon=True).start()
+    return stop
+
+
+def _stop_with_parent(parent: int, stop: threading.Event) -> None:
+    while os.getppid() == parent:
+        if stop.wait(1.0):
+            return
+    stop.set()
+
+
+def _run_on(pipeline: Pipeline, every_s: float, stop: threading.Event, *, maintained: bool) -> None:
+    from pyspark_nexo.continuous import Continuous
+
     Continuous(pipeline, every_s, maintained=maintained).run(stop, _report, output.note)
 
 

@@ -50,8 +50,9 @@ def _setting_options(function: Callable[..., None]) -> Callable[..., None]:
     help="A TOML file with settings; the environment and flags go before it.",
 )
 @click.option("--embedded", is_flag=True, help="All brokers in one process: small, not isolated.")
+@click.option("--pipeline", is_flag=True, help="Take streams with tiering on into the lake too.")
 @_setting_options
-def command(file: Path | None, embedded: bool, **flags: object) -> None:
+def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) -> None:
     """Run the server until SIGTERM or Ctrl-C.
 
     Every option is also a setting of the TOML file and an environment variable.
@@ -59,7 +60,12 @@ def command(file: Path | None, embedded: bool, **flags: object) -> None:
     settings = config.load(file, os.environ, flags)
     if text := exposure_warning(settings):
         click.echo(f"warning: {text}", err=True)
-    (_run_embedded if embedded else _run)(settings)
+    if embedded and pipeline:
+        raise click.UsageError("--pipeline needs processes of its own: leave out --embedded")
+    if embedded:
+        _run_embedded(settings)
+    else:
+        _run(settings, pipeline)
 
 
 def exposure_warning(settings: Settings) -> str | None:
@@ -87,16 +93,29 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: Settings, pipeline: bool) -> None:
+    from nexo.cli.pipeline_process import PipelineProcess
     from nexo.server import supervisor
 
-    supervisor.run(settings, lambda addresses: click.echo(banner(settings, addresses), err=True))
+    with PipelineProcess(settings) as beside:
+
+        def ready(addresses: Addresses) -> None:
+            click.echo(banner(settings, addresses), err=True)
+            if pipeline:
+                beside.start(_url(addresses))
+
+        supervisor.run(settings, ready)
+
+
+def _url(addresses: Addresses) -> str:
+    host = f"[{addresses.host}]" if ":" in addresses.host else addresses.host
+    return f"nexo://{host}:{addresses.port}"
 
 
 def banner(settings: Settings, addresses: Addresses) -> str:
     """Where a started server answers and where its data is."""
     host = f"[{addresses.host}]" if ":" in addresses.host else addresses.host
-    lines = [f"Nexo {__version__} is ready", f"  clients    nexo://{host}:{addresses.port}"]
+    lines = [f"Nexo {__version__} is ready", f"  clients    {_url(addresses)}"]
     if addresses.http_port is not None:
         lines.append(f"  dashboard  http://{host}:{addresses.http_port}")
     brokers = ", ".join(broker.label for broker in Broker)
