@@ -68,7 +68,9 @@ class RetainedJournal:
 
         try:
             self._append(self._journal, changes)
-        except (NexoError, OSError) as error:
+        except NexoError as error:
+            answer(error)
+        except OSError as error:
             answer(Unavailable(f"the retained message could not be written: {error}"))
         else:
             self._runtime.committed(Persistence.FILE_ASYNC, answer)
