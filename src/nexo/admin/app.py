@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from importlib.resources import files
 from types import TracebackType
+from typing import TypeAlias
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,11 +20,15 @@ from nexo.admin import metrics, openapi
 from nexo.admin.api import TABLE
 from nexo.admin.desk import Desk, Place
 from nexo.admin.guard import Guard
-from nexo.admin.replies import answer, as_json, problem
+from nexo.admin.replies import answer, as_json, body_of, failure, problem
 from nexo.admin.routes import PREFIX, Endpoint
 from nexo.admin.sampler import Sampler
+from nexo.admin.sessions import Sessions
+from nexo.errors import NexoError
 
 _STATIC = files("nexo.admin") / "static"
+
+View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Admin:
@@ -35,10 +39,15 @@ class Admin:
         self._sampler = Sampler(client, place.settings.disk_reserve_bytes)
         self._metrics = metrics.Metrics(self._sampler)
         self.desk = Desk(place, client, self._sampler, asyncio.Event(), set(), place.credentials)
+        self._sessions = Sessions(self.desk)
         self.app = Starlette(
             routes=self._routes(),
             middleware=[Middleware(Guard, metrics=self._metrics, host=place.settings.host)],
-            exception_handlers={HTTPException: _http_error, Exception: _bug},
+            exception_handlers={
+                HTTPException: _http_error,
+                NexoError: _refused,
+                Exception: _bug,
+            },
         )
         self.app.state.max_body_bytes = place.settings.max_payload_bytes
         self._task: asyncio.Task[None] | None = None
@@ -57,32 +66,32 @@ class Admin:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._sessions.close()
         await self.desk.client.close()
 
     def stop(self) -> None:
         """End replies that would go on for ever."""
         self.desk.stopping.set()
 
+    # -- routes -------------------------------------------------------------------------
+
     def _routes(self) -> list[BaseRoute]:
-        api = [Route(row.path, self._endpoint(row), methods=[row.method]) for row in TABLE]
-        document = openapi.document(TABLE)
-
-        async def describe(request: Request) -> Response:
-            return as_json(document)
-
         return [
             Route("/health", self._health),
             Route("/ready", self._ready),
             Route("/metrics", self._read_metrics),
-            Route(f"{PREFIX}/openapi.json", describe),
-            *api,
+            Route(f"{PREFIX}/openapi.json", _constant(openapi.document(TABLE))),
+            Route(f"{PREFIX}/session", self._session),
+            Route(f"{PREFIX}/login", self._log_in, methods=["POST"]),
+            Route(f"{PREFIX}/logout", self._sessions.log_out, methods=["POST"]),
+            *(Route(row.path, self._endpoint(row), methods=[row.method]) for row in TABLE),
             Route(f"{PREFIX}/{{path:path}}", _no_such_endpoint, methods=["GET", "POST"]),
             Mount("/", StaticFiles(directory=str(_STATIC), html=True)),
         ]
 
-    def _endpoint(self, row: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, row: Endpoint) -> View:
         async def run(request: Request) -> Response:
-            return await answer(row, replace(self.desk), request)
+            return await answer(row, await self._sessions.desk(request), request)
 
         return run
 
@@ -97,11 +106,30 @@ class Admin:
         return as_json({"ready": ready, "brokers": brokers}, 200 if ready else 503)
 
     async def _read_metrics(self, request: Request) -> Response:
+        await self._sessions.desk(request)
         return Response(self._metrics.text(), media_type=metrics.CONTENT_TYPE)
+
+    async def _session(self, request: Request) -> Response:
+        return as_json(self._sessions.view(request))
+
+    async def _log_in(self, request: Request) -> Response:
+        return await self._sessions.log_in(request, await body_of(request))
+
+
+def _constant(reply: object) -> View:
+    async def read(request: Request) -> Response:
+        return as_json(reply)
+
+    return read
 
 
 async def _no_such_endpoint(request: Request) -> Response:
     return problem(404, "NOT_FOUND", f"there is no {request.method} {request.url.path}")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NexoError)
+    return failure(error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -70,20 +70,17 @@ def as_json(value: object, status: int = 200) -> Response:
 
 async def answer(endpoint: Endpoint, desk: Desk, request: Request) -> Response:
     """Run an endpoint."""
-    try:
-        ask = await _asked(endpoint, request)
-        if endpoint.live:
-            return _events(desk, endpoint.run(desk, ask))  # type: ignore[arg-type]
-        return as_json(await endpoint.run(desk, ask))  # type: ignore[misc]
-    except NexoError as error:
-        return failure(error)
+    ask = await _asked(endpoint, request)
+    if endpoint.live:
+        return _events(desk, endpoint.run(desk, ask))  # type: ignore[arg-type]
+    return as_json(await endpoint.run(desk, ask))  # type: ignore[misc]
 
 
 async def _asked(endpoint: Endpoint, request: Request) -> Any:
     try:
         if endpoint.method == "GET":
             return msgspec.convert(_parameters(request.query_params), endpoint.takes, strict=False)
-        return msgspec.json.decode(await _body(request), type=endpoint.takes)
+        return msgspec.json.decode(await body_of(request), type=endpoint.takes)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(str(error)) from None
 
@@ -96,7 +93,8 @@ def _parameters(given: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in given.items() if text}
 
 
-async def _body(request: Request) -> bytes:
+async def body_of(request: Request) -> bytes:
+    """The whole body; `PayloadTooLarge` past the limit."""
     limit: int = request.app.state.max_body_bytes
     body = bytearray()
     async for chunk in request.stream():

@@ -1,0 +1,140 @@
+"""Who is logged in. Each has a client of their own, so the brokers themselves decide what they may.
+
+A browser has a cookie; a script sends a token as ``Authorization: Bearer``. While
+authentication is off, everyone shares this process's own client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass, replace
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nexo.admin.desk import Credentials, Desk
+from nexo.admin.replies import as_json
+from nexo.client._async.client import AsyncClient
+from nexo.errors import InvalidInput, Unauthenticated
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+
+COOKIE = "nexo"
+IDLE_S = 12 * 3600
+MOST = 1_000
+
+
+class Login(msgspec.Struct, forbid_unknown_fields=True):
+    """A user and password, as ``nexo user`` keeps them."""
+
+    user: str
+    password: str
+
+
+class SessionView(msgspec.Struct):
+    """Who the caller is."""
+
+    required: bool
+    """Whether this server wants a login."""
+    user: str | None
+
+
+@dataclass(slots=True)
+class _Session:
+    who: Credentials
+    client: AsyncClient
+    used_s: float
+
+
+class Sessions:
+    """Everyone who is logged in, by the hash of their secret."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._open: dict[str, _Session] = {}
+
+    @property
+    def required(self) -> bool:
+        """Whether callers must log in."""
+        return self._desk.place.settings.auth
+
+    async def desk(self, request: Request) -> Desk:
+        """What the caller may use; `Unauthenticated` if they must log in first."""
+        if not self.required:
+            return self._desk
+        session = self._found(request) or await self._by_token(request)
+        if session is None:
+            raise Unauthenticated("log in first")
+        session.used_s = time.monotonic()
+        return replace(self._desk, client=session.client, who=session.who)
+
+    def view(self, request: Request) -> SessionView:
+        """Who the caller is."""
+        session = self._found(request) if self.required else None
+        return SessionView(self.required, session.who.user if session else None)
+
+    def _found(self, request: Request) -> _Session | None:
+        cookie = request.cookies.get(COOKIE)
+        return self._open.get(_hash(cookie)) if cookie else None
+
+    async def _by_token(self, request: Request) -> _Session | None:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            return None
+        known = self._open.get(_hash(token))
+        return known or await self._enter(Credentials(token=token), token)
+
+    async def _enter(self, who: Credentials, secret: str) -> _Session:
+        await self._forget_idle()
+        client = self._desk.place.client(who)
+        try:
+            await client.link(Broker.STORE).call(Op.ECHO, b"")
+        except BaseException:
+            await client.close()
+            raise
+        session = self._open[_hash(secret)] = _Session(who, client, time.monotonic())
+        return session
+
+    async def _forget_idle(self) -> None:
+        """Close what nobody used for long, and the oldest if there are too many."""
+        by_age = sorted(self._open.items(), key=lambda item: item[1].used_s)
+        excess = len(by_age) - MOST + 1
+        for number, (key, session) in enumerate(by_age):
+            if number < excess or time.monotonic() - session.used_s > IDLE_S:
+                del self._open[key]
+                await session.client.close()
+
+    async def log_in(self, request: Request, body: bytes) -> Response:
+        """Check a password and give the browser a cookie."""
+        try:
+            given = msgspec.json.decode(body, type=Login)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(str(error)) from None
+        secret = secrets.token_urlsafe(32)
+        session = await self._enter(Credentials(given.user, given.password), secret)
+        reply = as_json(SessionView(self.required, session.who.user))
+        tls = self._desk.place.settings.tls_cert is not None
+        reply.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=tls)
+        return reply
+
+    async def log_out(self, request: Request) -> Response:
+        """Forget the browser."""
+        session = self._open.pop(_hash(request.cookies.get(COOKIE, "")), None)
+        if session is not None:
+            await session.client.close()
+        reply = as_json(SessionView(self.required, None))
+        reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return reply
+
+    async def close(self) -> None:
+        """Log everyone out."""
+        for session in self._open.values():
+            await session.client.close()
+        self._open.clear()
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,54 @@
+/** Requests to the server: looks by GET, actions by POST with the header that forgers cannot send. */
+
+const BASE = "api/v1";
+
+export class Problem extends Error {
+  constructor(code, message, status) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+export async function get(path, parameters = {}) {
+  return read(await reach(`${BASE}${path}${query(parameters)}`, {}));
+}
+
+export async function post(path, body = {}) {
+  const headers = { "content-type": "application/json", "x-nexo": "1" };
+  return read(await reach(`${BASE}${path}`, { method: "POST", headers, body: JSON.stringify(body) }));
+}
+
+/** Events until `close()`: `onData(object)`, `onState(up, problem)`. */
+export function follow(path, parameters, onData, onState = () => {}) {
+  const source = new EventSource(`${BASE}${path}${query(parameters)}`);
+  source.onmessage = (event) => onData(JSON.parse(event.data));
+  source.onopen = () => onState(true);
+  source.onerror = () => onState(false);
+  source.addEventListener("problem", (event) => {
+    const { code, message } = JSON.parse(event.data);
+    source.close();
+    onState(false, new Problem(code, message));
+  });
+  return source;
+}
+
+function query(parameters) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+async function reach(url, options) {
+  try {
+    return await fetch(url, options);
+  } catch {
+    throw new Problem("CONNECTION", "the server does not answer", 0);
+  }
+}
+
+async function read(response) {
+  const body = await response.json().catch(() => ({}));
+  if (response.ok) return body;
+  if (response.status === 401) document.dispatchEvent(new CustomEvent("nexo-login"));
+  throw new Problem(body.code ?? "ERROR", body.message ?? response.statusText, response.status);
+}

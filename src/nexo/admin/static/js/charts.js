@@ -1,0 +1,102 @@
+/** Small charts as SVG. */
+
+import { h } from "./dom.js";
+import { rate } from "./format.js";
+
+/** The shape of recent numbers, without axes. */
+export function sparkline(points, tone) {
+  const known = points.map((point) => point ?? 0);
+  const [width, height] = [100, 30];
+  const svg = h("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true", class: `c-${tone}` });
+  if (known.length < 2) return svg;
+  const top = Math.max(...known, 1e-9);
+  const at = known.map((value, i) => [(i / (known.length - 1)) * width, height - 2 - (value / top) * (height - 5)]);
+  const line = at.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+  svg.append(
+    h("path.area", { d: `${line}L${width} ${height}L0 ${height}Z` }),
+    h("path.line", { d: line, "vector-effect": "non-scaling-stroke" }),
+  );
+  return svg;
+}
+
+const WIDTH = 640;
+const HEIGHT = 172;
+const BOX = { left: 42, right: 6, top: 10, bottom: 20 };
+
+/** Lines over time. `lines`: `[{name, tone, points}]`, newest last. */
+export function chart(title, lines, seconds, endMs, format = rate) {
+  const top = niceTop(Math.max(0, ...lines.flatMap((line) => line.points.map((point) => point ?? 0))));
+  const longest = Math.max(2, ...lines.map((line) => line.points.length));
+  const x = (i, length) => BOX.left + ((longest - length + i) / (longest - 1)) * (WIDTH - BOX.left - BOX.right);
+  const y = (value) => HEIGHT - BOX.bottom - (value / top) * (HEIGHT - BOX.top - BOX.bottom);
+  const newest = lines.map((line) => `${line.name} ${format(line.points.at(-1))}`).join(", ");
+  const svg = h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}: ${newest}` });
+  for (const step of [0, 0.5, 1]) {
+    svg.append(
+      h("line.gridline", { x1: BOX.left, x2: WIDTH - BOX.right, y1: y(top * step), y2: y(top * step) }),
+      h("text", { x: BOX.left - 7, y: y(top * step) + 3.5, "text-anchor": "end" }, format(top * step)),
+    );
+  }
+  const span = (longest / Math.max(...lines.map((line) => line.points.length), 1)) * seconds;
+  svg.append(
+    h("text", { x: BOX.left, y: HEIGHT - 5 }, `${label(span)} ago`),
+    h("text", { x: WIDTH - BOX.right, y: HEIGHT - 5, "text-anchor": "end" }, "now"),
+  );
+  lines.forEach((line, index) => svg.append(...drawn(line, index, x, y)));
+  hover(svg, lines, { x, longest, seconds, endMs, format });
+  return h("div.chart", svg);
+}
+
+function drawn(line, index, x, y) {
+  const marks = [];
+  let open = null;
+  line.points.forEach((point, i) => {
+    if (point === null || point === undefined) open = null;
+    else if (open) open.push([x(i, line.points.length), y(point)]);
+    else marks.push((open = [[x(i, line.points.length), y(point)]]));
+  });
+  return marks.flatMap((run) => {
+    const path = run.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
+    const area = `${path}L${run.at(-1)[0].toFixed(1)} ${y(0)}L${run[0][0].toFixed(1)} ${y(0)}Z`;
+    const shapes = index === 0 ? [h("path.area", { class: `c-${line.tone}`, d: area })] : [];
+    return [...shapes, h("path.line", { class: `c-${line.tone}`, d: path })];
+  });
+}
+
+/** Handlers look at where they run, because `morph` moves them to the element on the page. */
+function hover(svg, lines, { x, longest, seconds, endMs, format }) {
+  const leave = (event) => {
+    for (const mark of event.currentTarget.parentNode.querySelectorAll(".tip, .cross")) mark.remove();
+  };
+  const move = (event) => {
+    leave(event);
+    const here = event.currentTarget;
+    const place = here.getBoundingClientRect();
+    const inside = ((event.clientX - place.left) / place.width) * WIDTH;
+    const i = Math.round(((inside - BOX.left) / (WIDTH - BOX.left - BOX.right)) * (longest - 1));
+    if (i < 0 || i >= longest) return;
+    const at = x(i, longest);
+    const when = new Date(endMs - ((longest - 1 - i) / longest) * seconds * 1000);
+    const tip = h("div.tip", when.toLocaleTimeString(),
+      lines.map((line) => h("div", h("span", line.name), h("b", format(line.points[i - longest + line.points.length])))));
+    here.append(h("line.cross", { x1: at, x2: at, y1: BOX.top, y2: HEIGHT - BOX.bottom }));
+    here.parentNode.append(tip);
+    tip.style.left = `${Math.min(Math.max(0, (at / WIDTH) * place.width + 10), place.width - tip.offsetWidth)}px`;
+  };
+  Object.assign(svg, { onpointerleave: leave, onpointermove: move, handlers: ["onpointerleave", "onpointermove"] });
+}
+
+export function legend(lines, format = rate) {
+  return h("div.legend", lines.map((line) =>
+    h("span", h("i", { class: `c-${line.tone}` }), line.name, h("b", format(line.points.at(-1))))));
+}
+
+function niceTop(value) {
+  if (value <= 4) return value <= 1 ? 1 : 4;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 5, 10].map((step) => step * power).find((step) => step >= value);
+}
+
+function label(seconds) {
+  return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
+}

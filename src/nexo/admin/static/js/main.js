@@ -1,0 +1,187 @@
+/** The frame: navigation, live updates, theme, keys. Pages draw themselves into it. */
+
+import { follow, get, post } from "./api.js";
+import { show } from "./dialogs.js";
+import { h, morph } from "./dom.js";
+import { icon } from "./icons.js";
+import { connections } from "./pages/connections.js";
+import { login } from "./pages/login.js";
+import { overview } from "./pages/overview.js";
+import { pipeline } from "./pages/pipeline.js";
+import { pubsub } from "./pages/pubsub.js";
+import { queue } from "./pages/queue.js";
+import { store } from "./pages/store.js";
+import { stream } from "./pages/stream.js";
+import { here, href } from "./router.js";
+import { failed } from "./ui.js";
+
+const PAGES = {
+  overview: { title: "Overview", key: "o", draw: overview },
+  store: { title: "Store", key: "s", draw: store },
+  pubsub: { title: "Pub/Sub", key: "p", draw: pubsub },
+  queue: { title: "Queue", key: "q", draw: queue },
+  stream: { title: "Stream", key: "t", draw: stream },
+  pipeline: { title: "Pipeline", key: "l", draw: pipeline },
+  connections: { title: "Connections", key: "c", draw: connections },
+};
+const EVERY_MS = 2000;
+
+const main = document.getElementById("main");
+const state = { now: null, page: null, turn: 0, busy: false, end: null };
+
+// -- pages
+
+/** What a page may use: `given` from its address, `now` from the live feed, `memory` of its own. */
+function context() {
+  return { given: here().given, now: state.now, memory: state.memory, redraw };
+}
+
+async function visit() {
+  const { page } = here();
+  const known = PAGES[page] ?? PAGES.overview;
+  state.end?.();
+  state.memory = {};
+  state.end = () => state.memory.end?.();
+  state.page = known;
+  document.title = `${known.title} · Nexo`;
+  main.replaceChildren();
+  drawNav();
+  await redraw();
+  main.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+}
+
+/** Ask the page for its newest state; of overlapping answers only the last counts. */
+async function redraw() {
+  const turn = ++state.turn;
+  const page = state.page;
+  state.busy = true;
+  let wanted;
+  try {
+    wanted = await page.draw(context());
+  } catch (error) {
+    if (error.status === 401) return;
+    wanted = [failed(error, redraw), ...[...main.childNodes].filter((node) => !node.matches?.(".failed")).map((node) => node.cloneNode(true))];
+    if (main.childNodes.length > 1) wanted = [failed(error, redraw)];
+  } finally {
+    state.busy = false;
+  }
+  if (turn !== state.turn || !wanted) return;
+  const frame = h("main", { id: "main", tabindex: "-1" }, wanted);
+  morph(main, frame);
+}
+
+function quiet() {
+  return document.hidden || document.querySelector("dialog[open]") || state.busy;
+}
+
+setInterval(() => { if (!quiet() && state.page && state.page !== PAGES.overview) redraw(); }, EVERY_MS);
+document.addEventListener("nexo-changed", () => redraw());
+document.addEventListener("nexo-refined", () => redraw());
+window.addEventListener("hashchange", visit);
+
+// -- the frame
+
+function drawNav() {
+  const alerts = state.now?.alerts ?? [];
+  const worst = alerts.some((alert) => alert.level === "critical") ? "critical" : "warning";
+  const links = Object.entries(PAGES).map(([id, page]) =>
+    h("a", { href: href(id), "aria-current": page === state.page ? "page" : undefined },
+      icon(id), h("span", page.title),
+      id === "overview" && alerts.length ? h("span.count", { class: worst, "aria-label": `${alerts.length} alerts` }, alerts.length) : null));
+  const nav = document.getElementById("nav");
+  morph(nav, h("nav", { id: "nav", "aria-label": "Pages" }, links));
+}
+
+function live() {
+  const link = document.getElementById("link");
+  follow("/live", {}, (now) => {
+    state.now = now;
+    drawNav();
+    if (state.page === PAGES.overview && !quiet()) redraw();
+  }, (up) => {
+    link.textContent = up ? "live" : "no connection";
+    link.className = `link-state ${up ? "up" : "down"}`;
+  });
+}
+
+// -- theme
+
+const themeButton = document.getElementById("theme");
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+function theme() {
+  return document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
+}
+
+function drawTheme() {
+  themeButton.replaceChildren(icon(theme() === "dark" ? "sun" : "moon"));
+  themeButton.setAttribute("aria-label", theme() === "dark" ? "Use the light theme" : "Use the dark theme");
+}
+
+function chooseTheme(name) {
+  document.documentElement.dataset.theme = name;
+  localStorage.setItem("nexo-theme", name);
+  drawTheme();
+}
+
+const remembered = localStorage.getItem("nexo-theme");
+if (remembered === "dark" || remembered === "light") document.documentElement.dataset.theme = remembered;
+themeButton.onclick = () => chooseTheme(theme() === "dark" ? "light" : "dark");
+dark.addEventListener("change", drawTheme);
+drawTheme();
+
+// -- keys
+
+function keyHelp() {
+  const rows = [
+    ...Object.values(PAGES).map((page) => [`g ${page.key}`, `Go to ${page.title}`]),
+    ["/", "Search"], ["d", "Dark or light"], ["?", "This list"], ["Esc", "Close a dialog"],
+  ];
+  show("Keyboard shortcuts", h("dl.keys-list", rows.map(([keys, text]) =>
+    [h("dt", keys.split(" ").map((key) => [h("kbd", key), " "])), h("dd", text)])));
+}
+
+let leader = 0;
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches?.("input, textarea, select");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const page = Object.entries(PAGES).find(([, known]) => known.key === event.key);
+  if (event.key === "g") leader = Date.now();
+  else if (page && Date.now() - leader < 1200) {
+    leader = 0;
+    location.hash = href(page[0]);
+  } else if (event.key === "/") {
+    const field = main.querySelector("input[type=search]");
+    if (field) { field.focus(); event.preventDefault(); }
+  } else if (event.key === "d") themeButton.click();
+  else if (event.key === "?") keyHelp();
+});
+document.getElementById("keys").onclick = keyHelp;
+document.querySelector(".skip").onclick = (event) => { event.preventDefault(); main.focus(); };
+
+// -- start
+
+async function start() {
+  const me = await get("/session").catch(() => ({ required: false, user: null }));
+  if (me.required && !me.user) return askLogin();
+  document.body.classList.remove("plain");
+  document.getElementById("logout").hidden = !me.user;
+  live();
+  return visit();
+}
+
+function askLogin() {
+  document.body.classList.add("plain");
+  state.page = null;
+  main.replaceChildren(login(() => location.reload()));
+  main.querySelector("input")?.focus();
+}
+
+document.addEventListener("nexo-login", askLogin, { once: true });
+document.getElementById("logout").onclick = async () => {
+  await post("/logout");
+  location.reload();
+};
+start();
+

@@ -1,0 +1,33 @@
+/** Who is connected to which broker. */
+
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { ago, bytes, count, moment } from "../format.js";
+import { refine } from "../router.js";
+import { badge, empty, head, number, pager, panel, search, segments, table } from "../ui.js";
+
+const LIMIT = 100;
+const BROKERS = [["", "All"], ["store", "Store"], ["pubsub", "Pub/Sub"], ["queue", "Queue"], ["stream", "Stream"]];
+
+export async function connections({ given, memory, redraw }) {
+  memory.offset ??= 0;
+  const broker = given.broker ?? "";
+  const page = await get("/connections", { broker, search: given.search, limit: LIMIT, offset: memory.offset });
+  const find = (text) => { memory.offset = 0; refine({ search: text }); };
+  const body = page.connections.length ? table("Connections", [
+    { title: "Client", class: "name", cell: (row) => [row.name, row.internal ? [" ", badge("internal")] : null] },
+    { title: "Broker", cell: (row) => h("span.row", h("span.dot", { class: row.broker }), row.broker) },
+    { title: "Address", class: "mono hide-s", cell: (row) => row.address },
+    { title: "User", class: "hide-s", cell: (row) => row.user ?? "–" },
+    { title: "Since", cell: (row) => ago(row.opened_ms), tip: (row) => moment(row.opened_ms) },
+    { title: "Last heard", class: "hide-s", cell: (row) => ago(row.heard_ms) },
+    number("Open requests", (row) => row.in_flight, { class: "hide-s" }),
+    number("Unsent", (row) => row.unsent_bytes, { format: bytes, alarm: (row) => row.slow }),
+    { title: "Protocol", class: "hide-s", cell: (row) => (row.hello ? badge("hello", "good") : badge("classic")) },
+  ], page.connections, { key: (row) => `${row.broker}/${row.id}` }) : empty("Nobody like this is connected");
+  return [
+    head("Connections", { sub: `${count(page.total)} connections`, actions: [segments("Broker", BROKERS, broker, (chosen) => { memory.offset = 0; refine({ broker: chosen }); })] }),
+    panel("Connections", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
+      search("Name, address or user", given.search ?? "", find)),
+  ];
+}

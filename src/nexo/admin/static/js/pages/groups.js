@@ -1,0 +1,100 @@
+/** The groups of a stream: lag, parked records, seek. */
+
+import { get, post } from "../api.js";
+import { sparkline } from "../charts.js";
+import { confirm, form } from "../dialogs.js";
+import { h } from "../dom.js";
+import { ago, count, rate } from "../format.js";
+import { href } from "../router.js";
+import { badge, brief, button, empty, facts, number, pager, panel, table } from "../ui.js";
+
+export async function groups({ given, memory, redraw, name }) {
+  const rows = await get("/stream/groups", { stream: name });
+  const chosen = rows.find((group) => group.name === given.group) ?? (rows.length === 1 ? rows[0] : undefined);
+  if (!rows.length) return panel("Groups", empty("No groups", "A group appears when its first consumer joins."));
+  return h("div", list(rows, name, chosen), chosen ? await detail(chosen, name, memory, redraw) : null);
+}
+
+function list(rows, stream, chosen) {
+  return panel("Groups", table("Groups", [
+    { title: "Group", class: "name", cell: (group) => h("a", { href: href("stream", { name: stream, tab: "groups", group: group.name }) }, group.name) },
+    { title: "Kind", class: "hide-s", cell: (group) => badge(group.mode) },
+    { title: "Lag, last minute", class: "hide-s", cell: (group) => sparkline(group.lags, "stream") },
+    number("Lag", (group) => group.lag),
+    number("Out/s", (group) => group.finished_per_s, { format: rate, class: "hide-s" }),
+    number("In work", (group) => group.in_flight, { class: "hide-s" }),
+    number("Parked", (group) => group.parked, { alarm: (group) => group.parked > 0 }),
+    number("Consumers", (group) => group.consumers.length),
+    { title: "", class: "acts", cell: (group) => [
+      button("Seek", () => seek(stream, group), { small: true, label: `Seek ${group.name}` }),
+      button("Delete", () => remove(stream, group), { small: true, kind: "danger", label: `Delete group ${group.name}` }),
+    ] },
+  ], rows, { key: (group) => `${group.mode}/${group.name}`, chosen: (group) => group === chosen }));
+}
+
+async function detail(group, stream, memory, redraw) {
+  return [
+    panel(`Group ${group.name}, by partition`, [
+      h("div.body", facts([["Generation", count(group.generation)], ["Consumers", group.consumers.join(", ") || "none"],
+        ...Object.entries(group.options).map(([key, set]) => [key, String(set)])])),
+      table("By partition", [
+        number("Partition", (lane) => lane.partition, { format: String }), number("Finished below", (lane) => lane.floor),
+        number("End", (lane) => lane.next_offset), number("Lag", (lane) => lane.lag), number("In work", (lane) => lane.in_flight),
+        number("To redeliver", (lane) => lane.to_redeliver, { class: "hide-s" }), number("Parked", (lane) => lane.parked),
+        ...(group.mode === "ordered" ? [{ title: "Owner", cell: (lane) => lane.owner ?? "–" }] : []),
+      ], group.partitions, { key: (lane) => lane.partition }),
+    ]),
+    group.parked ? await parked(group, stream, memory, redraw) : null,
+  ];
+}
+
+async function parked(group, stream, memory, redraw) {
+  memory.parkedAt ??= 0;
+  const page = await get("/stream/parked", { stream, group: group.name, limit: 50, offset: memory.parkedAt });
+  const settle = (verb, said, records, total) => () => {
+    const ask = verb === "discard" ? confirm : (title, message, action, act) => form(title, [], action, act, { message });
+    const what = records ? "this parked record" : `all ${count(total)} parked records`;
+    ask(`${said} ${what}?`, verb === "discard" ? "The group will never see it again." : "It is delivered again.", said, async () => {
+      const { count: done } = await post(`/stream/parked/${verb}`, { stream, group: group.name, records });
+      return `${said}ed ${count(done)}`;
+    });
+  };
+  return panel("Parked records", [table("Parked records", [
+    number("Partition", (row) => row.record.partition, { format: String, class: "hide-s" }), number("Offset", (row) => row.record.offset),
+    { title: "Value", class: "value", cell: (row) => brief(row.record.value) },
+    { title: "Reason", class: "value", cell: (row) => row.reason || "–" }, number("Deliveries", (row) => row.deliveries, { class: "hide-s" }),
+    { title: "Parked", class: "hide-s", cell: (row) => ago(row.parked_ms) },
+    { title: "", class: "acts", cell: ({ record }) => {
+      const one = [{ partition: record.partition, offset: record.offset }];
+      return [
+        button("Replay", settle("replay", "Replay", one), { small: true, label: `Replay record ${record.offset}` }),
+        button("Discard", settle("discard", "Discard", one), { small: true, kind: "danger", label: `Discard record ${record.offset}` }),
+      ];
+    } },
+  ], page.records, { key: (row) => `${row.record.partition}:${row.record.offset}` }),
+  pager(memory.parkedAt, 50, page.total, (to) => { memory.parkedAt = to; redraw(); })],
+  button("Replay all", settle("replay", "Replay", null, page.total), { small: true }),
+  button("Discard all", settle("discard", "Discard", null, page.total), { small: true, kind: "danger" }));
+}
+
+function seek(stream, group) {
+  form(`Seek ${group.name}`, [
+    { name: "to", label: "Go on from", type: "select", value: "beginning", wide: true, options: [["beginning", "The beginning"], ["end", "The end"], ["offset", "An offset"], ["time", "A time"]] },
+    { name: "offset", label: "Offset (in every partition)", type: "number", min: 0 },
+    { name: "time", label: "Time", type: "datetime-local", step: 1 },
+  ], "Seek", async (given) => {
+    const place = {
+      offset: () => ({ offset: given.offset ?? 0 }),
+      time: () => ({ time_ms: new Date(given.time ?? 0).getTime() }),
+    }[given.to]?.() ?? { to: given.to };
+    await post("/stream/seek", { stream, group: group.name, mode: group.mode, ...place });
+    return `${group.name} goes on from there`;
+  }, { message: "Running consumers continue from the new place. Acknowledgements from before are refused.", danger: true });
+}
+
+function remove(stream, group) {
+  confirm("Delete this group?", `${group.name} forgets where it was.`, "Delete", async () => {
+    await post("/stream/group/delete", { stream, group: group.name, mode: group.mode });
+    return `Deleted ${group.name}`;
+  });
+}

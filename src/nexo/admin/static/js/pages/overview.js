@@ -1,0 +1,106 @@
+/** The whole server: brokers, history, alerts, the busiest queues and streams. */
+
+import { get } from "../api.js";
+import { chart, legend, sparkline } from "../charts.js";
+import { h } from "../dom.js";
+import { bytes, count, millis, rate } from "../format.js";
+import { href } from "../router.js";
+import { badge, empty, facts, head, number, panel, segments, table } from "../ui.js";
+
+const CARDS = {
+  store: { title: "Store", rate: "commands", unit: "commands/s", extra: (n) => [["keys", count(n.keys)], ["used", bytes(n.used_bytes)]] },
+  pubsub: { title: "Pub/Sub", rate: "published", unit: "messages/s", extra: (n) => [["subscriptions", count(n.subscriptions)], ["retained", count(n.retained)]] },
+  queue: { title: "Queue", rate: "pushed_total", unit: "jobs/s", extra: (n) => [["waiting", count(n.waiting)], ["dead", count(n.dead)]] },
+  stream: { title: "Stream", rate: "published", unit: "records/s", extra: (n) => [["streams", count(n.streams)], ["lag", count(n.lag)]] },
+};
+
+const CHARTS = [
+  { broker: "store", title: "Store, commands per second", lines: [["commands", "commands", "store"], ["misses", "misses", "second"]] },
+  { broker: "pubsub", title: "Pub/Sub, messages per second", lines: [["delivered", "delivered", "pubsub"], ["published", "published", "second"], ["dropped", "dropped", "third"]] },
+  { broker: "queue", title: "Queue, jobs per second", lines: [["pushed", "pushed_total", "queue"], ["finished", "finished_total", "second"], ["failed", "failed_total", "third"]] },
+  { broker: "stream", title: "Stream, records per second", lines: [["published", "published", "stream"], ["finished by groups", "finished", "second"]] },
+];
+const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
+
+export async function overview({ now, memory, redraw }) {
+  memory.seconds ??= 300;
+  const current = now ?? await get("/overview");
+  const histories = await Promise.all(CHARTS.map(({ broker }) =>
+    get("/history", { broker, seconds: memory.seconds, points: 150 })));
+  const choose = (seconds) => { memory.seconds = seconds; redraw(); };
+  const down = current.brokers.filter((broker) => !broker.up).length;
+  return [
+    head("Overview", {
+      sub: `Nexo ${current.version} · ${down ? `${down} of 4 brokers down` : "all brokers up"}`,
+      actions: [segments("History", SPANS, memory.seconds, choose)],
+    }),
+    h("div.cards", current.brokers.map((broker, i) => card(broker, histories[i]))),
+    alerts(current.alerts),
+    h("div.grid", CHARTS.map((spec, i) => drawn(spec, histories[i]))),
+    h("div.grid", queues(current.queues), streams(current.streams)),
+  ];
+}
+
+function card(broker, history) {
+  const spec = CARDS[broker.name];
+  const numbers = broker.numbers;
+  return h("a.panel.card", { href: href(broker.name), "data-key": broker.name },
+    h("div.top", h("span.dot", { class: broker.name }), spec.title,
+      h("span.state", broker.up ? badge("up", "good") : badge("down", "bad"))),
+    h("div.figure",
+      h("strong", rate(numbers[spec.rate]), " ", h("small", spec.unit)),
+      sparkline(history.series[spec.rate].slice(-90), broker.name)),
+    facts([
+      ...spec.extra(numbers),
+      ["clients", count(numbers.connections)],
+      ["memory", bytes(numbers.rss_bytes)],
+      ["cpu", numbers.cpu_percent === null ? "–" : `${numbers.cpu_percent} %`],
+      ["ping", millis(numbers.roundtrip_ms)],
+      ...(numbers.sync_ms ? [["sync", millis(numbers.sync_ms)]] : []),
+      ["disk free", bytes(broker.disk.free_bytes)],
+    ]));
+}
+
+function alerts(rows) {
+  if (!rows.length) return null;
+  return panel(`Alerts (${rows.length})`, h("ul.alerts", rows.map((alert) =>
+    h("li", badge(alert.level, alert.level === "critical" ? "bad" : "warn"),
+      h("span.grow", alert.subject
+        ? h("a", { href: href(alert.broker, { name: alert.subject, tab: alert.kind === "dead-letters" ? "dead" : alert.group ? "groups" : "" }) }, alert.subject)
+        : h("strong", alert.broker), " ", alert.message)))));
+}
+
+function drawn({ title, lines }, history) {
+  const shown = lines.map(([name, series, tone]) => ({ name, tone, points: history.series[series] ?? [] }));
+  const covered = Math.min(history.seconds, Math.max(...shown.map((line) => line.points.length)) * Math.max(1, history.seconds / 150));
+  return panel(title, h("div.body", legend(shown), chart(title, shown, covered, history.end_ms)));
+}
+
+function queues(rows) {
+  const columns = [
+    { title: "Queue", class: "name", cell: (row) => [h("a", { href: href("queue", { name: row.name }) }, row.name), row.paused ? [" ", badge("paused", "warn")] : null] },
+    number("In/s", (row) => row.pushed_per_s, { format: rate }),
+    number("Out/s", (row) => row.finished_per_s, { format: rate }),
+    number("Waiting", (row) => row.waiting),
+    number("Working", (row) => row.working, { class: "hide-s" }),
+    number("Dead", (row) => row.dead, { alarm: (row) => row.dead > 0 }),
+  ];
+  const body = rows.length ? table("Busiest queues", columns, rows, { key: (row) => row.name })
+    : empty("No queues yet", "Create one on the Queue page or with the SDK.");
+  return panel("Busiest queues", body, h("a", { href: href("queue") }, "All queues"));
+}
+
+function streams(rows) {
+  const columns = [
+    { title: "Stream", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name) },
+    number("In/s", (row) => row.published_per_s, { format: rate }),
+    number("Records", (row) => row.records),
+    number("Size", (row) => row.bytes, { format: bytes, class: "hide-s" }),
+    number("Groups", (row) => row.groups, { class: "hide-s" }),
+    number("Lag", (row) => row.lag),
+  ];
+  const body = rows.length ? table("Busiest streams", columns, rows, { key: (row) => row.name })
+    : empty("No streams yet", "Create one on the Stream page or with the SDK.");
+  return panel("Busiest streams", body, h("a", { href: href("stream") }, "All streams"));
+}
+

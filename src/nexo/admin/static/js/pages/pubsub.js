@@ -1,0 +1,168 @@
+/** Topics: the tree, who listens, live messages, publish. */
+
+import { follow, get, post } from "../api.js";
+import { confirm, form, show } from "../dialogs.js";
+import { h } from "../dom.js";
+import { bytes, clock, count, moment, rate, until } from "../format.js";
+import { href, refine } from "../router.js";
+import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
+
+const KEPT = 300;
+const LIMIT = 200;
+
+export async function pubsub({ given, now, memory, redraw }) {
+  const tab = given.tab ?? "topics";
+  const numbers = now?.brokers.find((broker) => broker.name === "pubsub")?.numbers;
+  const draw = { topics, subscriptions, live }[tab] ?? topics;
+  return [
+    head("Pub/Sub", {
+      sub: numbers ? `${rate(numbers.published)} messages in and ${rate(numbers.delivered)} out per second` : "",
+      actions: [button("Publish", () => publish(given.pattern), { kind: "primary" })],
+    }),
+    tabs("Pub/Sub", [["topics", "Topics"], ["subscriptions", "Subscriptions"], ["live", "Live messages"]], tab,
+      (id) => href("pubsub", { tab: id })),
+    await draw({ given, memory, redraw }),
+  ];
+}
+
+// -- topics
+
+async function topics({ given, memory, redraw }) {
+  memory.offset ??= 0;
+  const page = await get("/pubsub/topics", { search: given.search, limit: LIMIT, offset: memory.offset });
+  const find = (text) => { memory.offset = 0; refine({ search: text }); };
+  const body = page.topics.length
+    ? h("div.body", tree(grown(page.topics), ""))
+    : empty(given.search ? "No topic matches" : "No topics yet",
+      given.search ? "" : "Topics appear here once they retain a message or someone subscribes.");
+  return panel("Topics and patterns", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
+    search("Search topics", given.search ?? "", find));
+}
+
+/** Topics by level. */
+function grown(rows) {
+  const root = { children: new Map() };
+  for (const row of rows) {
+    let place = root;
+    for (const level of row.topic.split("/")) {
+      if (!place.children.has(level)) place.children.set(level, { children: new Map() });
+      place = place.children.get(level);
+    }
+    place.row = row;
+  }
+  return root;
+}
+
+function tree(place, path) {
+  return h("ul.tree", [...place.children].map(([level, child]) => {
+    const whole = path ? `${path}/${level}` : level;
+    const line = h("span.line", h("span.level", level || "(empty)"), marks(child.row));
+    if (!child.children.size) return h("li", { "data-key": whole }, h("div.leaf", line));
+    return h("li", { "data-key": whole }, h("details", { open: true }, h("summary", line), tree(child, whole)));
+  }));
+}
+
+function marks(row) {
+  if (!row) return null;
+  return [
+    row.subscribers ? badge(`${count(row.subscribers)} listening`, "accent") : null,
+    row.dropped ? badge(`${count(row.dropped)} dropped`, "bad") : null,
+    row.retained_bytes !== null ? [
+      badge(`retained, ${bytes(row.retained_bytes)}`),
+      button("Show", () => look(row), { small: true, label: `Show ${row.topic}` }),
+      button("Clear", () => clear(row.topic), { small: true, kind: "danger", label: `Clear ${row.topic}` }),
+    ] : null,
+    button("Watch", () => { location.hash = href("pubsub", { tab: "live", pattern: row.topic }); }, { small: true, kind: "ghost", label: `Watch ${row.topic}` }),
+  ];
+}
+
+async function look(row) {
+  try {
+    const message = await get("/pubsub/retained", { topic: row.topic });
+    show(row.topic, [
+      facts([["Published", moment(message.timestamp_ms)], ["Size", bytes(message.value.size_bytes)],
+        ["Expires", row.expires_ms ? until(row.expires_ms) : "never"]]),
+      value(message.value),
+    ], { wide: true });
+  } catch (error) {
+    toast(error.message, true);
+  }
+}
+
+function clear(topic) {
+  confirm("Forget the retained message?", topic, "Clear", async () => {
+    await post("/pubsub/clear", { topic });
+    return `Cleared ${topic}`;
+  });
+}
+
+// -- subscriptions
+
+async function subscriptions({ given, memory, redraw }) {
+  memory.offset ??= 0;
+  const page = await get("/pubsub/subscriptions", { search: given.search, limit: 100, offset: memory.offset });
+  const body = page.subscriptions.length ? table("Subscriptions", [
+    { title: "Pattern", class: "name mono", cell: (row) => row.pattern },
+    { title: "Client", cell: (row) => row.client },
+    { title: "When slow", class: "hide-s", cell: (row) => badge(row.policy.replace("_", " ")) },
+    number("Waiting", (row) => row.waiting),
+    number("Bytes", (row) => row.waiting_bytes, { format: bytes, class: "hide-s" }),
+    number("Dropped", (row) => row.dropped, { alarm: (row) => row.dropped > 0 }),
+  ], page.subscriptions) : empty("Nobody is subscribed", given.search ? "to anything like this." : "");
+  return panel("Subscriptions", [body, pager(memory.offset, 100, page.total, (to) => { memory.offset = to; redraw(); })],
+    search("Pattern or client", given.search ?? "", (text) => { memory.offset = 0; refine({ search: text }); }));
+}
+
+// -- live messages
+
+async function live({ given, memory, redraw }) {
+  const pattern = given.pattern ?? "#";
+  if (memory.watching !== pattern) watch(pattern, memory, redraw);
+  const control = h("form.row", { onsubmit: (event) => {
+    event.preventDefault();
+    refine({ pattern: event.target.elements.pattern.value });
+  } },
+  h("input.short.mono", { name: "pattern", value: pattern, "aria-label": "Pattern to watch" }),
+  h("button.small", { type: "submit" }, "Watch"));
+  const pause = button(memory.paused ? "Resume" : "Pause", () => { memory.paused = !memory.paused; redraw(); }, { small: true });
+  return panel("Live messages", memory.problem ? empty("Cannot watch", memory.problem) : messages(memory, pattern), control, pause);
+}
+
+function watch(pattern, memory, redraw) {
+  memory.source?.close();
+  Object.assign(memory, { watching: pattern, rows: [], skipped: 0, problem: null, up: false, seen: 0 });
+  memory.source = follow("/pubsub/tail", { pattern, retained: true }, (event) => {
+    if (memory.paused) return;
+    const fresh = event.messages.map((message) => ({ ...message, id: ++memory.seen })).reverse();
+    memory.rows = [...fresh, ...memory.rows].slice(0, KEPT);
+    memory.skipped = event.skipped;
+    redraw();
+  }, (up, problem) => { memory.up = up; memory.problem = problem?.message ?? null; redraw(); });
+  memory.end = () => memory.source.close();
+}
+
+function messages(memory, pattern) {
+  if (!memory.rows.length) return empty(memory.up ? `Watching ${pattern}` : "Connecting", "Messages appear here as they are published.");
+  return [
+    h("div.tail", { tabindex: "0", role: "log", "aria-label": "Messages" }, h("ul", memory.rows.map((row) =>
+      h("li", { "data-key": row.id }, h("time", clock(row.timestamp_ms)),
+        h("span.topic", row.topic, row.retained ? [" ", badge("retained")] : null),
+        h("span.text", { title: row.value.text.slice(0, 500) }, brief(row.value)))))),
+    h("div.pager", `${count(memory.seen)} messages`, memory.skipped ? `, ${count(memory.skipped)} too fast to show` : ""),
+  ];
+}
+
+// -- acting
+
+function publish(pattern) {
+  const topic = pattern && !/[+#]/.test(pattern) ? pattern : "";
+  form("Publish a message", [
+    { name: "topic", label: "Topic", required: true, wide: true, value: topic, placeholder: "sensors/kitchen/temperature" },
+    { name: "value", type: "value" },
+    { name: "retain", label: "Retain as the topic's last value", type: "checkbox" },
+    { name: "ttl_s", label: "Retain for (seconds)", type: "number", min: 0.001, step: "any", hint: "Empty: for ever" },
+  ], "Publish", async (given) => {
+    const { count: receivers } = await post("/pubsub/publish", given);
+    return `Published to ${count(receivers)} receiver${receivers === 1 ? "" : "s"}`;
+  });
+}

@@ -1,0 +1,241 @@
+/** Queues: the list, and one queue with its jobs, dead letters and schedules. */
+
+import { get, post } from "../api.js";
+import { sparkline } from "../charts.js";
+import { confirm, form, show } from "../dialogs.js";
+import { h } from "../dom.js";
+import { ago, count, duration, moment, rate, until } from "../format.js";
+import { href, refine } from "../router.js";
+import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, tabs, value } from "../ui.js";
+
+const LIMIT = 50;
+
+export async function queue(context) {
+  return context.given.name ? one(context) : all(context);
+}
+
+// -- the list
+
+async function all({ given, memory, redraw }) {
+  memory.offset ??= 0;
+  const sort = given.sort ?? "name";
+  const page = await get("/queue/list", { search: given.search, sort, limit: LIMIT, offset: memory.offset });
+  const find = (text) => { memory.offset = 0; refine({ search: text }); };
+  const columns = [
+    { title: "Queue", class: "name", sort: "name", cell: ({ info }) => [h("a", { href: href("queue", { name: info.name }) }, info.name), info.paused ? [" ", badge("paused", "warn")] : null], tip: ({ info }) => info.name },
+    { title: "Pushed, last minute", class: "hide-s", cell: (row) => sparkline(row.pushed, "queue") },
+    number("In/s", (row) => row.pushed_per_s, { format: rate }),
+    number("Out/s", (row) => row.finished_per_s, { format: rate, class: "hide-s" }),
+    number("Waiting", ({ info }) => info.waiting, { sort: "waiting" }),
+    number("Working", ({ info }) => info.working, { sort: "working", class: "hide-s" }),
+    number("Scheduled", ({ info }) => info.scheduled, { sort: "scheduled", class: "hide-s" }),
+    number("Dead", ({ info }) => info.dead, { sort: "dead", alarm: ({ info }) => info.dead > 0 }),
+  ];
+  const body = page.queues.length
+    ? table("Queues", columns, page.queues, { key: (row) => row.info.name, sort, onSort: (name) => refine({ sort: name }) })
+    : empty(given.search ? "No queue matches" : "No queues yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.queue("emails").create()'), "."]);
+  return [
+    head("Queues", { sub: `${count(page.total)} queues`, actions: [button("Create a queue", create, { kind: "primary" })] }),
+    panel("All queues", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
+      search("Search queues", given.search ?? "", find)),
+  ];
+}
+
+function create() {
+  form("Create a queue", [
+    { name: "queue", label: "Name", required: true, wide: true, placeholder: "emails" },
+    { name: "visibility", label: "Lease of a job (seconds)", type: "number", min: 0.001, step: "any", value: 30 },
+    { name: "retries", label: "Retries", type: "number", min: 0, value: 5 },
+    { name: "persistence", label: "Durability", type: "select", value: "file_sync", options: [["file_sync", "Synced before the reply"], ["file_async", "Synced soon after"]] },
+  ], "Create", async (given) => {
+    const options = { visibility_ms: Math.round(given.visibility * 1000), max_retries: given.retries, persistence: given.persistence };
+    await post("/queue/create", { queue: given.queue, options });
+    location.hash = href("queue", { name: given.queue });
+    return `Created ${given.queue}`;
+  });
+}
+
+// -- one queue
+
+async function one({ given, memory, redraw }) {
+  const name = given.name;
+  const tab = given.tab ?? "waiting";
+  const { info, pushed_per_s: pushed, finished_per_s: finished } = await get("/queue/info", { queue: name });
+  const choices = [
+    ["waiting", "Waiting", info.waiting], ["scheduled", "Scheduled", info.scheduled],
+    ["dead", "Dead letters", info.dead, "bad"], ["schedules", "Schedules", info.schedules], ["options", "Options"],
+  ];
+  return [
+    head(name, {
+      crumbs: [{ text: "Queues", href: href("queue") }],
+      extra: info.paused ? badge("paused", "warn") : null,
+      actions: [
+        button("Push a job", () => push(name), { kind: "primary" }),
+        info.paused ? button("Resume", () => act("/queue/resume", name, "Resumed")) : button("Pause", () => act("/queue/pause", name, "Paused")),
+        button("Purge", () => purge(info), { kind: "danger" }),
+        button("Delete", () => remove(name), { kind: "danger" }),
+      ],
+    }),
+    h("div.panel", h("div.body", facts([
+      ["Waiting", count(info.waiting)], ["Working", count(info.working)], ["Scheduled", count(info.scheduled)],
+      ["Dead", count(info.dead), info.dead ? "alarm" : ""], ["In/s", rate(pushed)], ["Out/s", rate(finished)],
+      ["Pushed", count(info.pushed_total)], ["Finished", count(info.finished_total)], ["Failed", count(info.failed_total)],
+    ], true))),
+    tabs("Queue", choices, tab, (id) => href("queue", { name, tab: id })),
+    tab === "schedules" ? await schedules(name) : tab === "options" ? options(info) : await jobs(name, tab, memory, redraw),
+  ];
+}
+
+async function act(path, name, said) {
+  form(`${said.replace(/d$/, "")} ${name}?`, [], said.replace(/d$/, ""), async () => {
+    await post(path, { queue: name });
+    return `${said} ${name}`;
+  }, { message: path.endsWith("pause") ? "Consumers get no more jobs until the queue is resumed. Pushes are still taken." : "Consumers get jobs again." });
+}
+
+function purge(info) {
+  confirm("Purge this queue?", `${count(info.waiting + info.scheduled)} waiting and scheduled jobs are removed for good. Dead letters stay.`, "Purge", async () => {
+    const { count: gone } = await post("/queue/purge", { queue: info.name });
+    return `Removed ${count(gone)} jobs`;
+  });
+}
+
+function remove(name) {
+  confirm("Delete this queue?", "The queue goes with all its jobs and dead letters. This cannot be undone.", "Delete", async () => {
+    await post("/queue/delete", { queue: name });
+    location.hash = href("queue");
+    return `Deleted ${name}`;
+  }, name);
+}
+
+function push(name) {
+  form("Push a job", [
+    { name: "value", type: "value" },
+    { name: "priority", label: "Priority (0–255)", type: "number", min: 0, max: 255, value: 0 },
+    { name: "delay_s", label: "Delay (seconds)", type: "number", min: 0, step: "any" },
+    { name: "key", label: "Key", hint: "For fairness and limits" },
+    { name: "dedup_key", label: "Dedup key", hint: "At most one such job waits or runs" },
+  ], "Push", async (given) => {
+    const { id } = await post("/queue/push", { queue: name, ...given });
+    return `Pushed ${id}`;
+  });
+}
+
+// -- jobs
+
+async function jobs(name, state, memory, redraw) {
+  if (memory.state !== state) Object.assign(memory, { state, offset: 0, picked: new Set() });
+  const page = await get("/queue/jobs", { queue: name, state, limit: LIMIT, offset: memory.offset });
+  const turn = pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); });
+  const title = { waiting: "Waiting jobs", scheduled: "Scheduled jobs", dead: "Dead letters" }[state];
+  if (!page.jobs.length) {
+    const text = { waiting: "No job waits.", scheduled: "No job is delayed or waits for a retry.", dead: "No job has failed for good." }[state];
+    return panel(title, empty("Nothing here", text));
+  }
+  return panel(title, [table(title, columns(name, state), page.jobs, { key: (job) => job.id }), turn],
+    state === "dead" ? [
+      button("Replay all", () => replay(name, null, page.total), { small: true }),
+      button("Discard all", () => discard(name, null, page.total), { small: true, kind: "danger" }),
+    ] : null);
+}
+
+function columns(name, state) {
+  const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "mono", label: `Show job ${job.id}` }) };
+  const shown = { title: "Value", class: "value", cell: (job) => brief(job.value) };
+  const rest = {
+    waiting: [
+      number("Priority", (job) => job.priority), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
+      number("Attempts", (job) => job.attempts, { class: "hide-s" }), { title: "Pushed", cell: (job) => ago(job.pushed_ms), tip: (job) => moment(job.pushed_ms) },
+      { title: "", class: "acts", cell: (job) => cancel(name, job) },
+    ],
+    scheduled: [
+      { title: "Due", cell: (job) => until(job.due_ms), tip: (job) => moment(job.due_ms) }, number("Attempts", (job) => job.attempts),
+      number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "", class: "acts", cell: (job) => cancel(name, job) },
+    ],
+    dead: [
+      { title: "Error", class: "value", cell: (job) => job.error || job.reason, tip: (job) => job.error }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
+      { title: "Died", class: "hide-s", cell: (job) => ago(job.died_ms), tip: (job) => moment(job.died_ms) },
+      { title: "", class: "acts", cell: (job) => [
+        button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}` }),
+        button("Discard", () => discard(name, [job.id]), { small: true, kind: "danger", label: `Discard ${job.id}` }),
+      ] },
+    ],
+  }[state];
+  return [look, shown, ...rest];
+}
+
+function cancel(name, job) {
+  return button("Cancel", () => confirm("Remove this job?", job.id, "Remove", async () => {
+    await post("/queue/cancel", { queue: name, ids: [job.id] });
+    return "Removed";
+  }), { small: true, kind: "danger", label: `Cancel ${job.id}` });
+}
+
+function replay(name, ids, total) {
+  form(ids ? "Replay this dead letter?" : `Replay all ${count(total)} dead letters?`, [], "Replay", async () => {
+    const { count: done } = await post("/queue/replay", { queue: name, ids });
+    return `${count(done)} jobs wait again`;
+  }, { message: "It runs again from the first attempt." });
+}
+
+function discard(name, ids, total) {
+  confirm(ids ? "Discard this dead letter?" : `Discard all ${count(total)} dead letters?`, "It is removed for good.", "Discard", async () => {
+    const { count: done } = await post("/queue/discard", { queue: name, ids });
+    return `Removed ${count(done)}`;
+  });
+}
+
+function inspect(name, job) {
+  const facts_ = [
+    ["Pushed", moment(job.pushed_ms)], ["Priority", job.priority], ["Attempts", job.attempts],
+    ["Key", job.key ?? "–"], ...(job.reason ? [["Reason", job.reason], ["Died", moment(job.died_ms)]] : []),
+  ];
+  show(`Job ${job.id}`, [
+    facts(facts_), value(job.value),
+    job.history.length ? h("div", h("h3", "Failures"), h("ul", job.history.map(([at, error]) => h("li", `${moment(at)}: ${error || "no reason given"}`)))) : null,
+  ], { wide: true });
+}
+
+// -- schedules and options
+
+async function schedules(name) {
+  const rows = await get("/queue/schedules", { queue: name });
+  const body = rows.length ? table("Schedules", [
+    { title: "Name", class: "name", cell: (row) => row.name }, { title: "Cron (UTC)", class: "mono", cell: (row) => row.cron },
+    { title: "Next", cell: (row) => until(row.next_ms), tip: (row) => moment(row.next_ms) }, number("Priority", (row) => row.priority, { class: "hide-s" }),
+    { title: "", class: "acts", cell: (row) => button("Remove", () => confirm("Remove this schedule?", row.name, "Remove", async () => {
+      await post("/queue/unschedule", { queue: name, name: row.name });
+      return `Removed ${row.name}`;
+    }), { small: true, kind: "danger", label: `Remove schedule ${row.name}` }) },
+  ], rows, { key: (row) => row.name }) : empty("No schedules", "A schedule pushes a job by itself, like cron.");
+  return panel("Schedules", body, button("Add a schedule", () => schedule(name), { small: true }));
+}
+
+function schedule(name) {
+  form("Add a schedule", [
+    { name: "name", label: "Name", required: true, placeholder: "nightly" },
+    { name: "cron", label: "Cron, five fields, UTC", required: true, placeholder: "0 3 * * *" },
+    { name: "value", type: "value" },
+    { name: "priority", label: "Priority (0–255)", type: "number", min: 0, max: 255, value: 0 },
+  ], "Add", async (given) => {
+    const { next_ms: next } = await post("/queue/schedule", { queue: name, ...given });
+    return `First run ${until(next)}`;
+  });
+}
+
+function options(info) {
+  const rows = Object.entries(info.options);
+  return panel("Options", table("Options", [
+    { title: "Option", class: "mono", cell: ([key]) => key },
+    { title: "Value", class: "mono", cell: ([key, set]) => (key.endsWith("_ms") && set ? duration(set) : String(set)) },
+  ], rows, { key: ([key]) => key }), button("Change", () => change(info), { small: true }));
+}
+
+function change(info) {
+  form("Change options", [
+    { name: "options", label: "Options to change, as JSON", type: "textarea", wide: true, value: JSON.stringify({ max_retries: info.options.max_retries, visibility_ms: info.options.visibility_ms }, null, 2) },
+  ], "Change", async ({ options: text }) => {
+    await post("/queue/update", { queue: info.name, options: JSON.parse(text) });
+    return "Changed";
+  });
+}

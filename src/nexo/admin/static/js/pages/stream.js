@@ -1,0 +1,194 @@
+/** Streams: the list, and one stream with its records, partitions, groups and options. */
+
+import { get, post } from "../api.js";
+import { sparkline } from "../charts.js";
+import { confirm, form, show } from "../dialogs.js";
+import { h } from "../dom.js";
+import { ago, bytes, count, duration, localInput, moment, rate } from "../format.js";
+import { href, refine } from "../router.js";
+import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
+import { groups } from "./groups.js";
+
+const LIMIT = 50;
+
+export async function stream(context) {
+  return context.given.name ? one(context) : all(context);
+}
+
+// -- the list
+
+async function all({ given, memory, redraw }) {
+  memory.offset ??= 0;
+  const page = await get("/stream/list", { search: given.search, limit: LIMIT, offset: memory.offset });
+  const find = (text) => { memory.offset = 0; refine({ search: text }); };
+  const body = page.streams.length ? table("Streams", [
+    { title: "Stream", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
+    { title: "Published, last minute", class: "hide-s", cell: (row) => sparkline(row.published, "stream") },
+    number("In/s", (row) => row.published_per_s, { format: rate }),
+    number("Records", (row) => row.records),
+    number("Size", (row) => row.bytes, { format: bytes }),
+    number("Partitions", (row) => row.partitions, { class: "hide-s" }),
+    number("Groups", (row) => row.groups.length, { class: "hide-s" }),
+    { title: "Last record", class: "hide-s", cell: (row) => ago(row.last_ms), tip: (row) => moment(row.last_ms) },
+  ], page.streams, { key: (row) => row.name })
+    : empty(given.search ? "No stream matches" : "No streams yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.stream("orders").create()'), "."]);
+  return [
+    head("Streams", { sub: `${count(page.total)} streams`, actions: [button("Create a stream", create, { kind: "primary" })] }),
+    panel("All streams", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
+      search("Search streams", given.search ?? "", find)),
+  ];
+}
+
+function create() {
+  form("Create a stream", [
+    { name: "stream", label: "Name", required: true, wide: true, placeholder: "orders" },
+    { name: "partitions", label: "Partitions", type: "number", min: 1, value: 1, hint: "Fixed for ever" },
+    { name: "persistence", label: "Durability", type: "select", value: "file_async", options: [["file_async", "Synced soon after the reply"], ["file_sync", "Synced before the reply"]] },
+    { name: "cleanup", label: "Clean-up", type: "select", value: "delete", options: [["delete", "By age and size"], ["compact", "Newest per key"], ["delete,compact", "Both"]] },
+  ], "Create", async ({ stream: name, ...options }) => {
+    await post("/stream/create", { stream: name, options });
+    location.hash = href("stream", { name });
+    return `Created ${name}`;
+  });
+}
+
+// -- one stream
+
+async function one({ given, memory, redraw }) {
+  const name = given.name;
+  const tab = given.tab ?? "records";
+  const info = await get("/stream/info", { stream: name });
+  const records = info.partitions.reduce((sum, part) => sum + part.next_offset - part.start_offset, 0);
+  const size = info.partitions.reduce((sum, part) => sum + part.size_bytes, 0);
+  const draw = { records: browse, partitions, groups, options }[tab] ?? browse;
+  return [
+    head(name, {
+      crumbs: [{ text: "Streams", href: href("stream") }],
+      actions: [
+        button("Publish", () => publish(name), { kind: "primary" }),
+        button("Compact", () => compact(name)),
+        button("Delete", () => remove(name), { kind: "danger" }),
+      ],
+    }),
+    h("div.panel", h("div.body", facts([
+      ["Records", count(records)], ["Size", bytes(size)], ["In/s", rate(info.published_per_s)],
+      ["Partitions", count(info.partitions.length)], ["Groups", count(info.groups.length)],
+      ["Last record", ago(Math.max(...info.partitions.map((part) => part.last_ms)))], ["Created", ago(info.created_ms)],
+    ], true))),
+    tabs("Stream", [["records", "Records"], ["groups", "Groups", info.groups.length], ["partitions", "Partitions and tiers"], ["options", "Options"]],
+      tab, (id) => href("stream", { name, tab: id })),
+    await draw({ given, memory, redraw, info, name }),
+  ];
+}
+
+function compact(name) {
+  form(`Compact ${name}?`, [], "Compact", async () => {
+    const { count: freed } = await post("/stream/compact", { stream: name });
+    return `Freed ${bytes(freed)}`;
+  }, { message: "Of each key only the newest record is kept, at its own offset. The stream must be set to compact." });
+}
+
+function remove(name) {
+  confirm("Delete this stream?", "All its records and groups are deleted. This cannot be undone.", "Delete", async () => {
+    await post("/stream/delete", { stream: name });
+    location.hash = href("stream");
+    return `Deleted ${name}`;
+  }, name);
+}
+
+function publish(name) {
+  form("Publish a record", [
+    { name: "value", type: "value" },
+    { name: "key", label: "Key", hint: "Records of one key stay in order" },
+    { name: "headers", label: "Headers, as JSON", placeholder: '{"source": "dashboard"}' },
+  ], "Publish", async (given) => {
+    const headers = given.headers ? JSON.parse(given.headers) : undefined;
+    const place = await post("/stream/publish", { ...given, stream: name, headers });
+    return `Published to partition ${place.partition} at offset ${place.offset}`;
+  });
+}
+
+// -- records
+
+async function browse({ given, name, info }) {
+  const partition = Number(given.partition ?? 0);
+  const place = given.time ? { time_ms: Number(given.time) } : { offset: given.offset };
+  const page = await get("/stream/records", { stream: name, partition, ...place, limit: LIMIT });
+  const first = page.records[0]?.offset ?? page.end_offset;
+  const go = (more) => refine({ offset: "", time: "", ...more });
+  const body = page.records.length ? table("Records", [
+    { title: "Offset", class: "num", cell: (row) => button(count(row.offset), () => inspect(name, row), { small: true, label: `Show record ${row.offset}` }) },
+    { title: "Time", class: "hide-s", cell: (row) => moment(row.timestamp_ms) },
+    { title: "Key", class: "mono name", cell: (row) => row.key ?? "–" },
+    { title: "Value", class: "value", cell: (row) => brief(row.value) },
+    number("Size", (row) => row.value.size_bytes, { format: bytes, class: "hide-s" }),
+  ], page.records, { key: (row) => row.offset }) : empty("No records here", "There is nothing at or behind this place.");
+  const turn = h("div.pager",
+    h("span", page.records.length ? `Offsets ${count(first)}–${count(page.records.at(-1).offset)}` : "", ` of ${count(page.start_offset)}–${count(page.end_offset)}`),
+    h("div.right",
+      button("Oldest", () => go({ offset: String(page.start_offset) }), { small: true, disabled: first <= page.start_offset }),
+      button("Earlier", () => go({ offset: String(Math.max(page.start_offset, first - LIMIT)) }), { small: true, disabled: first <= page.start_offset }),
+      button("Later", () => go({ offset: String(page.next_offset) }), { small: true, disabled: page.next_offset >= page.end_offset }),
+      button("Newest", () => go({}), { small: true })));
+  return panel("Records", [body, turn], places(info, partition, given, go));
+}
+
+function places(info, partition, given, go) {
+  const choose = h("select.short", { "aria-label": "Partition", onchange: (event) => go({ partition: event.target.value }) },
+    info.partitions.map((part) => h("option", { value: part.partition, selected: part.partition === partition }, `Partition ${part.partition}`)));
+  const offset = h("input.short", { type: "number", min: 0, placeholder: "Offset", "aria-label": "Go to offset", value: given.offset ?? "",
+    onchange: (event) => go({ offset: event.target.value }) });
+  const time = h("input.short", { type: "datetime-local", step: 1, "aria-label": "Go to time", value: given.time ? localInput(Number(given.time)) : "",
+    onchange: (event) => { if (event.target.value) go({ time: String(new Date(event.target.value).getTime()) }); } });
+  return [choose, offset, time];
+}
+
+async function inspect(name, row) {
+  try {
+    const whole = await get("/stream/record", { stream: name, partition: row.partition, offset: row.offset });
+    show(`Record ${row.partition}:${row.offset}`, [
+      facts([["Time", moment(whole.timestamp_ms)], ["Key", whole.key ?? "–"], ["Size", bytes(whole.value.size_bytes)], ["Type", whole.value.type]]),
+      value(whole.value),
+      Object.keys(whole.headers ?? {}).length ? h("div", h("h3", "Headers"), value({ type: "json", text: JSON.stringify(whole.headers, null, 2) })) : null,
+    ], { wide: true });
+  } catch (error) {
+    toast(error.message, true);
+  }
+}
+
+// -- partitions and options
+
+function partitions({ info }) {
+  return panel("Partitions and tiers", table("Partitions", [
+    number("Partition", (part) => part.partition, { format: String }),
+    number("First", (part) => part.start_offset), number("Next", (part) => part.next_offset),
+    number("Size", (part) => part.size_bytes, { format: bytes }),
+    { title: "Where it lies", cell: bar },
+    { title: "Tiers", class: "hide-s", cell: (part) => part.tiers.map((tier) => [badge(`${tier.tier} ${count(tier.first)}–${count(tier.end)}`), " "]) },
+    { title: "Last record", class: "hide-s", cell: (part) => ago(part.last_ms), tip: (part) => moment(part.last_ms) },
+  ], info.partitions, { key: (part) => part.partition }));
+}
+
+function bar(part) {
+  const total = Math.max(1, part.next_offset);
+  const lake = part.tiers.find((tier) => tier.tier === "lake")?.end ?? 0;
+  const share = (from, to) => ({ style: { width: `${(Math.max(0, to - from) / total) * 100}%` } });
+  const text = part.tiers.map((tier) => `${tier.tier} ${tier.first} to ${tier.end}`).join(", ");
+  return h("div.bar", { role: "img", "aria-label": text }, h("i.lake", share(0, Math.min(lake, part.start_offset))), h("i.hot", share(part.start_offset, part.next_offset)));
+}
+
+function options({ info, name }) {
+  return panel("Options", table("Options", [
+    { title: "Option", class: "mono", cell: ([key]) => key },
+    { title: "Value", class: "mono", cell: ([key, set]) => (key.endsWith("_ms") && set ? duration(set) : key.endsWith("_bytes") && set ? bytes(set) : String(set)) },
+  ], Object.entries(info.options), { key: ([key]) => key }), button("Change", () => change(info, name), { small: true }));
+}
+
+function change(info, name) {
+  const text = JSON.stringify({ retention_ms: info.options.retention_ms, retention_bytes: info.options.retention_bytes }, null, 2);
+  form("Change options", [{ name: "options", label: "Options to change, as JSON", type: "textarea", wide: true, value: text }],
+    "Change", async ({ options: given }) => {
+      await post("/stream/update", { stream: name, options: JSON.parse(given) });
+      return "Changed";
+    });
+}

@@ -1,0 +1,111 @@
+"""A server with something on every page, and traffic while the tests look."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import nexo
+from nexo.errors import NexoError
+
+SCRIPT = "<script>window.hacked=1</script>"
+"""Must never be anything but text."""
+
+
+def fill(client: nexo.Client) -> None:
+    """One of everything."""
+    _fill_store(client)
+    _fill_pubsub(client)
+    _fill_queues(client)
+    _fill_streams(client)
+
+
+def _fill_store(client: nexo.Client) -> None:
+    client.store.mset({f"session:{n:04}": {"user": n, "cart": ["a", "b"]} for n in range(240)})
+    client.store.set("config/limits", {"max": 10**18 + 1, "on": True, "names": ["x", None]})
+    client.store.set("greeting", "hello")
+    client.store.set("blob", bytes(range(64)), ttl=3600)
+    client.store.set(f"xss/{SCRIPT}", {"html": SCRIPT})
+    client.store.map("user:7").set_many({"name": "Ada", "mail": SCRIPT})
+    client.store.list("recent").push(*[f"item {n}" for n in range(5)])
+
+
+def _fill_pubsub(client: nexo.Client) -> None:
+    for room in ("kitchen", "bath", "hall"):
+        client.pubsub.publish(f"home/{room}/temperature", 21.5, retain=True)
+    client.pubsub.publish(f"xss/{SCRIPT}", SCRIPT, retain=True)
+
+
+def _fill_queues(client: nexo.Client) -> None:
+    emails = client.queue("emails").create(max_retries=0)
+    emails.push_many([{"to": f"user{n}@example.com"} for n in range(60)])
+    for number, job in enumerate(emails.pop(6)):
+        job.nack(SCRIPT if number == 0 else "550 mailbox unavailable")
+    emails.push({"to": "later@example.com"}, delay=3600)
+    emails.cron.set("digest", "0 7 * * *", {"kind": "digest"})
+    client.queue("thumbnails").create().push_many([{"image": n} for n in range(12)])
+    client.queue("payments/eu").create().push(SCRIPT)
+
+
+def _fill_streams(client: nexo.Client) -> None:
+    orders = client.stream("orders").create(partitions=3)
+    keys = [f"customer-{n % 7}" for n in range(400)]
+    orders.publish_many([{"order": n, "total": n * 1.5} for n in range(400)], keys=keys)
+    clicks = client.stream("clicks").create()
+    clicks.publish(SCRIPT, key=SCRIPT, headers={"html": SCRIPT})
+    clicks.publish_many([f"click {n}" for n in range(50)])
+    with clicks.consume("analytics", max_deliveries=1, wait=0.2) as consumer:
+        for _, record in zip(range(3), consumer, strict=False):
+            record.nack(reason=SCRIPT)
+    with orders.consume("billing", wait=0.2) as consumer:
+        for _, record in zip(range(40), consumer, strict=False):
+            record.ack()
+
+
+@contextmanager
+def traffic(url: str) -> Iterator[None]:
+    """Some requests per second to every broker, until the end."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=_work, args=(url, stop, work)) for work in _WORK]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _work(url: str, stop: threading.Event, work: Callable[[nexo.Client, int], None]) -> None:
+    with nexo.connect(f"{url}?client=traffic") as client:
+        turn = 0
+        while not stop.wait(0.05):
+            turn += 1
+            with suppress(NexoError):
+                work(client, turn)
+
+
+def _store(client: nexo.Client, turn: int) -> None:
+    for n in range(10 + turn % 40):
+        client.store.set(f"session:{n:04}", {"seen": turn})
+        client.store.get(f"session:{n + 3:04}")
+
+
+def _pubsub(client: nexo.Client, turn: int) -> None:
+    client.pubsub.publish_many("home/hall/motion", [turn] * (5 + turn % 12))
+
+
+def _queue(client: nexo.Client, turn: int) -> None:
+    queue = client.queue("thumbnails")
+    queue.push_many([{"image": turn}] * (4 + turn % 9))
+    for job in queue.pop(12):
+        job.ack()
+
+
+def _stream(client: nexo.Client, turn: int) -> None:
+    client.stream("orders").publish_many([{"order": turn}] * (10 + turn % 30))
+
+
+_WORK = (_store, _pubsub, _queue, _stream)
