@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo.cli import output, stream_reading
+from nexo.cli import output
 from nexo.cli.options import client
 from nexo.errors import NotFound
 from nexo.model import Broker
@@ -40,7 +40,7 @@ def command(ctx: click.Context, stream: str | None, group: str | None, over: int
 
 
 def _rows(nexo: Client, stream: str | None, group: str | None) -> Iterator[dict[str, Any]]:
-    for name in [stream] if stream else stream_reading.names(nexo):
+    for name in [stream] if stream else nexo.streams():
         for found in nexo.stream(name).groups():
             if group in (None, found.name):
                 yield _shared(name, found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from nexo.cli import lag, output, seek, stream_groups, stream_publish, stream_reading, tail
+from nexo.cli import lag, output, seek, stream_groups, stream_publish, tail
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import duration, size
 
@@ -75,7 +75,7 @@ def update(name: str, **options: Any) -> None:
 def list_(prefix: str, names: bool) -> None:
     """All streams, or those whose names begin with PREFIX."""
     with client() as nexo:
-        found = stream_reading.names(nexo, prefix)
+        found = nexo.streams(prefix)
         if names:
             output.rows(({"name": name} for name in found), ("name",))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nexo.client.stream_records import Record, batches_in
@@ -14,21 +13,8 @@ from nexo.protocol.ops import Op
 if TYPE_CHECKING:
     from nexo import Client
 
-_PAGE = 1_000
 _READ_BYTES = 1024**2
 _GRACE_S = 30.0
-
-
-def names(client: Client, prefix: str = "") -> Iterator[str]:
-    """Every stream's name, in order, a page at a time."""
-    link, after = client.link(Broker.STREAM), ""
-    while True:
-        ask = wire.ListAsk(prefix=prefix, after=after, limit=_PAGE)
-        page = wire.unpack(list[str], link.call(Op.S_LIST, wire.pack(ask)) or b"")
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1]
 
 
 class Reader:

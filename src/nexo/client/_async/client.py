@@ -7,12 +7,14 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
+from nexo.client import telemetry
 from nexo.client._async import runtime
 from nexo.client._async.connection import Link
 from nexo.client._async.pubsub import PubSub
 from nexo.client._async.queue import Queue, list_queues
 from nexo.client._async.store import Store
 from nexo.client._async.stream import Stream
+from nexo.client._async.stream_traced import TracedStream
 from nexo.client._async.transaction import Transaction
 from nexo.client.address import Address, parse_url
 from nexo.client.queue_views import QueueInfo
@@ -81,7 +83,8 @@ class AsyncClient:
     def stream(self, name: str, type_: type[T]) -> Stream[T]: ...
     def stream(self, name: str, type_: type[T] | None = None) -> Stream[Any]:
         """The stream of that name, whose records are of ``type_``; nothing is sent yet."""
-        return Stream(self._links[Broker.STREAM], name, type_)
+        make = TracedStream if telemetry.in_use() else Stream
+        return make(self._links[Broker.STREAM], name, type_)
 
     async def streams(self, prefix: str = "") -> list[str]:
         """The names of all streams that begin with ``prefix``."""
