@@ -198,6 +198,7 @@ class Op(enum.IntEnum):
     S_RETAIN = 0xA9
     S_READ_MANY = 0xAA
     S_OFFSETS_AT = 0xAB
+    S_ADD = 0xAC
     S_ORDERED_JOIN = 0xB0
     S_ORDERED_LEAVE = 0xB1
     S_HEARTBEAT = 0xB2

@@ -8,6 +8,8 @@ opcode            request                                   reply
 ================  ========================================  =================================
 S_PUBLISH         name str, partition i32 (-1: route), one  `PLACE` per partition written
                   batch
+S_ADD             name str, partition i32 (-1: in turn),     `PLACE`
+                  one value
 S_TAKE            `Take`                                    `Taken`, batches; long poll
 S_SETTLE          `Settle`                                  list of `Refused`
 S_GROUP_JOIN      `GroupJoin`                               `GroupJoined`
@@ -41,7 +43,7 @@ S_OFFSETS_AT      `OffsetsAt`                               list of offsets, one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
+from struct import Struct, error
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -441,7 +443,7 @@ def unpack(type_: type[T], payload: Buffer) -> T:
         return decoder.decode(payload)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
         raise InvalidOption(f"request {getattr(type_, '__name__', type_)}: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"request is not msgpack: {error}") from None
 
 
@@ -467,9 +469,15 @@ def publish_head(stream: str, partition: int) -> bytes:
     return pack_str(stream) + _PARTITION.pack(partition)
 
 
-def read_partition(field: Buffer) -> int:
-    """The partition field of S_PUBLISH."""
-    return int(_PARTITION.unpack(field)[0])
+def read_publish(payload: memoryview) -> tuple[str, int, bytes]:
+    """S_PUBLISH: the stream's name, the partition, and the batch."""
+    try:
+        at = _HEAD.size + _HEAD.unpack_from(payload)[0]
+        (partition,) = _PARTITION.unpack_from(payload, at)
+        name = str(payload[_HEAD.size : at], "utf-8")
+    except (error, UnicodeDecodeError):
+        raise ProtocolError("a publish begins with the stream's name and partition") from None
+    return name, partition, bytes(payload[at + _PARTITION.size :])
 
 
 def places(payload: Buffer) -> Iterator[tuple[int, int, int]]:

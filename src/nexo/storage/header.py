@@ -28,8 +28,8 @@ offset  size  field
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from google_crc32c import extend, value
 
@@ -57,15 +57,17 @@ class Flags(enum.IntFlag):
     """Not for readers: a marker its owner wrote into the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """One entry's header, decoded. Field meanings are in the module's table."""
+class Header(NamedTuple):
+    """One entry's header, decoded. Field meanings are in the module's table.
+
+    A tuple, because one is made for every entry written or read.
+    """
 
     base_offset: int
     length: int
     flags: int
     columns: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides the tuple's method, which nobody misses
     span: int
     first_ms: int
     last_ms: int

@@ -39,6 +39,7 @@ from nexo.brokers.stream.state import BrokerState
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import NotFound
 from nexo.model import check_name
+from nexo.storage.header import SIZE
 
 CHECKPOINT_BYTES = 64 * 1024**2
 """A partition's checkpoint is journalled after this much, so that recovery reads no more."""
@@ -125,6 +126,16 @@ class StreamEngine(BrokerState):
         for place in placed:
             self.published += place.count if place.new else 0
             self._grown(stream, place.partition, len(entry))
+        return placed
+
+    def publish_one(
+        self, stream: Stream, partition: int, value_type: int, content: bytes, now_ms: int
+    ) -> Placed:
+        """Store one plain record; see `nexo.brokers.stream.publishing.add`."""
+        stream.check_writable()
+        placed = publishing.add(stream, partition, value_type, content, now_ms)
+        self.published += 1
+        self._grown(stream, placed.partition, len(content) + SIZE)
         return placed
 
     def _grown(self, stream: Stream, partition: int, size_bytes: int) -> None:

@@ -15,7 +15,7 @@ from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.producers import Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
-from nexo.protocol.batch import Batch, retime
+from nexo.protocol.batch import Batch, encode_plain, retime
 from nexo.storage.header import SIZE, Flags, Header, parse
 from nexo.storage.ports import Buffer, Log
 
@@ -131,6 +131,13 @@ class Partition:
         if header.producer_id >= 0:
             self.producers.note(header, offset)
         return offset, True
+
+    def add(self, value_type: int, content: bytes, now_ms: int) -> int:
+        """Store one record that came without a batch around it; returns its offset."""
+        last_ms = max(self.last_ms, now_ms)
+        offset = self.log.append(*encode_plain([content], value_type, last_ms))
+        self.last_ms = last_ms
+        return offset
 
     def _timely(self, batch: Batch, now_ms: int) -> bool:
         """Timestamps never go back within a partition, nor lie far in the future."""
@@ -252,8 +259,12 @@ def check_sizes(batch: Batch, max_message_bytes: int) -> None:
     values = batch.layout.values
     if not max_message_bytes or values.size <= max_message_bytes:
         return
-    largest = batch.largest_value()
-    if largest > max_message_bytes:
+    check_size(batch.largest_value(), max_message_bytes)
+
+
+def check_size(value_bytes: int, max_message_bytes: int) -> None:
+    """Refuse a value over the limit; 0 is none."""
+    if max_message_bytes and value_bytes > max_message_bytes:
         raise PayloadTooLarge(
-            f"a value of {largest} bytes exceeds the stream's limit of {max_message_bytes}"
+            f"a value of {value_bytes} bytes exceeds the stream's limit of {max_message_bytes}"
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from nexo.brokers.stream.partition import check_sizes
+from nexo.brokers.stream.partition import check_size, check_sizes
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import InvalidInput
@@ -19,13 +19,12 @@ ROUTE = -1
 """In place of a partition: the broker picks by key, or in turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Where a batch went."""
 
     partition: int
     offset: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides the tuple's method
     new: bool
     """False if its idempotent producer had sent it before."""
 
@@ -48,6 +47,14 @@ def publish(
         _append(stream, target, part, found, now_ms, transaction)
         for target, part, found in _routed(stream, entry, batch)
     ]
+
+
+def add(stream: Stream, index: int, value_type: int, content: bytes, now_ms: int) -> Placed:
+    """Store one plain record; without a partition, partitions take turns."""
+    check_size(len(content), stream.options.max_message_bytes)
+    if index == ROUTE:
+        index = stream.next_partition() if stream.options.partitions > 1 else 0
+    return Placed(index, stream.partition(index).add(value_type, content, now_ms), 1, True)
 
 
 def _check_flags(batch: Batch, transaction: Transaction | None) -> None:

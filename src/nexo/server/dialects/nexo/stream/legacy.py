@@ -19,10 +19,9 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidOption, NotFound, ProtocolError
 from nexo.model import check_name
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import decode, encode_plain, entries
+from nexo.protocol.batch import decode, entries
 from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
-from nexo.protocol.values import ValueType
 from nexo.server.dialects.nexo.stream.admin import Admin
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.groups import Groups, positions
@@ -106,13 +105,9 @@ class Legacy:
         reader = Reader(payload)
         stream = self._stream(reader.text())
         value = bytes(reader.rest())
-        if not value or value[0] > ValueType.JSON:
-            raise ProtocolError("a value needs its type byte: 0 raw, 1 text, 2 JSON")
-        head, body = encode_plain([value[1:]], value[0], self._core.now_ms)
-        entry = bytes(head) + b"".join(body)
-        placed = self._publishing.store(stream, ROUTE, entry)
-        reply = _SEQUENCE.pack(_sequence(stream, placed[0].partition, placed[0].offset))
-        self._publishing.reply(stream, placed, len(entry), peer, request_id, reply)
+        placed = self._publishing.store_one(stream, ROUTE, value)
+        reply = _SEQUENCE.pack(_sequence(stream, placed.partition, placed.offset))
+        self._publishing.reply(stream, [placed], len(value), peer, request_id, reply)
 
     # -- groups ----------------------------------------------------------------------
 
@@ -203,7 +198,7 @@ class Legacy:
 def _options(text: str) -> CreateOptions:
     try:
         return msgspec.json.decode(text or "{}", type=CreateOptions)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidOption(f"Invalid JSON options: {error}") from None
 
 

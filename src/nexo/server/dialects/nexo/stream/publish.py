@@ -4,34 +4,51 @@ from __future__ import annotations
 
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError
+from nexo.errors import NexoError, ProtocolError
 from nexo.model import Persistence
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import PLACE, ProducerStart, pack, read_partition
+from nexo.protocol.stream import PLACE, ProducerStart, pack, read_publish
+from nexo.protocol.values import ValueType
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.service import Handler, Peer
 
 
 class Publishing:
-    """S_PUBLISH and S_PRODUCER."""
+    """S_PUBLISH, S_ADD and S_PRODUCER."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.handlers: dict[int, Handler] = {
             Op.S_PUBLISH: self.publish,
+            Op.S_ADD: self.add,
             Op.S_PRODUCER: self.start_producer,
         }
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one batch."""
-        reader = Reader(payload)
-        stream = self._core.engine.streams.get(reader.text())
-        partition = read_partition(reader.take(4))
-        entry = bytes(reader.rest())
+        name, partition, entry = read_publish(payload)
+        stream = self._core.engine.streams.get(name)
         placed = self.store(stream, partition, entry)
         reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
         self.reply(stream, placed, len(entry), peer, request_id, reply)
+
+    def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store one plain record; its batch is made here."""
+        name, partition, value = read_publish(payload)
+        stream = self._core.engine.streams.get(name)
+        placed = self.store_one(stream, partition, value)
+        reply = PLACE.pack(placed.partition, placed.offset, 1)
+        self.reply(stream, [placed], len(value), peer, request_id, reply)
+
+    def store_one(self, stream: Stream, partition: int, value: bytes) -> Placed:
+        """Append one value, unless producers must hold back."""
+        if not value or value[0] > ValueType.JSON:
+            raise ProtocolError("a value needs its type byte: 0 raw, 1 text, 2 JSON")
+        core = self._core
+        core.runtime.check_writable()
+        core.pressure.check()
+        return core.engine.publish_one(stream, partition, value[0], value[1:], core.now_ms)
 
     def store(self, stream: Stream, partition: int, entry: bytes) -> list[Placed]:
         """Append, unless producers must hold back."""

@@ -49,9 +49,8 @@ class Transact:
         """Store a batch that nobody sees yet."""
         reader, core = Reader(payload), self._core
         transaction = core.engine.transactions.get(reader.u64(), peer.id)
-        stream = core.engine.streams.get(reader.text())
-        partition = wire.read_partition(reader.take(4))
-        entry = bytes(reader.rest())
+        name, partition, entry = wire.read_publish(reader.rest())
+        stream = core.engine.streams.get(name)
         core.runtime.check_writable()
         core.pressure.check()
         placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
