@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - rich is slow to import, and JSON output does not need it
 
-_BROKERS = ("broker", "in_per_s", "out_per_s", "connections", "cpu_percent", "memory", "sync_ms",
-            "holds")  # fmt: skip
+_BROKERS = ("broker", "in_per_s", "out_per_s", "connections", "cpu_percent", "memory", "sync_ms")
+_HOLDINGS = ("broker", "holds")
 _QUEUES = ("queue", "in_per_s", "out_per_s", "waiting", "working", "dead")
 _STREAMS = ("stream", "in_per_s", "records", "size", "partitions", "groups")
 
@@ -95,7 +95,7 @@ def _tables(view: dict[str, Any]) -> Group:
 
     brokers = [row | {"memory": size_text(row.get("rss_bytes", 0))} for row in view["brokers"]]
     streams = [row | {"size": size_text(row["bytes"])} for row in view["streams"]]
-    parts = [output.table(brokers, _BROKERS)]
+    parts = [output.table(brokers, _BROKERS), output.table(brokers, _HOLDINGS)]
     if view["queues"]:
         parts.append(output.table(view["queues"], _QUEUES))
     if streams:
