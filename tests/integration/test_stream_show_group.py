@@ -25,6 +25,8 @@ from nexo.model import Broker
 from nexo.testing import Process
 from tests.integration.holdings import Holdings
 
+# ruff: noqa: T201 - the counts are to be seen
+
 SOAK = bool(os.environ.get("SOAK"))
 CONSUMERS = 100 if SOAK else 30
 RECORDS = 200_000 if SOAK else 20_000
@@ -78,7 +80,9 @@ class Storm:
     ) -> list[Delivered[int]]:
         """Ack most, in any order, nack a few, keep the rest for later."""
         self._random.shuffle(held)
-        acks, nacks, kept = [], [], []
+        acks: list[Delivered[int]] = []
+        nacks: list[Delivered[int]] = []
+        kept: list[Delivered[int]] = []
         for record in held:
             lot = self._random.random()
             (acks if lot < 0.8 else nacks if lot < 0.9 else kept).append(record)
