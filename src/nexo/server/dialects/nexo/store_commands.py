@@ -84,8 +84,9 @@ def _persist(store: Store, asked: wire.OneKey, now_ms: int) -> bool:
 
 @_runs(Op.KEY_INSPECT)
 def _inspect(store: Store, asked: wire.OneKey, now_ms: int) -> wire.Info | None:
-    info = store.inspect(asked.key, now_ms)
-    return info and wire.Info(info.kind, info.items, info.size_bytes, info.ttl_ms)
+    if (info := store.inspect(asked.key, now_ms)) is None:
+        return None
+    return wire.Info(info.kind, info.items, info.size_bytes, info.ttl_ms)
 
 
 @_runs(Op.KEY_SCAN)

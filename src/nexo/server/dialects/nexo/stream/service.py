@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nexo.brokers.stream.registry import Stream
@@ -38,7 +39,7 @@ class StreamService:
         self._ordered = Ordered(self.core)
         self._transact = Transact(self.core, self._ordered, Conditions(self.core, self._keyed))
         publishing = Publishing(self.core)
-        self.handlers: dict[int, Handler] = {
+        self.handlers: Mapping[int, Handler] = {
             **publishing.handlers,
             **self._groups.handlers,
             **self._admin.handlers,
