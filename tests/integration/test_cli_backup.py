@@ -100,6 +100,12 @@ def test_a_group_goes_on_where_it_was(served: testing.Process, tmp_path: Path) -
         stream.publish_many(range(10))
         with stream.consume("g", batch=4) as consumer:
             consumer.fetch().ack()
+    served.restart()  # twice: the journal's front is gone then, and snapshots are needed
+    with nexo.connect(served.url) as client:
+        client.stream("t").create()
+    served.restart()
+    with nexo.connect(served.url) as client:
+        stream = client.stream("s")
         run("backup", str(tmp_path / "b.tar.gz"), "--url", served.url)
         stream.publish("later")
         stream.seek("g", "beginning")
