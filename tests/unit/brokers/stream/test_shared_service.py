@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from nexo.errors import Fenced, InvalidOption, NotFound
+from nexo.errors import Fenced, InvalidInput, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.protocol import stream as wire
 from nexo.protocol.batch import Compression
 from nexo.protocol.ops import Op
-from tests.unit.brokers.stream.desk import Consumer, Desk, Got
+from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer
 
 
 def values(found: list[Got]) -> list[bytes | None]:
@@ -230,3 +232,42 @@ def test_a_new_group_can_start_at_the_end(desk: Desk) -> None:  # SPEC F1
     consumer: Consumer = peer.join("s", "g", start="end")
     peer.publish("s", b"new")
     assert values(consumer.take()) == [b"new"]
+
+
+@pytest.mark.parametrize("to", [-1, 4, {0: 99}, {1: 0}])
+def test_a_seek_outside_the_log_is_refused_and_changes_nothing(desk: Desk, to: Any) -> None:
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", b"b", b"c")
+    consumer = peer.join("s", "g")
+    consumer.take(2)
+    consumer.settle("ack", 0, 1)
+    with pytest.raises((OffsetOutOfRange, InvalidInput)):
+        peer.call(Op.S_GROUP_SEEK, wire.GroupSeek(stream="s", group="g", to=to), int)
+    with pytest.raises((OffsetOutOfRange, InvalidInput)):
+        peer.join("s", "new", start=to)
+    assert [group.name for group in groups(peer)] == ["g"]
+    assert groups(peer)[0].partitions[0].floor == 2
+    assert groups(peer)[0].generation == 1
+
+
+def groups(peer: Peer) -> list[wire.GroupInfo]:
+    return peer.call(Op.S_GROUPS, wire.GroupsAsk(stream="s"), list[wire.GroupInfo])
+
+
+def test_limits_and_waits_out_of_bounds_are_refused(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    consumer = peer.join("s", "g")
+    for limit in (0, -1, 1 << 40):
+        with pytest.raises(InvalidInput, match="limit"):
+            consumer.take(limit)
+        with pytest.raises(InvalidInput, match="limit"):
+            peer.ask(Op.S_PARKED, wire.pack(wire.ParkedAsk(stream="s", group="g", limit=limit)))
+        with pytest.raises(InvalidInput, match="limit"):
+            peer.ask(Op.S_LIST, wire.pack(wire.ListAsk(limit=limit)))
+    assert isinstance(peer.replies[consumer.poll(wait_ms=-1)], InvalidInput)
+    with pytest.raises(InvalidInput, match="wait_ms"):
+        peer.ask(Op.S_READ, wire.pack(wire.Read("s", 0, 0, 1 << 20, -1)))
+    with pytest.raises(InvalidInput, match="delay_ms"):
+        consumer.settle("nack", 0, delay_ms=-1)

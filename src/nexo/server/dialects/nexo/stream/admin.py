@@ -12,6 +12,7 @@ from nexo.errors import AlreadyExists, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream.bounds import check_limit
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.dialects.nexo.stream.keyed import Keyed
 from nexo.server.dialects.nexo.stream.replay import Replay
@@ -83,6 +84,7 @@ class Admin:
     def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """List names in order."""
         ask = wire.unpack(wire.ListAsk, payload)
+        check_limit(ask.limit)
         found = sorted(
             stream.name
             for stream in self._core.engine.streams

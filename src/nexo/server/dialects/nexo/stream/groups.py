@@ -7,20 +7,25 @@ from typing import Any
 
 import msgspec
 
-from nexo.brokers.stream.delivery import Gathered, gather, offset_at
+from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.flight import Delivery, Refusal
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import Corrupt, InvalidInput, InvalidOption
+from nexo.errors import Corrupt, InvalidOption
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream.bounds import (
+    MAX_WAIT_MS,
+    check_limit,
+    check_not_negative,
+    positions,
+)
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.leasing import Leasing
 from nexo.server.dialects.nexo.stream.waits import Wait
 from nexo.server.service import Handler, Peer
 
-MAX_WAIT_MS = 600_000
 _ROW = 1024**2
 """How much is shown of one parked range."""
 
@@ -119,8 +124,8 @@ class Groups:
     def take(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Lease records; wait for some if there are none."""
         ask = wire.unpack(wire.Take, payload)
-        if ask.limit < 1:
-            raise InvalidInput(f"limit = {ask.limit}: must be at least 1")
+        check_limit(ask.limit)
+        check_not_negative(ask.wait_ms, "wait_ms")
         stream, group = self._core.engine.find(ask.stream, ask.group)
 
         def attempt() -> bool:
@@ -173,6 +178,7 @@ class Groups:
     def settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Ack, nack, release, extend or start leased records."""
         ask = wire.unpack(wire.Settle, payload)
+        check_not_negative(ask.delay_ms, "delay_ms")
         stream = self._core.engine.streams.get(ask.stream)
         refusals = self.apply(stream, ask)
         reply = wire.pack(
@@ -234,6 +240,8 @@ class Groups:
     def parked(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show parked records."""
         ask = wire.unpack(wire.ParkedAsk, payload)
+        check_limit(ask.limit)
+        check_not_negative(ask.skip, "skip")
         stream, group = self._core.engine.find(ask.stream, ask.group)
         rows = [
             wire.ParkedInfo(
@@ -262,24 +270,6 @@ def group_options(given: dict[str, Any]) -> SharedOptions:
         return msgspec.convert(given, SharedOptions)
     except msgspec.ValidationError as error:
         raise InvalidOption(f"group options: {error}") from None
-
-
-def positions(stream: Stream, to: wire.Position, to_ms: int | None = None) -> dict[int, int]:
-    """An offset per partition; what was asked for is moved into what the partition holds."""
-    parts = stream.partitions()
-    if to_ms is not None:
-        return {i: offset_at(part, to_ms) for i, part in enumerate(parts)}
-    if to == "beginning":
-        return {i: part.start_offset for i, part in enumerate(parts)}
-    if to == "end":
-        return {i: part.next_offset for i, part in enumerate(parts)}
-    wanted = to if isinstance(to, dict) else dict.fromkeys(range(len(parts)), int(to))
-    for index in wanted:
-        stream.partition(index)
-    return {
-        i: min(max(wanted.get(i, part.start_offset), part.start_offset), part.next_offset)
-        for i, part in enumerate(parts)
-    }
 
 
 def _records(stream: Stream, rows: list[wire.ParkedInfo]) -> Gathered:

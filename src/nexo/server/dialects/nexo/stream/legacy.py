@@ -23,8 +23,9 @@ from nexo.protocol.batch import decode, entries
 from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.admin import Admin
+from nexo.server.dialects.nexo.stream.bounds import positions
 from nexo.server.dialects.nexo.stream.core import Core
-from nexo.server.dialects.nexo.stream.groups import Groups, positions
+from nexo.server.dialects.nexo.stream.groups import Groups
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.service import Handler, Peer
 

@@ -14,8 +14,8 @@ from nexo.model import Persistence
 from nexo.protocol import stream_ordered as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import pack, unpack
+from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.core import Core
-from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.waits import READERS, Channel, Wait
 from nexo.server.service import Handler, Peer
 

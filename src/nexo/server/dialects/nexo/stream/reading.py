@@ -11,8 +11,8 @@ from nexo.errors import InvalidInput, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS, check_not_negative, positions
 from nexo.server.dialects.nexo.stream.core import Core
-from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS, positions
 from nexo.server.dialects.nexo.stream.waits import READERS, Wait
 from nexo.server.service import Handler, Peer
 
@@ -106,6 +106,8 @@ class Reading:
         if any(place.cold for place in places):
             self._replay(peer, request_id, places, max_bytes, reply)
             return
+
+        check_not_negative(wait_ms, "wait_ms")
 
         def attempt() -> bool:
             found = look(places, max_bytes)

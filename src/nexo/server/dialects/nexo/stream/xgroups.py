@@ -16,8 +16,8 @@ from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.protocol import xstreams as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import DEFAULT_BYTES, pack, pack_headed, unpack
+from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.core import Core
-from nexo.server.dialects.nexo.stream.groups import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.dialects.nexo.stream.waits import Wait
 from nexo.server.dialects.nexo.stream.xmessages import XMessages, following, spans_of

@@ -1,0 +1,39 @@
+"""What a request may ask for: limits, waits and positions, checked before anything changes."""
+
+from __future__ import annotations
+
+from nexo.brokers.stream.delivery import offset_at
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import InvalidInput
+from nexo.protocol.stream import Position
+
+MAX_WAIT_MS = 600_000
+"""Longer waits are cut to this; the client asks again."""
+MAX_LIMIT = 1_000_000
+
+
+def check_limit(limit: int, name: str = "limit") -> None:
+    """Refuse a count that is not positive, or larger than any reply."""
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(f"{name} = {limit}: must be from 1 to {MAX_LIMIT:,}")
+
+
+def check_not_negative(value: int, name: str) -> None:
+    """Refuse a negative wait or delay."""
+    if value < 0:
+        raise InvalidInput(f"{name} = {value}: must not be negative")
+
+
+def positions(stream: Stream, to: Position, to_ms: int | None = None) -> dict[int, int]:
+    """An offset per partition; `OffsetOutOfRange` for one that the partition does not have."""
+    parts = stream.partitions()
+    if to_ms is not None:
+        return {i: offset_at(part, to_ms) for i, part in enumerate(parts)}
+    if to == "beginning":
+        return {i: part.start_offset for i, part in enumerate(parts)}
+    if to == "end":
+        return {i: part.next_offset for i, part in enumerate(parts)}
+    wanted = to if isinstance(to, dict) else dict.fromkeys(range(len(parts)), int(to))
+    for index, offset in wanted.items():
+        stream.partition(index).check_offset(offset)
+    return {i: wanted.get(i, part.start_offset) for i, part in enumerate(parts)}
