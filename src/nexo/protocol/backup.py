@@ -59,7 +59,7 @@ def unpack_ask(payload: Buffer) -> Ask:
     """The request; `ProtocolError` if it is none."""
     try:
         return _ask.decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"not a backup request: {error}") from None
 
 

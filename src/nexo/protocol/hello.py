@@ -56,7 +56,7 @@ def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
         raise ProtocolError(f"protocol version {version} is not spoken here; use {VERSION}")
     try:
         return Broker(number), _decode_hello(reader.rest())
-    except (ValueError, msgspec.DecodeError) as error:
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(f"HELLO makes no sense: {error}") from None
 
 
@@ -69,5 +69,5 @@ def decode_welcome(payload: Buffer) -> Welcome:
     """The server's answer to HELLO."""
     try:
         return _decode_welcome(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"the answer to HELLO makes no sense: {error}") from None

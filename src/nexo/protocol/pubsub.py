@@ -314,7 +314,7 @@ def parse_legacy_publish(options: str) -> LegacyPublish:
         return LegacyPublish()
     try:
         return _legacy_publish.decode(options)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidOption(f"Invalid JSON options: {error}") from None
 
 

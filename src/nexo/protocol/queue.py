@@ -291,7 +291,7 @@ def decode(data: Buffer, type_: type[T]) -> T:
         return decoder.decode(data)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{type_.__name__}: {error}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"{type_.__name__}: {error}") from None
 
 

@@ -94,7 +94,7 @@ def options_ttl_ms(options: Buffer) -> int | None:
         return None
     try:
         ttl = _decode_options(options).ttl
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidOption(f"Invalid JSON options: {error}") from None
     return None if ttl is None else ttl_to_ms(ttl)
 
@@ -363,7 +363,7 @@ def decode_request(op: Op, payload: Buffer) -> Command:
         return _request_decoders[op].decode(payload)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"bad {op.name} request: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"{op.name} request is not msgpack: {error}") from None
 
 

@@ -57,5 +57,5 @@ def replay(records: Iterable[bytes | memoryview], retained: RetainedMessages, no
 def _decoded(raw: bytes | memoryview) -> Kept | Cleared:
     try:
         return _decoder.decode(raw)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a retained message's record makes no sense: {error}") from None

@@ -59,7 +59,7 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
     """What `snapshot` saved; `Corrupt` if the bytes are something else."""
     try:
         image = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a queue's snapshot makes no sense: {error}") from None
     ledger = Ledger()
     for name in _COPIED:

@@ -130,5 +130,5 @@ def decode_record(data: bytes | memoryview) -> Record:
     """One record; `Corrupt` if the bytes are not what `encode_record` wrote."""
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a queue's record makes no sense: {error}") from None

@@ -242,7 +242,7 @@ def same_value(left: bytes, right: bytes) -> bool:
         return left == right
     try:
         return _canonical(left) == _canonical(right)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
 

@@ -23,7 +23,7 @@ def add(value: bytes, by: int | float, what: str) -> int | float:
         if value[:1] != _JSON:
             raise WrongType(f"{what} holds text or bytes, not a number")
         total: int | float = _decode(value[1:]) + by
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise WrongType(f"{what} holds JSON that is not a number") from None
     except OverflowError:
         raise InvalidInput(f"{what} holds a number too large to add to") from None

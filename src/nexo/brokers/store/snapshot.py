@@ -99,7 +99,7 @@ def _load(file: File, store: Store, now_ms: int) -> int:
                 raise Corrupt(f"saved keys after key {total} are missing")
             for row in rows:
                 records.put_row(store, row, now_ms)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Corrupt(f"saved keys after key {total} make no sense: {error}") from None
         if header.flags & Flags.CONTROL:
             return total

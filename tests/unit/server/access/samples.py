@@ -174,7 +174,7 @@ REQUESTS: dict[Op, bytes] = (
         Op.STATUS: b"\x01",
         Op.PEERS: b"\x01",
         Op.CANCEL: b"\x01" + pack_u32(1),
-        Op.BACKUP: b"\x01" + backup.pack(backup.Begin()),
+        Op.BACKUP: b"\x01" + backup.pack(backup.BackupBegin()),
     }
 )
 """By opcode; HELLO is no request to be permitted."""

@@ -91,5 +91,5 @@ def _unpacked(snapshot: bytes | None) -> list[bytes]:
         return []
     try:
         return _snapshot.decode(snapshot)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"the snapshot of retained messages makes no sense: {error}") from None

@@ -47,7 +47,7 @@ class _Consume(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 def _options(text: str, type_: type[T]) -> T:
     try:
         return msgspec.json.decode(text or "{}", type=type_)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"Invalid JSON options: {error}") from None
 
 

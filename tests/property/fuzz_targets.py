@@ -1,0 +1,346 @@
+"""Everything that reads bytes from outside or from disk, for the tests and ``tools/fuzz.py``.
+
+A target takes any bytes. `NexoError` is its way to say no; anything else that escapes is a
+bug. Seeds are what a well-behaved peer or a sound file would hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nexo.brokers.pubsub.records import kept, replay
+from nexo.brokers.pubsub.retained import Retained, RetainedMessages
+from nexo.brokers.queue.cron import parse_cron
+from nexo.brokers.queue.records import Pushed, decode_record, encode_record
+from nexo.brokers.store import snapshot as store_snapshot
+from nexo.brokers.store.engine import Store
+from nexo.client.address import parse_url
+from nexo.client.replies import error_of
+from nexo.config import Settings
+from nexo.errors import NexoError
+from nexo.model import Broker, check_name, duration_ms
+from nexo.protocol import batch, hello, pubsub, queue, store, stream, values
+from nexo.protocol.frames import Buffer, Kind, Reader, Status, frame, pack_str
+from nexo.protocol.ops import Op
+from nexo.server.access.grants import parse_grant
+from nexo.server.access.rules import RULES
+from nexo.server.access.users import parse_users
+from nexo.server.alpn import alpn_names
+from nexo.server.dialects.nexo.inbox import Inbox, ReadBuffer
+from nexo.server.host import Host
+from nexo.server.services import factory
+from nexo.storage.journal import Journal
+from nexo.storage.log import SegmentedLog
+from nexo.storage.memory import MemoryFiles
+from nexo.storage.sealed import unpack as unpack_sealed
+from nexo.storage.snapshot import MAGIC, Snapshot, Snapshots
+from tests.unit.server.access.samples import REQUESTS
+
+FOLDER = Path("/data")
+OPS = sorted(RULES)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads bytes."""
+
+    run: Callable[[bytes], object]
+    seeds: Sequence[bytes] = field(default=(b"",))
+
+    def __call__(self, data: bytes) -> None:
+        """Run it; a refusal is fine."""
+        with contextlib.suppress(NexoError):
+            self.run(data)
+
+
+# -- the wire ---------------------------------------------------------------------------
+
+
+def _frames(data: bytes) -> None:
+    """Bytes as they come from a socket, cut where the first byte says."""
+    shared = ReadBuffer(4096)
+    inbox = Inbox(shared, 100_000, lambda *_: None)
+    step = (data[0] if data else 0) * 16 + 1
+    at = 0
+    while at < len(data):
+        room = inbox.buffer()
+        size = min(step, len(room), len(data) - at)
+        room[:size] = data[at : at + size]
+        inbox.received(size)
+        at += size
+
+
+def _fields(data: bytes) -> None:
+    reader = Reader(data)
+    reader.text()
+    reader.u32()
+    reader.take(reader.u8())
+    reader.end()
+
+
+def _names(data: bytes) -> None:
+    """What every request is about, as access control reads it."""
+    if data:
+        list(RULES[OPS[data[0] % len(OPS)]].names(memoryview(data)[1:]))
+
+
+def _batch(data: bytes) -> None:
+    whole = batch.verify(data)
+    list(whole.records())
+    if len(whole):
+        batch.cut(whole, 0, len(whole) // 2)
+
+
+def _batches(data: bytes) -> None:
+    for entry in batch.entries(data):
+        list(batch.decode(entry, 1_000_000).records())
+
+
+def _block(data: bytes) -> None:
+    count = queue.check_block(data)
+    queue.values_of(*queue.cut(data, 0, count))
+
+
+def _pushes(data: bytes) -> None:
+    for part in pubsub.parse_run(data).part(0, 1).messages(coded=False):
+        pubsub.is_empty(part)
+
+
+def _reply(data: bytes) -> None:
+    error_of(data[0] if data else Status.ERR, data[1:])
+
+
+def _stream_replies(data: bytes) -> None:
+    for kind in (stream.Taken, stream.ReadReply, stream.ReadManyReply, stream.ParkedList):
+        Target(lambda raw, kind=kind: stream.unpack_headed(kind, raw))(data)  # type: ignore[misc]
+    list(stream.places(data))
+
+
+def _sample_batch() -> bytes:
+    head, body = batch.encode_plain([b"one", b"two"], 1, 1_000)
+    return b"".join([bytes(head), *body])
+
+
+WIRE = {
+    "frames": Target(
+        _frames, [frame(Kind.REQUEST, op, 1, payload) for op, payload in REQUESTS.items()]
+    ),
+    "fields": Target(_fields, [pack_str("name") + b"\0\0\0\1\2ab"]),
+    "hello": Target(
+        hello.decode_hello,
+        [hello.encode_hello(Broker.QUEUE, hello.Hello("me", "ana", "secret", "token"))],
+    ),
+    "welcome": Target(hello.decode_welcome, [hello.encode_welcome(hello.Welcome("1", 10))]),
+    "request names": Target(_names, [bytes([OPS.index(op)]) + raw for op, raw in REQUESTS.items()]),
+    "batch": Target(_batch, [_sample_batch()]),
+    "batches": Target(_batches, [_sample_batch() * 2]),
+    "job block": Target(_block, [queue.pack_block([b"\x01a", b"\x02{}"])]),
+    "message run": Target(_pushes, [REQUESTS[Op.PUBLISH_RUN]]),
+    "map set": Target(lambda data: store.decode_map_set(memoryview(data)), [REQUESTS[Op.MAP_SET]]),
+    "ttl options": Target(store.options_ttl_ms, [b'{"ttl": 1.5}']),
+    "value": Target(values.decode_value, [values.encode_value(v) for v in (b"x", "x", {"a": [1]})]),
+    "error reply": Target(_reply, [b"\x04" + pack_str("NOT_FOUND") + pack_str("no")]),
+    "stream replies": Target(_stream_replies, [stream.pack_headed(stream.ReadReply(0, 1, 1))]),
+    "client hello": Target(alpn_names, [bytes.fromhex("160301000a010000060303") + bytes(40)]),
+}
+
+# -- texts ----------------------------------------------------------------------------------
+
+
+def _text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda data: parse(data.decode("utf-8", "replace"))
+
+
+TEXTS = {
+    "users file": Target(
+        parse_users, [b'[{"name": "ana", "grants": ["*:read:*"], "tokens": {"a": "b"}}]']
+    ),
+    "grant": Target(_text(parse_grant), [b"queue:write:jobs.*", b"pubsub:read:a/+/#"]),
+    "url": Target(_text(parse_url), [b"nexo://a:b@host:1?timeout=1&verify=false"]),
+    "cron": Target(_text(parse_cron), [b"*/5 0-3,7 1 jan-dec mon"]),
+    "name": Target(_text(check_name), [b"a/b:c"]),
+    "duration": Target(_text(duration_ms), [b"7d", b"250ms"]),
+}
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def _planted(name: str, data: bytes) -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_folder(FOLDER)
+    file = files.open(FOLDER / name, create=True)
+    file.write_at(0, [data])
+    return files
+
+
+def _content(files: MemoryFiles, name: str) -> bytes:
+    file = files.open(FOLDER / name)
+    return file.read_at(0, file.size())
+
+
+def _journal_files() -> MemoryFiles:
+    files = MemoryFiles()
+    journal = Journal(files, FOLDER)
+    list(journal.recover()[1])
+    for number in range(3):
+        journal.append([b"first", b"second" * number], 1_000)
+    journal.close()
+    return files
+
+
+_LOG = next(name for name in _journal_files().list(FOLDER) if name.endswith(".log"))
+
+
+def _log(data: bytes) -> None:
+    """Recover, write, and recover again."""
+    files = _planted(_LOG, data)
+    for _ in range(2):
+        journal = Journal(files, FOLDER)
+        list(journal.recover()[1])
+        journal.append([b"later"], 2_000)
+        journal.close()
+
+
+def _damaged_log(data: bytes) -> None:
+    """Read what can be read, whatever lies between."""
+    log = SegmentedLog(_planted(_LOG, data), FOLDER)
+    log.verify()
+    log.offset_at(1_000)
+    list(log.entries())
+
+
+def _index(data: bytes) -> None:
+    files = _journal_files()
+    file = files.open(FOLDER / _LOG.replace(".log", ".index"), create=True)
+    file.truncate(0)
+    file.write_at(0, [data])
+    log = SegmentedLog(files, FOLDER)
+    found = list(log.entries())
+    assert len(found) == 3, "a damaged index loses no entry"
+
+
+def _snapshot_file(data: bytes) -> None:
+    Snapshots(_planted(f"{7:020}.snap", data), FOLDER).load()
+
+
+def _saved_snapshot() -> bytes:
+    files = MemoryFiles()
+    Snapshots(files, FOLDER).save(Snapshot(7, b"payload"))
+    return _content(files, f"{7:020}.snap")
+
+
+def _store_file(data: bytes) -> None:
+    store_snapshot.load(_planted(store_snapshot.NAME, data), FOLDER, Store(), 1_000)
+
+
+def _saved_store() -> bytes:
+    files, engine = MemoryFiles(), Store()
+    files.make_folder(FOLDER)
+    engine.set("k", b"\x01v", 1_000)
+    store_snapshot.save(files, FOLDER, engine, 1_000)
+    return _content(files, store_snapshot.NAME)
+
+
+def _retained(data: bytes) -> None:
+    replay([data], RetainedMessages(), 1_000)
+
+
+FILES = {
+    "journal": Target(_log, [_content(_journal_files(), _LOG)]),
+    "log segment": Target(_damaged_log, [_content(_journal_files(), _LOG)]),
+    "log index": Target(_index),
+    "sealed file": Target(lambda data: unpack_sealed(MAGIC, data), [_saved_snapshot()]),
+    "snapshot": Target(_snapshot_file, [_saved_snapshot()]),
+    "store snapshot": Target(_store_file, [_saved_store()]),
+    "queue record": Target(decode_record, [encode_record(Pushed(0, 1, 1_000, b"block"))]),
+    "retained record": Target(_retained, [kept(Retained("t", REQUESTS[Op.PUBLISH_RUN], 0))]),
+}
+
+
+# -- whole services -----------------------------------------------------------------------------
+
+
+class SilentPeer:
+    """A client that drops every answer."""
+
+    def __init__(self) -> None:
+        self.id = 1
+        self.name = "fuzz"
+        self.coded = True
+        self.closed = False
+        self.congested = False
+
+    def ok(self, request_id: int) -> None: ...
+
+    def null(self, request_id: int) -> None: ...
+
+    def data(self, request_id: int, *parts: Buffer) -> None:
+        sum(map(len, parts))
+
+    def fail(self, request_id: int, error: NexoError) -> None:
+        pack_str(error.message)
+
+    def push(self, frames: Buffer) -> None: ...
+
+    def kick(self, reason: str) -> None: ...
+
+
+class Services:
+    """All four brokers in memory; the first byte of an input picks the request.
+
+    They begin anew every now and then, as requests that succeed add up.
+    """
+
+    LIFE = 2_000
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._errors: list[BaseException] = []
+        self._loop.set_exception_handler(self._note)
+        self._runs = 0
+        self._host: Host | None = None
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        self._errors.append(error if isinstance(error, BaseException) else RuntimeError(context))
+
+    async def _start(self) -> Host:
+        settings = Settings(data_dir=FOLDER, disk_reserve_bytes=0)
+        host = Host(settings, MemoryFiles, {broker: factory(broker) for broker in Broker})
+        host.open()
+        return host
+
+    def __call__(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._host is None or self._runs % self.LIFE == 0:
+            self.close()
+            self._host = self._loop.run_until_complete(self._start())
+        self._runs += 1
+        handler = self._host.handlers[OPS[data[0] % len(OPS)]]
+        if handler is not None:
+            self._loop.run_until_complete(self._handle(handler, data[1:]))
+        if self._errors:
+            raise self._errors.pop()
+
+    async def _handle(self, handler: Callable[..., None], payload: bytes) -> None:
+        with contextlib.suppress(NexoError):
+            handler(SilentPeer(), 1, memoryview(payload))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Forget everything."""
+        if self._host is not None:
+            self._host.crash()
+            self._host = None
+
+
+def every_target() -> dict[str, Target]:
+    """All of them; ``requests`` has services of its own."""
+    seeds = [bytes([OPS.index(op)]) + payload for op, payload in REQUESTS.items()]
+    return {**WIRE, **TEXTS, **FILES, "requests": Target(Services(), seeds)}
