@@ -45,8 +45,8 @@ bench-quick: $(VENV)/.bench ## the same with a tenth of the work
 demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into Iceberg, SQL
 	$(BIN)/python examples/demo.py
 
-soak: $(VENV)/.test ## the property and crash tests with far more cases
-	SOAK=1 $(BIN)/pytest tests/property tests/crash tests/spark/test_exactly_once.py --hypothesis-profile soak --timeout 3600
+soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one table
+	$(BIN)/python tools/soak.py
 
 docs: $(VENV)/.test ## write the generated files: reference pages, sync client
 	$(BIN)/python tools/unasync.py

@@ -14,6 +14,9 @@ from nexo.lake.rows import chunked, rows
 from pyspark_nexo.broker import StreamBroker, held
 from pyspark_nexo.options import Position, SourceOptions
 
+SMALL_ROWS = 2_048
+"""Arrow batches below this are put together before they go to the JVM."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -90,17 +93,27 @@ def read(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
         batches = (rows(batch, part.partition, part.first, part.end) for batch in found)
         for table in chunked(batches):
             kept = _within(table, options).select(list(options.columns))
-            yield from kept.combine_chunks().to_batches()
+            yield from _put_together(kept)
+
+
+def _put_together(table: pa.Table) -> list[pa.RecordBatch]:
+    """Batches large enough for the JVM; those that are come through without a copy."""
+    found = table.to_batches()
+    if len(found) * SMALL_ROWS <= table.num_rows:
+        return found
+    return table.combine_chunks().to_batches()
 
 
 def _within(table: pa.Table, options: SourceOptions) -> pa.Table:
-    stamps = table.column("timestamp").cast(pa.int64())
     if options.from_ms is not None:
-        table = table.filter(pc.greater_equal(stamps, options.from_ms * 1000))
-        stamps = table.column("timestamp").cast(pa.int64())
+        table = table.filter(pc.greater_equal(_micros(table), options.from_ms * 1000))
     if options.until_ms is not None:
-        table = table.filter(pc.less(stamps, options.until_ms * 1000))
+        table = table.filter(pc.less(_micros(table), options.until_ms * 1000))
     return table
+
+
+def _micros(table: pa.Table) -> pa.ChunkedArray:
+    return table.column("timestamp").cast(pa.int64())
 
 
 def limited(
