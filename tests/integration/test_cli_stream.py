@@ -11,6 +11,10 @@ from click.testing import CliRunner, Result
 
 import nexo as package
 from nexo.cli import main
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_ordered import Commit
 
 
 def nexo(url: str, *args: str, stdin: str | None = None) -> Result:
@@ -127,6 +131,29 @@ def test_lag_and_seek(nexo_url: str, client: package.Client) -> None:
     assert parsed(nexo(nexo_url, "stream", "seek", "s", "g", "0:9", "--json"))[0]["lag"] == 1
     assert "10" in nexo(nexo_url, "seek", "s", "g", "2000-01-01").output
     assert parsed(nexo(nexo_url, "stream", "groups", "s", "--json"))[0]["name"] == "g"
+
+
+def test_ordered_groups_are_shown_and_moved_too(nexo_url: str, client: package.Client) -> None:
+    """SPEC G5: they store the last offset processed, so -1 for the beginning."""
+    stream = client.stream("s").create(partitions=2)
+    stream.publish_many(list(range(10)), keys=["a"] * 10)
+    (partition,) = {stream.publish("x", key="a").partition}
+    commit = Commit(group="billing", offsets=[("s", partition, 4, "")])
+    client.link(Broker.STREAM).call(Op.S_COMMIT, wire.pack(commit))
+    (row,) = parsed(nexo(nexo_url, "lag", "s", "--json"))
+    assert (row["group"], row["kind"], row["lag"]) == ("billing", "ordered", 6)
+    for place, lag in (("beginning", 11), ("8", 3), ("end", 0), ("1h", 11)):
+        (moved,) = parsed(nexo(nexo_url, "seek", "s", "billing", place, "--json"))
+        assert moved["lag"] == lag, place
+    assert stream.groups() == []
+
+
+def test_tail_begins_at_a_time(nexo_url: str, client: package.Client) -> None:
+    client.stream("s").create().publish_many(["a", "b"])
+    rows = parsed(nexo(nexo_url, "tail", "s", "--from", "1h", "--no-follow", "--json"))
+    assert [row["value"] for row in rows] == ["a", "b"]
+    later = "2999-01-01T00:00"
+    assert nexo(nexo_url, "tail", "s", "--from", later, "--no-follow").output == ""
 
 
 @pytest.mark.parametrize("place", ["somewhere", "-1", "1:x", "99d99"])

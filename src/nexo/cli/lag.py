@@ -44,7 +44,7 @@ def _rows(nexo: Client, stream: str | None, group: str | None) -> Iterator[dict[
         for found in nexo.stream(name).groups():
             if group in (None, found.name):
                 yield _shared(name, found)
-    for ordered in _ordered(nexo):
+    for ordered in ordered_groups(nexo):
         topics = sorted({row[0] for row in ordered.owners} | {at.topic for at in ordered.offsets})
         if (stream is None or stream in topics) and group in (None, ordered.name):
             yield {
@@ -66,6 +66,7 @@ def _shared(stream: str, group: wire.GroupInfo) -> dict[str, Any]:
     }
 
 
-def _ordered(nexo: Client) -> list[OrderedInfo]:
+def ordered_groups(nexo: Client) -> list[OrderedInfo]:
+    """All ordered groups of the server."""
     reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, wire.pack(OrderedAsk()))
     return wire.unpack(list[OrderedInfo], reply or b"")

@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from nexo.cli import output
+from nexo.cli.lag import ordered_groups
 from nexo.cli.options import client
 from nexo.cli.sizes import place
+from nexo.cli.stream_reading import positions
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_ordered import OrderedSeek
 
 if TYPE_CHECKING:
-    from nexo.protocol.stream import Position
+    from datetime import datetime
+
+    from nexo import Client
 
 
 @click.command("seek")
 @click.argument("stream")
 @click.argument("group")
 @click.argument("to", metavar="PLACE", type=place)
-def command(stream: str, group: str, to: Position | datetime) -> None:
+def command(stream: str, group: str, to: wire.Position | datetime) -> None:
     """Have GROUP of STREAM go on from PLACE; running consumers follow.
 
     PLACE is beginning, end, an offset, offsets by partition (0:10,1:20), a time
     (2026-01-31T12:00, in UTC unless it says otherwise), or an age (2h: two hours ago).
+    An ordered group that has this name is meant before a shared one; if there is neither,
+    a shared group is made.
     """
     with client() as nexo:
-        generation = nexo.stream(stream).seek(group, to)
-        behind = nexo.stream(stream).lag(group)
+        if _ordered_lag(nexo, group) is None:
+            generation = nexo.stream(stream).seek(group, to)
+            behind = nexo.stream(stream).lag(group)
+        else:
+            generation = _seek_ordered(nexo, stream, group, to)
+            behind = _ordered_lag(nexo, group) or 0
     output.done(f"{group} has {behind:,} records before it", generation=generation, lag=behind)
+
+
+def _ordered_lag(nexo: Client, group: str) -> int | None:
+    """How far an ordered group is behind; None if there is no such group."""
+    return next((found.lag for found in ordered_groups(nexo) if found.name == group), None)
+
+
+def _seek_ordered(nexo: Client, stream: str, group: str, to: wire.Position | datetime) -> int:
+    """An ordered group stores the last offset that was processed, so one before the place."""
+    found = positions(nexo, stream, to)
+    rows = [(stream, partition, offset - 1, "") for partition, offset in found.items()]
+    ask = OrderedSeek(group=group, offsets=rows)
+    reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_SEEK, wire.pack(ask))
+    return wire.unpack(int, reply or b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nexo.client.stream_records import Record, batches_in
@@ -42,20 +43,32 @@ class Reader:
         return sorted(found, key=lambda record: record.timestamp_ms)
 
 
-def start_positions(
-    info: wire.StreamInfo, place: wire.Position, partition: int | None = None
-) -> dict[int, int]:
-    """Where reading begins in each partition, or in one; never outside of what is there."""
-    chosen = range(len(info.partitions)) if partition is None else [partition]
-    if partition is not None and partition >= len(info.partitions):
-        raise InvalidOption(f"{info.name} has {len(info.partitions)} partitions, from 0 on")
-    return {part: _start(info.partitions[part], part, place) for part in chosen}
+def positions(client: Client, stream: str, place: wire.Position | datetime) -> dict[int, int]:
+    """The offset that a place means in each partition; never outside of what is there."""
+    info = client.stream(stream).describe()
+    if isinstance(place, datetime):
+        ask = wire.OffsetsAt(stream=stream, time_ms=int(place.timestamp() * 1000))
+        reply = client.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(ask))
+        place = dict(enumerate(wire.unpack(list[int], reply or b"")))
+    return {number: _start(part, number, place) for number, part in enumerate(info.partitions)}
 
 
-def last_positions(positions: dict[int, int], info: wire.StreamInfo, count: int) -> dict[int, int]:
-    """The same partitions, ``count`` offsets before their ends."""
-    ends = {part: info.partitions[part] for part in positions}
-    return {part: max(end.start_offset, end.stable_offset - count) for part, end in ends.items()}
+def last_positions(client: Client, stream: str, count: int) -> dict[int, int]:
+    """The offset ``count`` before the end of each partition."""
+    parts = client.stream(stream).describe().partitions
+    return {
+        number: max(part.start_offset, part.stable_offset - count)
+        for number, part in enumerate(parts)
+    }
+
+
+def only(found: dict[int, int], partition: int | None) -> dict[int, int]:
+    """The positions of one partition, or of all."""
+    if partition is None:
+        return found
+    if partition not in found:
+        raise InvalidOption(f"there are {len(found)} partitions, from 0 on")
+    return {partition: found[partition]}
 
 
 def _start(part: wire.PartitionInfo, number: int, place: wire.Position) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,11 @@ import click
 from nexo.cli import output
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import place
-from nexo.cli.stream_reading import Reader, last_positions, start_positions
+from nexo.cli.stream_reading import Reader, last_positions, only, positions
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from nexo.client.stream_records import Record
     from nexo.protocol.stream import Position
 
@@ -27,7 +28,7 @@ _POLL_S = 20.0
 @click.option("--last", "-n", type=click.IntRange(min=0), default=10, show_default=True,
               help="Begin this many offsets before the end of each partition.")  # fmt: skip
 @click.option("--from", "start", type=place, metavar="PLACE",
-              help="Begin here instead: beginning, end, an offset, 0:10,1:20.")  # fmt: skip
+              help="Begin here instead: a place as in nexo seek.")  # fmt: skip
 @click.option("--partition", type=click.IntRange(min=0), help="Only this one.")
 @click.option("--key", help="Only records of this key.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many records.")
@@ -48,14 +49,13 @@ def command(
 
     With --json, a line is what `nexo stream publish --format records` reads.
     """
-    if isinstance(start, datetime):
-        raise click.BadParameter("a time needs a group: nexo seek STREAM GROUP TIME")
     with client() as nexo:
-        info = nexo.stream(stream).describe()
-        positions = start_positions(info, "end" if start is None else start, partition)
         if start is None:
-            positions = last_positions(positions, info, last)
-        found = _follow(Reader(nexo, stream, positions), 0.0 if no_follow else wait_s)
+            places = last_positions(nexo, stream, last)
+        else:
+            places = positions(nexo, stream, start)
+        reader = Reader(nexo, stream, only(places, partition))
+        found = _follow(reader, 0.0 if no_follow else wait_s)
         chosen = (record for record in found if key is None or record.key == key)
         for record in islice(chosen, count):
             show(record)

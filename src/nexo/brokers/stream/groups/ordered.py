@@ -238,9 +238,9 @@ class OrderedGroup:
         for commit in offsets:
             self._check_offset(commit, member if generation != STANDALONE else None)
 
-    def _check_offset(self, commit: OffsetCommit, member: str | None) -> None:
+    def _check_offset(self, commit: OffsetCommit, member: str | None, lowest: int = 0) -> None:
         at = commit.topic, commit.partition
-        if commit.partition < 0 or commit.offset < 0:
+        if commit.partition < 0 or commit.offset < lowest:
             raise InvalidInput(f"{commit.topic}/{commit.partition} at {commit.offset}: below 0")
         if member is not None and (self._owners.get(at) != member or at in self._recalled):
             raise NotOwner(f"{commit.topic}/{commit.partition} is not owned by {member!r}")
@@ -279,9 +279,12 @@ class OrderedGroup:
         return self._state.offsets
 
     def reset(self, offsets: Sequence[OffsetCommit], now_ms: int) -> None:
-        """Store offsets whatever is there; owners let go and start again from them."""
+        """Store offsets whatever is there; owners let go and start again from them.
+
+        -1 means that nothing was processed: the partition is read from its beginning.
+        """
         for commit in offsets:
-            self._check_offset(commit, None)
+            self._check_offset(commit, None, lowest=-1)
         self._state.log(OffsetsCommitted(list(offsets), now_ms))
         reset = {(commit.topic, commit.partition) for commit in offsets}
         self._recalled |= reset & self._owners.keys()

@@ -214,6 +214,16 @@ class TestAdministration:
         assert confirm(group, "a") == [0, 1, 2, 3]
         assert group.offsets["events", 0].offset == 3
 
+    def test_a_reset_to_the_beginning_says_that_nothing_was_processed(self) -> None:
+        group = pair()
+        group.reset([OffsetCommit("events", 0, -1)], NOW)
+        assert group.offsets["events", 0].offset == -1
+        for offset in (-2, -10):
+            with pytest.raises(InvalidInput):
+                group.reset([OffsetCommit("events", 0, offset)], NOW)
+        with pytest.raises(InvalidInput):
+            group.commit("a", group.generation, [OffsetCommit("events", 0, -1)], NOW)
+
     def test_a_deleted_topic_takes_its_offsets_along(self) -> None:
         group = pair()
         group.commit("a", 2, [OffsetCommit("events", 0, 41)], NOW)
