@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from nexo.client.stream_records import Headers, Key, Record
 from nexo.errors import InvalidInput
-
-T = TypeVar("T")
+from nexo.topics.valued import T
 
 Strategy: TypeAlias = Literal["range", "roundRobin"]
 Reset: TypeAlias = Literal["earliest", "latest"]

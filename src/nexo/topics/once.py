@@ -52,13 +52,6 @@ class Checkpoint:
     outbox: tuple[OutboxEvent, ...] = ()
 
 
-class _Stored(msgspec.Struct, array_like=True, frozen=True):
-    epoch: int
-    state: dict[str, Any]
-    processed: dict[str, tuple[int, Any]]
-    outbox: list[tuple[Any, str | None, str | bytes | None]]
-
-
 def now_ms() -> int:
     """The time that TTLs go by."""
     return int(time.time() * 1000)
@@ -135,6 +128,5 @@ def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 def unpack_checkpoint(content: bytes) -> Checkpoint:
     """A stored checkpoint."""
-    stored = msgspec.msgpack.decode(content, type=_Stored)
-    outbox = tuple(OutboxEvent(*event) for event in stored.outbox)
-    return Checkpoint(stored.epoch, stored.state, dict(stored.processed), outbox)
+    epoch, state, processed, outbox = unpack(content)
+    return Checkpoint(epoch, state, processed, tuple(OutboxEvent(*event) for event in outbox))

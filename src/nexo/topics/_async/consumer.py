@@ -6,8 +6,9 @@ import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from threading import Lock
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
@@ -27,10 +28,9 @@ from nexo.topics.model import (
     TopicPartition,
     topic_names,
 )
+from nexo.topics.valued import T
 
 log = logging.getLogger("nexo.topics")
-
-T = TypeVar("T")
 
 _WAIT_S = 20.0
 """How long iteration waits before it looks around."""
@@ -89,6 +89,8 @@ class AsyncConsumer(Generic[T]):
         """The last message handed out and processed, per partition, if not committed yet."""
         self._retry_at_s = 0.0
         self._closed = False
+        self._guard = Lock()
+        """Another thread, or task, may close it while this one polls."""
 
     # -- membership
 
@@ -168,12 +170,16 @@ class AsyncConsumer(Generic[T]):
     async def _next(self, count: int, timeout_s: float) -> list[Message[T]]:
         reader = await self._joined()
         await self._processed()
-        self._handed = await reader.fetch(count, timeout_s)
-        for message in self._handed:
+        found = await reader.fetch(count, timeout_s)
+        with self._guard:
+            if self._closed:
+                return []  # they go to others
+            self._handed = found
+        for message in found:
             message.source = self
         if (transaction := current_transaction.get()) is not None:
-            transaction.polled(self, self._handed)
-        return self._handed
+            transaction.polled(self, found)
+        return found
 
     async def _processed(self) -> None:
         """The next messages are asked for: those handed out are done with."""
@@ -329,7 +335,8 @@ class AsyncConsumer(Generic[T]):
 
         Not so while an exception is on its way up: then the message failed and comes again.
         """
-        self._closed = True
+        with self._guard:
+            self._closed = True
         if sys.exc_info()[0] is not None:
             self.abandon()
         await self._leave()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
@@ -36,8 +36,6 @@ from nexo.topics.once import (
     unpack_event,
     waiting,
 )
-
-T = TypeVar("T")
 
 _FLUSHED_TOGETHER = 100
 """Events that leave the outbox in one transaction."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from nexo.client._async.client import AsyncClient
 from nexo.errors import InvalidOption
@@ -12,8 +12,7 @@ from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.rebalancing import RebalanceHandlers
 from nexo.topics.model import GroupDescription, Rebalance, Strategy, topic_names
-
-T = TypeVar("T")
+from nexo.topics.valued import T
 
 
 class AsyncConsumerGroup(Generic[T]):

@@ -71,7 +71,9 @@ class Membership:
     # -- joining and leaving
 
     async def join(self) -> None:
-        """Become a member, unless it is one."""
+        """Become a member, unless it is one, or has left."""
+        if self._stopping.is_set():
+            return
         if self._out:
             async with self.lock:
                 if self._out:

@@ -8,7 +8,7 @@ from typing import Any
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.connection import Link
 from nexo.client.stream_records import batches_in
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidOption, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -78,7 +78,10 @@ class NexoBackend:
 
     async def delete_topic(self, name: str) -> None:
         """Delete the stream."""
-        await self._link.call(Op.S_DELETE, pack_str(name))
+        try:
+            await self._link.call(Op.S_DELETE, pack_str(name))
+        except NotFound:
+            raise NotFound(f"topic {name!r} not found") from None
 
     async def compact_topic(self, name: str) -> int:
         """Compact the stream; deletions go at once."""

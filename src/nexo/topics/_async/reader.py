@@ -254,7 +254,10 @@ class NexoReader:
     async def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """What readers may see of a partition."""
         reply = await self._ask(Op.S_DESCRIBE, wire.Name(stream=at.topic))
-        part = wire.unpack(wire.StreamInfo, reply).partitions[at.partition]
+        parts = wire.unpack(wire.StreamInfo, reply).partitions
+        if not 0 <= at.partition < len(parts):
+            raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
+        part = parts[at.partition]
         return part.start_offset, part.stable_offset
 
     async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
@@ -265,6 +268,7 @@ class NexoReader:
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Go on reading there; what is committed changes with the next commit."""
         for at, offset in positions.items():
+            self._lane(at)
             first, end = await self.bounds(at)
             if not 0 <= offset <= end:
                 raise InvalidInput(f"{at.topic}/{at.partition}: offset {offset} is not in 0..{end}")

@@ -7,8 +7,9 @@ import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from threading import Lock
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
@@ -28,10 +29,9 @@ from nexo.topics.model import (
     TopicPartition,
     topic_names,
 )
+from nexo.topics.valued import T
 
 log = logging.getLogger("nexo.topics")
-
-T = TypeVar("T")
 
 _WAIT_S = 20.0
 """How long iteration waits before it looks around."""
@@ -90,6 +90,8 @@ class Consumer(Generic[T]):
         """The last message handed out and processed, per partition, if not committed yet."""
         self._retry_at_s = 0.0
         self._closed = False
+        self._guard = Lock()
+        """Another thread, or task, may close it while this one polls."""
 
     # -- membership
 
@@ -167,12 +169,16 @@ class Consumer(Generic[T]):
     def _next(self, count: int, timeout_s: float) -> list[Message[T]]:
         reader = self._joined()
         self._processed()
-        self._handed = reader.fetch(count, timeout_s)
-        for message in self._handed:
+        found = reader.fetch(count, timeout_s)
+        with self._guard:
+            if self._closed:
+                return []  # they go to others
+            self._handed = found
+        for message in found:
             message.source = self
         if (transaction := current_transaction.get()) is not None:
-            transaction.polled(self, self._handed)
-        return self._handed
+            transaction.polled(self, found)
+        return found
 
     def _processed(self) -> None:
         """The next messages are asked for: those handed out are done with."""
@@ -328,7 +334,8 @@ class Consumer(Generic[T]):
 
         Not so while an exception is on its way up: then the message failed and comes again.
         """
-        self._closed = True
+        with self._guard:
+            self._closed = True
         if sys.exc_info()[0] is not None:
             self.abandon()
         self._leave()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
@@ -37,8 +37,6 @@ from nexo.topics.once import (
     unpack_event,
     waiting,
 )
-
-T = TypeVar("T")
 
 _FLUSHED_TOGETHER = 100
 """Events that leave the outbox in one transaction."""

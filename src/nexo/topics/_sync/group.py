@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from nexo.client._sync.client import Client
 from nexo.errors import InvalidOption
@@ -13,8 +13,7 @@ from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.rebalancing import RebalanceHandlers
 from nexo.topics.model import GroupDescription, Rebalance, Strategy, topic_names
-
-T = TypeVar("T")
+from nexo.topics.valued import T
 
 
 class ConsumerGroup(Generic[T]):

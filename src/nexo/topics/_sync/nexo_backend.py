@@ -9,7 +9,7 @@ from typing import Any
 from nexo.client._sync.client import Client
 from nexo.client._sync.connection import Link
 from nexo.client.stream_records import batches_in
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidOption, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -79,7 +79,10 @@ class NexoBackend:
 
     def delete_topic(self, name: str) -> None:
         """Delete the stream."""
-        self._link.call(Op.S_DELETE, pack_str(name))
+        try:
+            self._link.call(Op.S_DELETE, pack_str(name))
+        except NotFound:
+            raise NotFound(f"topic {name!r} not found") from None
 
     def compact_topic(self, name: str) -> int:
         """Compact the stream; deletions go at once."""

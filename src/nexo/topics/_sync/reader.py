@@ -255,7 +255,10 @@ class NexoReader:
     def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """What readers may see of a partition."""
         reply = self._ask(Op.S_DESCRIBE, wire.Name(stream=at.topic))
-        part = wire.unpack(wire.StreamInfo, reply).partitions[at.partition]
+        parts = wire.unpack(wire.StreamInfo, reply).partitions
+        if not 0 <= at.partition < len(parts):
+            raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
+        part = parts[at.partition]
         return part.start_offset, part.stable_offset
 
     def offset_at(self, at: TopicPartition, time_ms: int) -> int:
@@ -266,6 +269,7 @@ class NexoReader:
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Go on reading there; what is committed changes with the next commit."""
         for at, offset in positions.items():
+            self._lane(at)
             first, end = self.bounds(at)
             if not 0 <= offset <= end:
                 raise InvalidInput(f"{at.topic}/{at.partition}: offset {offset} is not in 0..{end}")

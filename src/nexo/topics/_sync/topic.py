@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
@@ -22,8 +22,7 @@ from nexo.topics.model import (
 )
 from nexo.topics.partitioning import partitioner_named
 from nexo.topics.settings import partition_count, stream_options, topic_config, topic_options
-
-T = TypeVar("T")
+from nexo.topics.valued import T
 
 
 class Topic(Generic[T]):

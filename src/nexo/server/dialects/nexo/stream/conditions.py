@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import Conflict
 from nexo.protocol.stream import KeyAt
@@ -22,8 +23,11 @@ class Conditions:
         self._core = core
         self._keyed = keyed
         self._relied: dict[int, list[KeyAt]] = {}
-        self._deciding: set[tuple[str, bytes]] = set()
-        """Keys of transactions that are decided, but not yet visible to readers."""
+        self._decided: dict[tuple[str, bytes], list[tuple[Partition, int]]] = {}
+        """Keys of committed transactions, and up to where readers must see to see these.
+
+        A transaction opened earlier and still open may hide them from the index.
+        """
 
     def add(self, transaction: Transaction, keys: Iterable[KeyAt]) -> None:
         """The transaction has read these."""
@@ -32,18 +36,29 @@ class Conditions:
     def check(self, transaction: Transaction) -> None:
         """Raise `Conflict` if one has changed."""
         for key in self._relied.get(transaction.id, ()):
-            if (key.stream, key.key) in self._deciding or self._offset(key) != key.offset:
+            hidden = not self._visible((key.stream, key.key))
+            if hidden or self._offset(key) != key.offset:
                 raise Conflict(f"key {key.key.decode(errors='replace')!r} has changed meanwhile")
+
+    def _visible(self, key: tuple[str, bytes]) -> bool:
+        ends = self._decided.get(key, ())
+        return all(partition.stable_offset >= end for partition, end in ends)
 
     def _offset(self, key: KeyAt) -> int:
         stream = self._core.engine.streams.get(key.stream)
         return self._keyed.newest_offset(stream, key.key)
 
-    def hold(self, transaction: Transaction) -> None:
-        """It is decided: nobody else may rely on these until `release`."""
-        self._deciding |= {(key.stream, key.key) for key in self._relied.get(transaction.id, ())}
-
-    def release(self, transaction: Transaction) -> None:
-        """It is visible, or rolled back."""
+    def decided(self, transaction: Transaction) -> None:
+        """It is committed: nobody else may rely on its keys until they are visible."""
+        ends = [
+            (stream.partition(index), stream.partition(index).open_ranges[transaction.id][-1][1])
+            for (_, index), stream in transaction.touched.items()
+        ]
         for key in self._relied.pop(transaction.id, ()):
-            self._deciding.discard((key.stream, key.key))
+            self._decided[key.stream, key.key] = ends
+        while self._decided and self._visible(first := next(iter(self._decided))):
+            del self._decided[first]
+
+    def forget(self, transaction: Transaction) -> None:
+        """It was rolled back."""
+        self._relied.pop(transaction.id, None)

@@ -105,10 +105,9 @@ class Transact:
             core.when_safe(Persistence.FILE_ASYNC, lambda _: peer.fail(request_id, reason))
             return
         core.engine.commit(transaction, changes)
-        self._conditions.hold(transaction)
+        self._conditions.decided(transaction)
 
         def safe(failed: NexoError | None) -> None:
-            self._conditions.release(transaction)
             if failed is not None:
                 peer.fail(request_id, failed)
                 return
@@ -171,7 +170,7 @@ class Transact:
     def _abort(self, transaction: Transaction) -> None:
         """Roll back: readers go on behind it, and its inputs are delivered again."""
         core = self._core
-        self._conditions.release(transaction)
+        self._conditions.forget(transaction)
         core.engine.abort(transaction)
         for stream in transaction.touched.values():
             core.touched(stream)

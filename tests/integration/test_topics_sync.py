@@ -1,0 +1,176 @@
+"""Topics with threads: the same API without await (SPEC K1)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import nexo
+from nexo.topics import (
+    AdminClient,
+    Consumer,
+    ConsumerGroup,
+    ExactlyOnceContext,
+    OnceTransaction,
+    Producer,
+    Rebalance,
+    Topic,
+)
+
+WAIT_S = 10.0
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.002)
+
+
+def test_messages_are_produced_consumed_and_committed(client: nexo.Client) -> None:
+    AdminClient(client).create_topic("t", 2)
+    with Producer(server=client, compression="gzip") as producer:
+        sent = [producer.send("t", i, key=f"k{i}") for i in range(300)]
+        assert sent[-1].result(WAIT_S).topic == "t"
+    with Consumer("t", "g", server=client) as consumer:
+        assert sorted(m.value for m in islice(consumer, 300)) == list(range(300))
+    with Consumer("t", "g", server=client) as consumer:
+        assert consumer.poll(0.05) is None
+        consumer.seek_to_beginning()
+        assert len(consumer.poll_batch(timeout=WAIT_S)) == 100
+
+
+def test_threads_share_a_producer(client: nexo.Client) -> None:
+    AdminClient(client).create_topic("t", 3)
+    with Producer(server=client, batch_size=7, linger_ms=1) as producer:
+
+        def send(thread: int) -> None:
+            for number in range(100):
+                producer.send("t", [thread, number], key=f"{thread}")
+
+        threads = [threading.Thread(target=send, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Consumer("t", "g", server=client) as consumer:
+        found = [m.value for m in islice(consumer, 800)]
+    for number in range(8):
+        assert [n for t, n in found if t == number] == list(range(100))
+
+
+def test_topics_and_state(client: nexo.Client) -> None:
+    topic: Topic[Any] = Topic("users", compaction=True, partitions=2, server=client)
+    topic.produce_batch([{"key": f"u{i % 3}", "value": i} for i in range(9)])
+    assert topic.get("u1") == 7
+    assert topic.read_current_state() == {"u0": 6, "u1": 7, "u2": 8}
+    topic.close()
+
+
+def test_a_group_rebalances_between_threads(client: nexo.Client) -> None:
+    AdminClient(client).create_topic("t", 8)
+    told: list[Rebalance] = []
+    with ConsumerGroup("g", topics="t", server=client) as group:
+        group.on("rebalance", told.append)
+        first, second = group.join(), group.join()
+        until(lambda: len(first.assignment) == 4 and len(second.assignment) == 4)
+        assert [e.kind for e in told] == ["assigned", "revoked", "assigned"]
+        assert (group.describe()).leader == first.member_id
+
+
+def test_threads_work_through_a_storm_without_repeats(client: nexo.Client) -> None:
+    AdminClient(client).create_topic("t", 4)
+    seen: Counter[int] = Counter()
+    lock = threading.Lock()
+    with ConsumerGroup("g", topics="t", server=client) as group:
+        with Producer(server=client) as producer:
+            for number in range(400):
+                producer.send("t", number)
+
+        def work(consumer: Consumer[int]) -> None:
+            for message in consumer:
+                time.sleep(0.001)
+                with lock:
+                    seen[message.value] += 1
+
+        running = []
+        for turn in range(10):
+            consumer = group.join()
+            thread = threading.Thread(target=work, args=(consumer,))
+            thread.start()
+            running.append((consumer, thread))
+            if turn % 2:
+                leaver, gone = running.pop(0)
+                time.sleep(0.02)
+                leaver.close()
+                gone.join(WAIT_S)
+        until(lambda: len(seen) == 400)
+        for consumer, thread in running:
+            consumer.close()
+            thread.join(WAIT_S)
+    assert set(seen.values()) == {1}
+
+
+def test_exactly_once(client: nexo.Client) -> None:
+    admin = AdminClient(client)
+    admin.create_topic("in")
+    admin.create_topic("out")
+    Topic("in", server=client).produce(1)
+    context = ExactlyOnceContext(client, name="app")
+    with Consumer("in", "g", server=client) as consumer:
+
+        def step(tx: OnceTransaction) -> None:
+            message = consumer.poll(WAIT_S)
+            assert message is not None
+            tx.produce("out", message.value + 1)
+            tx.put("count", tx.get("count", 0) + 1)
+            tx.commit(message)
+            if tx.get("fail", True):
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            context.transaction(step)
+        context.put("fail", False)
+        context.transaction(step)
+    assert context.get("count") == 1
+    assert [r.value for r in client.stream("out").read()] == [2]
+
+
+def test_threads_share_one_run_of_an_event() -> None:
+    context = ExactlyOnceContext("memory://")
+    runs: list[int] = []
+    results: list[Any] = []
+
+    def work() -> str:
+        runs.append(1)
+        time.sleep(0.05)
+        return "r"
+
+    def call() -> None:
+        results.append(context.process_once("e", work))
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == ["r"] * 8
+    assert len(runs) == 1
+
+
+def test_outbox_and_checkpoints(client: nexo.Client) -> None:
+    AdminClient(client).create_topic("out")
+    with ExactlyOnceContext(client, name="app") as context:
+        context.put("k", 1)
+        context.emit("event", topic="out")
+        assert context.on_barrier(1)
+        context.put("k", 2)
+        context.restore()
+        assert context.get("k") == 1
+    assert [r.value for r in client.stream("out").read()] == ["event"]

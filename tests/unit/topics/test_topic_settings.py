@@ -1,0 +1,63 @@
+"""Settings in Kafka's words (SPEC G1, G2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nexo.errors import InvalidInput, InvalidOption
+from nexo.topics.settings import (
+    CONFIG,
+    partition_count,
+    replicas,
+    stream_options,
+    topic_config,
+    topic_options,
+)
+
+
+def test_kafkas_words_become_a_streams_options() -> None:
+    assert stream_options(
+        {"retention.ms": -1, "retention.bytes": 5, "cleanup.policy": "compact,delete"}
+    ) == {"retention_ms": 0, "retention_bytes": 5, "cleanup": "delete,compact"}
+
+
+def test_a_streams_options_are_shown_in_kafkas_words() -> None:
+    options = {option: 1 for option, _ in CONFIG.values()} | {"partitions": 3}
+    assert topic_config(options) == dict.fromkeys(CONFIG, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"segment.ms": 1}, r"segment\.ms"),
+        ({"retention.ms": 1.5}, r"1\.5"),
+        ({"retention.ms": True}, "True"),
+        ({"cleanup.policy": None}, "None"),
+        ({"min.cleanable.dirty.ratio": -0.1}, "-0.1"),
+    ],
+)
+def test_what_makes_no_sense_is_named(config: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidOption, match=named):
+        stream_options(config)
+
+
+@pytest.mark.parametrize("given", [0, -1, 0.5, "3", None, True])
+def test_counts_are_whole_and_positive(given: Any) -> None:
+    for check in (partition_count, replicas):
+        with pytest.raises(InvalidOption):
+            check(given)
+
+
+def test_durations_and_flags_of_a_topic() -> None:
+    assert topic_options("7d", True, 0.25) == {
+        "retention.ms": 604_800_000,
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": 0.25,
+    }
+    assert topic_options(None, None, None) == {}
+    for unit, ms in (("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000)):
+        assert topic_options(unit, None, None) == {"retention.ms": ms}
+    with pytest.raises(InvalidInput, match="week"):
+        topic_options("1 week", None, None)
