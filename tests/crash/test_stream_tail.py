@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol.ops import Op
+from nexo.storage.header import parse
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import File
 from tests.unit.brokers.stream.desk import Desk, Peer
@@ -134,3 +138,59 @@ def spoil(files: MemoryFiles, path: Path, how: str) -> None:
         files.open(path).truncate(0)
     else:
         files.open(path).write_at(20, [b"scribble"])
+
+
+# -- acknowledged records of ``file_async`` that a power loss took --------------------------
+
+
+def without_tail(files: MemoryFiles, entries: int) -> Desk:
+    """The service after a power loss that left only the first entries of the stream."""
+    file = segment(files)
+    position = 64
+    for _ in range(entries):
+        position += parse(file.read_at(position, 64)).length
+    file.truncate(position)
+    return Desk(files)
+
+
+def test_offsets_a_group_knows_are_not_used_again(files: MemoryFiles) -> None:  # SPEC E2
+    consumer = Desk(files).client().join("s", "g")
+    consumer.take()
+    consumer.settle("ack", 4)  # out of order: the floor stays at 2
+    peer = without_tail(files, 1).client()
+    for round_ in range(2):
+        fresh = b"fresh %d" % round_
+        assert peer.publish("s", fresh) == [(0, 5 + round_, 1)]
+        got = peer.join("s", "g").take()
+        assert [one.value for one in got] == [b"fresh %d" % n for n in range(round_ + 1)]
+        assert peer.read("s", 2) == [one.value for one in got]
+        peer = Desk(files).client()
+    assert peer.read("s") == [*ACKNOWLEDGED[:2], b"fresh 0", b"fresh 1"]
+
+
+def test_offsets_an_ordered_group_committed_are_not_used_again(files: MemoryFiles) -> None:
+    commit = ordered.Commit(group="o", offsets=[("s", 0, 5, "")])
+    Desk(files).client().ask(Op.S_COMMIT, wire.pack(commit))
+    peer = without_tail(files, 2).client()
+    assert peer.publish("s", b"fresh") == [(0, 6, 1)]
+    assert peer.read("s", 4) == [b"fresh"]
+
+
+def test_offsets_the_lake_holds_are_not_used_again(files: MemoryFiles) -> None:
+    tiered = wire.TieredTo(stream="s", partition=0, offset=6)
+    Desk(files).client().ask(Op.S_TIERED, wire.pack(tiered))
+    assert without_tail(files, 0).client().publish("s", b"fresh") == [(0, 6, 1)]
+
+
+def test_a_log_that_jumped_can_be_compacted(files: MemoryFiles) -> None:
+    consumer = Desk(files).client().join("s", "g")
+    consumer.take()
+    consumer.settle("ack", 2, 3, 4, 5)
+    peer = without_tail(files, 1).client()
+    peer.publish("s", b"old", keys=[b"k"])
+    peer.publish("s", b"new", keys=[b"k"])
+    peer.ask(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    assert peer.read("s") == [*ACKNOWLEDGED[:2], b"new"]
+    again = Desk(files).client()
+    assert again.read("s") == [*ACKNOWLEDGED[:2], b"new"]
+    assert again.publish("s", b"next") == [(0, 8, 1)]

@@ -89,9 +89,9 @@ def _thinned(
     partition: Partition, entry: bytes, index: KeyIndex, horizon_ms: int | None
 ) -> bytes | None:
     """The entry without what is out of date; None if nothing is left."""
-    batch = decode(entry)
-    if batch.base_offset in partition.aborted:
+    if parse(entry).base_offset in partition.aborted:
         return None
+    batch = decode(entry)
     if batch.layout.keys is None:
         return entry
     kept = _kept(batch, index, horizon_ms)

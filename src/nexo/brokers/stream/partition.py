@@ -16,14 +16,15 @@ from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.producers import Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
 from nexo.protocol.batch import Batch, encode_plain, retime
-from nexo.storage.header import SIZE, Flags, Header, parse
+from nexo.storage.header import SIZE, Flags, Header, parse, seal
 from nexo.storage.ports import Buffer, Log
 
 FUTURE_MS = 60_000
 """How far ahead of the broker's clock a producer's timestamp may be."""
+_MAX_SPAN = (1 << 32) - 1
 _CACHED_BYTES = 1024**2
 """Larger reads are for one reader that will not come back to them."""
-_TRANSACTIONAL = int(Flags.TRANSACTIONAL)
+_CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
@@ -70,7 +71,8 @@ class Partition:
             self.last_ms = max(self.last_ms, header.last_ms)
             if header.producer_id >= 0:
                 self.producers.note(header, header.base_offset)
-            if header.flags & _TRANSACTIONAL and header.base_offset not in self.committed:
+            undecided = header.flags & _TRANSACTIONAL and header.base_offset not in self.committed
+            if undecided or header.flags & _CONTROL:
                 self.aborted.add(header.base_offset, header.next_offset)
 
     def _sound_entries(self, offset: int) -> Iterator[bytes]:
@@ -248,6 +250,13 @@ class Partition:
             offset, self.last_ms, self.producers.state(), list(self.aborted),
             list(self.committed), self.clean_offset,
         )  # fmt: skip
+
+
+def jump(log: Log, offset: int) -> None:
+    """Have the log go on at ``offset``: what lies between is lost, and holds no records."""
+    while log.next_offset < offset:
+        span = min(offset - log.next_offset, _MAX_SPAN)
+        log.append(seal([], count=0, first_ms=0, last_ms=0, flags=_CONTROL, span=span), [])
 
 
 def check_sizes(batch: Batch, max_message_bytes: int) -> None:

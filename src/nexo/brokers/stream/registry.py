@@ -11,7 +11,7 @@ from nexo.brokers.stream.chunks import ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
-from nexo.brokers.stream.partition import Checkpoint, Partition
+from nexo.brokers.stream.partition import Checkpoint, Partition, jump
 from nexo.brokers.stream.records import Created, StreamState
 from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
 from nexo.model import path_segment
@@ -22,6 +22,8 @@ _READABLE = 180
 
 OpenLog: TypeAlias = Callable[[str, int], Log]
 """``open_log(folder, partition)``."""
+Told: TypeAlias = Callable[["Stream", int], int]
+"""The offset behind all of a partition that somebody was told of; see `Stream.partition`."""
 
 
 class Stream:
@@ -29,10 +31,10 @@ class Stream:
 
     __slots__ = (
         "_cache", "_open_log", "_partitions", "_recommitted", "_turn", "checkpoints", "created_ms",
-        "groups", "id", "name", "options", "tiered",
+        "groups", "id", "name", "options", "tiered", "_told",
     )  # fmt: skip
 
-    def __init__(self, created: Created, open_log: OpenLog, cache: ChunkCache) -> None:
+    def __init__(self, created: Created, open_log: OpenLog, told: Told, cache: ChunkCache) -> None:
         self.id = created.stream
         self.name = created.name
         self.options = created.options
@@ -45,6 +47,7 @@ class Stream:
         self._partitions: list[Partition | None] = [None] * count
         self._recommitted: dict[int, RangeSet] = {}
         self._open_log = open_log
+        self._told = told
         self._cache = cache
         self._turn = 0
 
@@ -59,7 +62,11 @@ class Stream:
             raise Forbidden(f"stream {self.name!r} belongs to the broker: it can only be read")
 
     def partition(self, index: int) -> Partition:
-        """One partition, opened if need be."""
+        """One partition, opened if need be.
+
+        A power loss may take records of ``file_async`` that groups, the lake or others know.
+        The log then goes on behind them, so that no offset is ever used twice (SPEC E2).
+        """
         if not 0 <= index < len(self._partitions):
             raise InvalidInput(
                 f"partition {index} does not exist: stream {self.name!r} has "
@@ -68,19 +75,15 @@ class Stream:
         found = self._partitions[index]
         if found is None:
             log = self._open_log(self.folder, index)
+            jump(log, self._told(self, index))
             found = Partition(log, self._checkpoint(index), self._cache)
             self._partitions[index] = found
-            self._rewind_groups(index, log.next_offset)
         return found
 
-    def _rewind_groups(self, index: int, next_offset: int) -> None:
-        """A power loss may take records of ``file_async`` that a group had acked: go back.
-
-        Else the group would take the records that come in their place for done.
-        """
-        for group in self.groups.values():
-            if group.floor(index) > next_offset:
-                group.seek({index: next_offset})
+    def told(self, index: int) -> int:
+        """The offset behind all that its groups and the lake know of a partition."""
+        ends = [group.told(index) for group in self.groups.values()]
+        return max(self.tiered[index], *ends) if ends else self.tiered[index]
 
     def recommit(self, index: int, first: int, end: int) -> None:
         """The journal says that a transaction committed this range; before the first use only."""
@@ -156,8 +159,9 @@ class Stream:
 class Registry:
     """The streams by name and by number."""
 
-    def __init__(self, open_log: OpenLog) -> None:
+    def __init__(self, open_log: OpenLog, told: Told) -> None:
         self._open_log = open_log
+        self._told = told
         self._cache = ChunkCache()
         self._by_name: dict[str, Stream] = {}
         self._by_id: dict[int, Stream] = {}
@@ -199,7 +203,7 @@ class Registry:
 
     def add(self, created: Created) -> Stream:
         """A new stream."""
-        stream = Stream(created, self._open_log, self._cache)
+        stream = Stream(created, self._open_log, self._told, self._cache)
         self._by_name[stream.name] = self._by_id[stream.id] = stream
         self.next_id = max(self.next_id, stream.id + 1)
         return stream

@@ -22,7 +22,7 @@ from nexo.brokers.stream.records import (
     Tiered,
     Updated,
 )
-from nexo.brokers.stream.registry import OpenLog, Registry
+from nexo.brokers.stream.registry import OpenLog, Registry, Stream
 from nexo.brokers.stream.transactions import Transactions
 
 
@@ -30,12 +30,20 @@ class BrokerState:
     """Streams, groups and producers: a snapshot, and the journalled changes since."""
 
     def __init__(self, open_log: OpenLog) -> None:
-        self.streams = Registry(open_log)
+        self.streams = Registry(open_log, self._told)
+        self.captured: dict[tuple[int, int], int] = {}
+        """By stream number and partition: the offset behind what change capture has seen."""
         self.transactions = Transactions()
         self.ordered: dict[str, OrderedGroup] = {}
         self._producers: dict[str, tuple[int, int]] = {}
         self._next_producer = 1
         self._deleted: list[str] = []
+
+    def _told(self, stream: Stream, index: int) -> int:
+        at = stream.name, index
+        stored = (group.offsets.get(at) for group in self.ordered.values())
+        committed = max((kept.offset + 1 for kept in stored if kept is not None), default=0)
+        return max(committed, stream.told(index), self.captured.get((stream.id, index), 0))
 
     def take_deleted(self) -> list[str]:
         """Folders of streams that recovery found to be deleted; they may still be there."""

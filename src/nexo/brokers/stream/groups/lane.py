@@ -221,6 +221,13 @@ class Lane:
             self.pending += end - first
             (self.ready if self.order is None else self.backlog).add(first, end)
 
+    @property
+    def told(self) -> int:
+        """The offset behind all that the group knows of."""
+        ends = [end for _, end in self.done]
+        ends += [end for ranges in (self.deliveries, self.parked) for _, end, *_ in ranges]
+        return max(self.cursor, *ends) if ends else self.cursor
+
     # -- durable state -----------------------------------------------------------
 
     def snapshot(self) -> LaneSnapshot:

@@ -76,6 +76,10 @@ class SharedGroup:
         """The lowest offset that is not finished."""
         return self._lanes[partition].floor
 
+    def told(self, partition: int) -> int:
+        """The offset behind all that the group knows of a partition."""
+        return self._lanes[partition].told
+
     # -- members ---------------------------------------------------------------
 
     @property

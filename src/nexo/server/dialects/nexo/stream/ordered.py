@@ -9,7 +9,7 @@ import msgspec
 
 from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit, OrderedOptions
-from nexo.errors import InvalidOption, NotMember
+from nexo.errors import InvalidOption, NotMember, OffsetOutOfRange
 from nexo.model import Persistence
 from nexo.protocol import stream_ordered as wire
 from nexo.protocol.ops import Op
@@ -141,7 +141,11 @@ class Ordered:
     def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store offsets."""
         ask, core = unpack(wire.Commit, payload), self._core
-        commits = self.commits(ask.offsets)
+        commits = [OffsetCommit(*row) for row in ask.offsets]
+        known = core.engine.ordered.get(ask.group)
+        if known is not None:
+            known.check(ask.member, ask.generation, commits)
+        self._check_there(commits)
         group = self._ensure(ask.group, {})
         group.commit(ask.member, ask.generation, commits, core.now_ms, rewind=ask.rewind)
         core.committed(ask.group, commits)
@@ -149,11 +153,20 @@ class Ordered:
         core.ok_when_safe(self._mode(commits), peer, request_id)
 
     def commits(self, rows: Iterable[wire.OffsetRow]) -> list[OffsetCommit]:
-        """Offsets of partitions that there are."""
+        """Offsets that there are."""
         found = [OffsetCommit(*row) for row in rows]
-        for commit in found:
-            self._core.engine.streams.get(commit.topic).partition(commit.partition)
+        self._check_there(found)
         return found
+
+    def _check_there(self, commits: Iterable[OffsetCommit]) -> None:
+        for commit in commits:
+            stream = self._core.engine.streams.get(commit.topic)
+            end = stream.partition(commit.partition).next_offset
+            if commit.offset >= end:
+                raise OffsetOutOfRange(
+                    f"offset {commit.offset} of {commit.topic!r}, partition {commit.partition}, "
+                    f"is not there yet: the next one is {end}"
+                )
 
     def _mode(self, commits: Iterable[OffsetCommit]) -> Persistence:
         """As safe as the safest of the topics."""
