@@ -44,6 +44,11 @@ class Journal:
         self._snapshots = Snapshots(files, folder)
 
     @property
+    def next_offset(self) -> int:
+        """The offset the next record gets."""
+        return self.log.next_offset
+
+    @property
     def size_bytes(self) -> int:
         """What the journal takes on disk, snapshots not counted."""
         return self.log.size_bytes

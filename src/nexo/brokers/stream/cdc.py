@@ -1,29 +1,35 @@
 """Change data capture: every produce and commit as an event on the system stream (SPEC I6).
 
-Produce events are derived from the logs, behind the stable offset, so a rolled-back
-transaction gives none and nothing is ever lost: what was not captured before a crash is
-captured after it. Each batch of events names its source in the head (producer id) so that
-recovery finds how far the capture had come, and captures nothing twice.
+Events are derived from what is durable: of records from the logs, behind the stable offset, and
+of commits from the journal. So a rolled-back transaction gives none, and what was not captured
+before a crash is captured after it. The head of each batch of events names its source (as
+producer) and how far that is captured (as sequence), so nothing is captured twice either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import msgspec
 
 from nexo.brokers.stream.engine import StreamEngine
-from nexo.brokers.stream.groups.ordered_state import OffsetCommit
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OffsetsCommitted
 from nexo.brokers.stream.keys import scan
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Partition
+from nexo.brokers.stream.records import Committed as Decided
+from nexo.brokers.stream.records import JournalRecord, OrderedChanged
 from nexo.brokers.stream.registry import Stream
 from nexo.protocol.batch import Producer, decode, encode_plain
 from nexo.protocol.values import ValueType
+from nexo.storage.header import SIZE, parse
 
 NAME = "$cdc"
 """No user can create a stream of this name."""
+JOURNAL = 0
+"""The source of commits; no stream has this number."""
 _PARTITION_BITS = 16
+_SEQUENCE_BITS = 31
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,15 +68,15 @@ class Capture:
         return self._engine.streams.get(NAME)
 
     def _recover(self) -> None:
-        """How far each partition was captured; what is older than the capture is left out."""
-        for header, entry in scan(self.stream.partition(0), 0):
-            if header.producer_id >= 0:
-                last = msgspec.json.decode(decode(entry).value(header.count - 1) or b"{}")
-                self._positions[header.producer_id] = last["offset"] + 1
+        """How far each source was captured; what is older than the capture is left out."""
+        for source, epoch, batches in self.stream.partition(0).producers.state():
+            self._positions[source] = (epoch << _SEQUENCE_BITS) + batches[-1][0]
+            place = source >> _PARTITION_BITS, source & ((1 << _PARTITION_BITS) - 1)
+            self._engine.captured[place] = self._positions[source]
 
     def sources(self) -> list[Stream]:
         """The streams that were captured before: some of it may be missing after a crash."""
-        numbers = {source >> _PARTITION_BITS for source in self._positions}
+        numbers = {source >> _PARTITION_BITS for source in self._positions if source != JOURNAL}
         found = (self._engine.streams.numbered(number) for number in numbers)
         return [stream for stream in found if stream is not None]
 
@@ -96,26 +102,54 @@ class Capture:
                 Produced(stream.name, index, row.offset, _text(row.key), row.timestamp_ms)
                 for row in rows
             ]
-            self._write(events, now_ms, source)
             at = header.next_offset
+            self._write(events, now_ms, source, at)
         self._positions[source] = max(at, partition.stable_offset)
         return True
 
-    def committed(self, group: str, commits: Iterable[OffsetCommit], now_ms: int) -> None:
-        """Capture stored offsets."""
-        events = [Committed(group, c.topic, c.partition, c.offset) for c in commits]
-        self._write(events, now_ms, -1)
+    def journalled(self, offset: int, record: JournalRecord, now_ms: int) -> bool:
+        """Capture the commits of a journalled record; says whether there were any."""
+        if offset < self._positions.get(JOURNAL, 0):
+            return False
+        events = [
+            Committed(group, commit.topic, commit.partition, commit.offset)
+            for group, commit in _commits(record)
+        ]
+        self._write(events, now_ms, JOURNAL, offset + 1)
+        return bool(events)
 
-    def _write(self, events: list[Produced] | list[Committed], now_ms: int, source: int) -> None:
+    def _write(
+        self,
+        events: list[Produced] | list[Committed],
+        now_ms: int,
+        source: int,
+        position: int,
+    ) -> None:
+        """Events of one batch are there together, or not at all, after a crash."""
         if not events:
             return
         target = self.stream.partition(0)
         now_ms = max(now_ms, target.last_ms)
         values = [_encode(event) for event in events]
-        head, body = encode_plain(values, ValueType.JSON, now_ms, Producer(source, 0, 0))
+        low, high = position & ((1 << _SEQUENCE_BITS) - 1), position >> _SEQUENCE_BITS
+        head, body = encode_plain(values, ValueType.JSON, now_ms, Producer(source, high, low))
         offset = target.log.append(head, body)
+        target.producers.note(parse(head), offset)
         target.last_ms = now_ms
         target.synced(offset + len(values))
+        self._positions[source] = position
+        self._engine.grown(self.stream, 0, SIZE + sum(map(len, body)))
+
+
+def _commits(record: JournalRecord) -> Iterator[tuple[str, OffsetCommit]]:
+    match record:
+        case OrderedChanged(group, moves):
+            for move in moves:
+                if isinstance(move, OffsetsCommitted):
+                    yield from ((group, commit) for commit in move.offsets)
+        case Decided():
+            for change in record.changes:
+                yield from _commits(change)
 
 
 def _text(key: bytes | None) -> str | None:

@@ -125,7 +125,7 @@ class StreamEngine(BrokerState):
         placed = publishing.publish(stream, partition, entry, now_ms, transaction)
         for place in placed:
             self.published += place.count if place.new else 0
-            self._grown(stream, place.partition, len(entry))
+            self.grown(stream, place.partition, len(entry))
         return placed
 
     def publish_one(
@@ -135,10 +135,10 @@ class StreamEngine(BrokerState):
         stream.check_writable()
         placed = publishing.add(stream, partition, value_type, content, now_ms)
         self.published += 1
-        self._grown(stream, placed.partition, len(content) + SIZE)
+        self.grown(stream, placed.partition, len(content) + SIZE)
         return placed
 
-    def _grown(self, stream: Stream, partition: int, size_bytes: int) -> None:
+    def grown(self, stream: Stream, partition: int, size_bytes: int) -> None:
         """Ask for a checkpoint now and then, so that recovery reads only the log's tail."""
         key = stream.id, partition
         grown = self._unchecked.get(key, 0) + size_bytes

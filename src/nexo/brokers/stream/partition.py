@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.producers import Producers, ProducerState
+from nexo.brokers.stream.producers import MAX_PRODUCERS, Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
 from nexo.protocol.batch import Batch, encode_plain, retime
 from nexo.storage.header import SIZE, Flags, Header, parse, seal
@@ -48,11 +48,17 @@ class Partition:
         "opened_at", "producers", "unsynced",
     )  # fmt: skip
 
-    def __init__(self, log: Log, found: Checkpoint, cache: ChunkCache) -> None:
+    def __init__(
+        self,
+        log: Log,
+        found: Checkpoint,
+        cache: ChunkCache,
+        max_producers: int = MAX_PRODUCERS,
+    ) -> None:
         """Recover: read the log from the checkpoint on; undecided transactions are aborted."""
         self.log = log
         self.last_ms = found.last_ms
-        self.producers = Producers(found.producers)
+        self.producers = Producers(found.producers, max_producers)
         self.aborted = RangeSet(found.aborted)
         self.committed = RangeSet(found.committed)
         self.clean_offset = found.clean_offset

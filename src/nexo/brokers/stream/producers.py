@@ -34,9 +34,10 @@ class _Producer:
 class Producers:
     """The producers of one partition."""
 
-    __slots__ = ("_by_id",)
+    __slots__ = ("_by_id", "_limit")
 
-    def __init__(self, state: Iterable[ProducerState] = ()) -> None:
+    def __init__(self, state: Iterable[ProducerState] = (), limit: int = MAX_PRODUCERS) -> None:
+        self._limit = limit
         self._by_id: dict[int, _Producer] = {}
         for producer_id, epoch, batches in state:
             self._by_id[producer_id] = producer = _Producer(epoch)
@@ -78,7 +79,7 @@ class Producers:
             producer = _Producer(header.epoch)
         producer.batches.append((header.sequence, header.sequence + header.count, offset))
         self._by_id[header.producer_id] = producer
-        if len(self._by_id) > MAX_PRODUCERS:
+        if len(self._by_id) > self._limit:
             del self._by_id[next(iter(self._by_id))]
 
     def state(self) -> list[ProducerState]:

@@ -12,11 +12,14 @@ from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Checkpoint, Partition, jump
+from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
 from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
 from nexo.model import path_segment
 from nexo.storage.ports import Log
 
+MAX_SOURCES = 1 << 30
+"""Producers of a system stream stand for other partitions: none may be forgotten."""
 _READABLE = 180
 """How much of a long name its folder shows; the number keeps folders apart."""
 
@@ -30,8 +33,8 @@ class Stream:
     """One stream: its options, groups and partitions, which open on first use."""
 
     __slots__ = (
-        "_cache", "_open_log", "_partitions", "_recommitted", "_turn", "checkpoints", "created_ms",
-        "groups", "id", "name", "options", "tiered", "_told",
+        "_cache", "_open_log", "_partitions", "_recommitted", "_told", "_turn", "checkpoints",
+        "created_ms", "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
     def __init__(self, created: Created, open_log: OpenLog, told: Told, cache: ChunkCache) -> None:
@@ -56,9 +59,14 @@ class Stream:
         """The name of the folder that holds its logs; never used by another stream."""
         return f"{path_segment(self.name)[:_READABLE]}~{self.id:x}"
 
+    @property
+    def is_system(self) -> bool:
+        """Whether only the broker itself writes to it."""
+        return self.name.startswith("$")
+
     def check_writable(self) -> None:
-        """Raise `Forbidden` for a stream that only the broker itself writes to."""
-        if self.name.startswith("$"):
+        """Raise `Forbidden` for a system stream."""
+        if self.is_system:
             raise Forbidden(f"stream {self.name!r} belongs to the broker: it can only be read")
 
     def partition(self, index: int) -> Partition:
@@ -76,7 +84,8 @@ class Stream:
         if found is None:
             log = self._open_log(self.folder, index)
             jump(log, self._told(self, index))
-            found = Partition(log, self._checkpoint(index), self._cache)
+            limit = MAX_SOURCES if self.is_system else MAX_PRODUCERS
+            found = Partition(log, self._checkpoint(index), self._cache, limit)
             self._partitions[index] = found
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.storage.header import Flags
+from nexo.storage.header import Flags, parse
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 
@@ -86,6 +87,70 @@ def test_nothing_is_missing_or_twice_after_a_crash(desk: Desk) -> None:
     peer.publish("s", b"c")
     assert captured(peer) == [("s", 0), ("s", 1), ("s", 2)]
     assert captured(again.restart().client()) == [("s", 0), ("s", 1), ("s", 2)]
+
+
+def commit(peer: Peer, offset: int, group: str = "g") -> None:
+    peer.ask(Op.S_COMMIT, wire.pack(ordered.Commit(group=group, offsets=[("s", 0, offset, "")])))
+
+
+def committed(peer: Peer) -> list[tuple[str, int]]:
+    found = [event for event in events(peer) if event["type"] == "stream.commit"]
+    return [(event["group_id"], event["offset"]) for event in found]
+
+
+def cut_last_entry(desk: Desk) -> None:
+    """Take the last batch of events away, as if the broker died before it was written."""
+    streams = Path("/stream/streams")
+    folder = streams / next(name for name in desk.files.list(streams) if "cdc" in name) / "0"
+    (name,) = (n for n in desk.files.list(folder) if n.endswith(".log"))
+    file = desk.files.open(folder / name)
+    at, position = 64, 64
+    while position < file.size():
+        at, position = position, position + parse(file.read_at(position, 64)).length
+    file.truncate(at)
+
+
+def test_a_commit_is_captured_once_wherever_the_broker_dies(desk: Desk) -> None:  # SPEC I6
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", b"b", b"c")
+    commit(peer, 0)
+    commit(peer, 1)
+    assert committed(peer) == [("g", 0), ("g", 1)]
+    cut_last_entry(desk)  # killed between the journal and the event
+    again = desk.crash()
+    peer = again.client()
+    assert committed(peer) == [("g", 0), ("g", 1)]
+    commit(peer, 2, group="other")
+    for desk_ in (again.crash(), again.restart()):
+        assert committed(desk_.client()) == [("g", 0), ("g", 1), ("other", 2)]
+
+
+def test_a_commit_that_could_not_be_journalled_gives_none(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a")
+    ask = wire.pack(ordered.Commit(group="g", offsets=[("s", 0, 0, "")]))
+    # Killed within the turn: neither journalled nor captured.
+    desk.service.handlers[Op.S_COMMIT](peer, 99, memoryview(ask))
+    assert committed(desk.crash().client()) == []
+
+
+def test_events_that_retention_removed_are_not_written_again(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", b"b")
+    commit(peer, 1)
+    desk.after(8 * 86_400_000)
+    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="$cdc")))
+    peer.publish("s", b"c")
+    assert [event["offset"] for event in newest(peer)] == [2]
+    assert [event["offset"] for event in newest(desk.restart().client())] == [2]
+
+
+def newest(peer: Peer) -> list[dict[str, Any]]:
+    start = peer.describe("$cdc").partitions[0].start_offset
+    return [msgspec.json.decode(value or b"") for value in peer.read("$cdc", start)]
 
 
 def test_consumers_of_the_system_stream_are_woken(desk: Desk) -> None:

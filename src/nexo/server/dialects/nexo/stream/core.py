@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
+from nexo.brokers.stream import cdc
 from nexo.brokers.stream.cdc import Capture
 from nexo.brokers.stream.engine import StreamEngine
-from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.pressure import Pressure
@@ -65,6 +67,7 @@ class Core:
         self._touched: dict[int, Stream] = {}
         self._grown: dict[int, Stream] = {}
         self._capture: Capture | None = None
+        self._uncaptured: deque[tuple[int, JournalRecord]] = deque()
         self._unsynced_records = 0
 
     @property
@@ -96,16 +99,27 @@ class Core:
         payload, records = self.journal.recover()
         if payload is not None:
             self.engine.restore(_decode_snapshot(payload))
-        for record in records:
-            self.engine.apply(_decode_record(record))
+        replayed = [_decode_record(record) for record in records]
+        for record in replayed:
+            self.engine.apply(record)
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self.runtime.folder / "streams" / folder)
         if self.runtime.settings.stream_cdc:
-            self._capture = Capture(self.engine, self.now_ms)
-            for stream in self._capture.sources():
-                stream.partitions()
-                self.touched(stream)
+            self._open_capture(replayed)
+
+    def _open_capture(self, replayed: list[JournalRecord]) -> None:
+        """Go on capturing changes: first what a crash left out, unless there was no capture."""
+        is_new = cdc.NAME not in self.engine.streams
+        self._capture = Capture(self.engine, self.now_ms)
+        for stream in self._capture.sources():
+            stream.partitions()
+            self.touched(stream)
+        if not is_new:
+            self._uncaptured.extend(
+                zip(count(self.journal.next_offset - len(replayed)), replayed, strict=False)
+            )
+        self._capture_commits()
 
     def close(self) -> None:
         """Write the state down, so that the next start is quick; all logs are synced by now."""
@@ -187,10 +201,13 @@ class Core:
         if not records:
             return None
         try:
-            self.journal.append([_encode(record) for record in records], self.now_ms)
+            first = self.journal.append([_encode(record) for record in records], self.now_ms)
         except NexoError as error:
             self.engine.undone(records)
             return error
+        if self._capture is not None:
+            self._uncaptured.extend(zip(count(first), records, strict=False))
+            self._capture_commits()
         grown_bytes = self.journal.size_bytes - self._journal_mark
         if grown_bytes > self.snapshot_bytes and not self._saving:
             self._saving = self._save_wanted = True
@@ -215,12 +232,6 @@ class Core:
             self._touched[stream.id] = stream
             self.end_turn_soon()
 
-    def committed(self, group: str, commits: list[OffsetCommit]) -> None:
-        """An ordered group stored offsets."""
-        if self._capture is not None:
-            self._capture.committed(group, commits, self.now_ms)
-            self.touched(self._capture.stream)
-
     def _capture_grown(self) -> None:
         """Write events for what became visible; what fails now is made up for later."""
         assert self._capture is not None
@@ -231,6 +242,17 @@ class Core:
                     self._touched[self._capture.stream.id] = self._capture.stream
         except NexoError:
             log.exception("changes could not be captured; they will be with the next ones")
+
+    def _capture_commits(self) -> None:
+        """Write events for commits that are journalled; what fails now is made up for later."""
+        assert self._capture is not None
+        try:
+            while self._uncaptured:
+                if self._capture.journalled(*self._uncaptured[0], self.now_ms):
+                    self._touched[self._capture.stream.id] = self._capture.stream
+                self._uncaptured.popleft()
+        except NexoError:
+            log.exception("commits could not be captured; they will be with the next ones")
 
     def _wake_touched(self) -> None:
         touched, self._touched = self._touched, {}

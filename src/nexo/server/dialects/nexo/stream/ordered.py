@@ -148,7 +148,6 @@ class Ordered:
         self._check_there(commits)
         group = self._ensure(ask.group, {})
         group.commit(ask.member, ask.generation, commits, core.now_ms, rewind=ask.rewind)
-        core.committed(ask.group, commits)
         self._after(ask.group, group)
         core.ok_when_safe(self._mode(commits), peer, request_id)
 

@@ -112,8 +112,6 @@ class Transact:
                 peer.fail(request_id, failed)
                 return
             core.engine.settle(transaction)
-            for offsets in transaction.offsets:
-                core.committed(offsets.group, offsets.commits)
             for stream in transaction.touched.values():
                 core.touched(stream)
             peer.ok(request_id)
