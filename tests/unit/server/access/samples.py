@@ -110,6 +110,7 @@ _STREAM = {
     Op.S_SEEK: _STR + pack_str(GROUP) + b"\0",
     Op.S_LEAVE: _STREAM_CONSUMER,
     Op.S_PUBLISH: stream.publish_head(NAME, -1),
+    Op.S_ADD: stream.publish_head(NAME, -1) + b"\0x",
     Op.S_PRODUCER: pack_str("p"),
     Op.S_TX_PUBLISH: _U64 + stream.publish_head(NAME, -1),
     Op.S_TX_COMMIT: _encode(1),
