@@ -14,7 +14,7 @@ import msgspec
 
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OffsetsCommitted
-from nexo.brokers.stream.keys import scan
+from nexo.brokers.stream.keys import sound
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.records import Committed as Decided
@@ -96,7 +96,7 @@ class Capture:
             at = partition.opened_at if stream.id < self.stream.id else 0
         if at >= partition.stable_offset:
             return False
-        for header, entry in scan(partition, at):
+        for header, entry in sound(partition, at):
             rows = [row for row in decode(entry).records() if row.offset >= at]
             events = [
                 Produced(stream.name, index, row.offset, _text(row.key), row.timestamp_ms)

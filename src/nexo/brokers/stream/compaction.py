@@ -6,12 +6,13 @@ is not touched. Records without a key stay. A deletion stays until readers had t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from nexo.brokers.stream.keys import KeyIndex
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import Stream
+from nexo.errors import Corrupt, OffsetOutOfRange
 from nexo.protocol.batch import Batch, decode, select
 from nexo.storage.header import parse
 
@@ -45,21 +46,22 @@ def is_due(stream: Stream, partition: Partition) -> bool:
 
 def compact(
     stream: Stream, partition: Partition, index: KeyIndex, now_ms: int, *, keep_deletions: bool
-) -> int:
-    """Compact everything readable; returns the bytes freed.
+) -> Generator[None, None, int]:
+    """Compact everything readable, in small steps; returns the bytes freed.
 
-    Without ``keep_deletions`` tombstones go at once, however young.
+    Without ``keep_deletions`` tombstones go at once, however young. Records may be written,
+    and the front of the log be dropped, between steps.
     """
     log: SegmentedLog = partition.log  # type: ignore[assignment]
-    index.advance()
+    yield from index.steps()
     log.roll()
+    end = partition.stable_offset
     horizon_ms = now_ms - stream.options.delete_retention_ms if keep_deletions else None
     freed = 0
     for segment in log.segments()[:-1]:
-        if segment.next_offset <= partition.stable_offset:
-            freed += _rewrite(partition, log, segment, index, horizon_ms)
-    partition.cooled()
-    partition.clean_offset = partition.stable_offset
+        if segment.next_offset <= end:
+            freed += yield from _rewrite(partition, log, segment, index, horizon_ms)
+    partition.clean_offset = end
     return freed
 
 
@@ -69,13 +71,29 @@ def _rewrite(
     segment: Segment,
     index: KeyIndex,
     horizon_ms: int | None,
-) -> int:
+) -> Generator[None, None, int]:
     first, end = segment.base_offset, segment.next_offset
-    before = list(_entries(partition, first, end))
-    after = [_thinned(partition, entry, index, horizon_ms) for entry in before]
-    if all(new is old for new, old in zip(after, before, strict=True)):
+    kept: list[bytes] = []
+    changed = False
+    try:
+        for entry in _entries(partition, first, end):
+            thinned = _thinned(partition, entry, index, horizon_ms)
+            changed = changed or thinned is not entry
+            if thinned is not None:
+                kept.append(thinned)
+            yield
+    except (Corrupt, OffsetOutOfRange):
+        return 0  # damaged: nothing of it is to be lost; or dropped meanwhile
+    if not changed or not _is_there(log, first, end):
         return 0
-    return log.rewrite(first, end, filter(None, after))
+    freed = log.rewrite(first, end, kept)
+    partition.cooled()
+    return freed
+
+
+def _is_there(log: SegmentedLog, first: int, end: int) -> bool:
+    """Whether retention has not removed the segment meanwhile."""
+    return any((s.base_offset, s.next_offset) == (first, end) for s in log.segments()[:-1])
 
 
 def _entries(partition: Partition, first: int, end: int) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """The newest record of every key: what `get`, the current state and compaction go by (SPEC G2, I1).
 
-Built when first asked for, by reading the partition once; afterwards only what is new.
+Built when first asked for, by reading the partition once; afterwards only what is new. A damaged
+record counts for nothing here: readers are told of it, and other keys are not its business.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nexo.brokers.stream.partition import Partition
+from nexo.errors import Corrupt
 from nexo.protocol.batch import Batch, Entry, decode, select
 from nexo.storage.header import Header
 
-READ_BYTES = 1024**2
+READ_BYTES = 256 * 1024
 
 
 class KeyIndex:
@@ -28,12 +30,24 @@ class KeyIndex:
 
     def advance(self) -> None:
         """Look at what has become readable since the last time."""
-        for header, entry in scan(self._partition, self.seen):
-            batch = decode(entry)
-            self.seen = max(self.seen, header.next_offset)
-            if batch.layout.keys is not None:
-                self._note(batch)
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """`advance` in small steps; others may take steps, and records come in, in between."""
+        for header, entry in sound(self._partition, self.seen):
+            if header.next_offset > self.seen:
+                self.seen = header.next_offset
+                batch = decode(entry)
+                if batch.layout.keys is not None:
+                    self._note(batch)
+            yield
         self.seen = max(self.seen, self._partition.stable_offset)
+
+    @property
+    def behind(self) -> int:
+        """How many offsets were not looked at."""
+        return self._partition.stable_offset - self.seen
 
     def _note(self, batch: Batch) -> None:
         gone = batch.values() if batch.layout.value_valid >= 0 else None
@@ -77,12 +91,29 @@ class KeyIndex:
 
 
 def scan(partition: Partition, offset: int) -> Iterator[tuple[Header, memoryview]]:
-    """Every readable entry from ``offset`` on."""
+    """Every readable entry from ``offset`` on; the log may grow and be trimmed meanwhile."""
     at = max(offset, partition.start_offset)
     while True:
         before = at
         for header, entry in partition.read(at, READ_BYTES):
-            yield header, entry
             at = header.next_offset
+            yield header, entry
         if at == before:
+            return
+        at = max(at, partition.start_offset)
+
+
+def sound(partition: Partition, offset: int) -> Iterator[tuple[Header, memoryview]]:
+    """`scan` that steps over damaged entries."""
+    at = offset
+    while True:
+        try:
+            for header, entry in scan(partition, at):
+                at = header.next_offset
+                yield header, entry
+        except Corrupt as error:
+            if error.next_offset is None or error.next_offset <= at:
+                raise
+            at = error.next_offset
+        else:
             return

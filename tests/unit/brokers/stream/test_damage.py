@@ -66,3 +66,19 @@ def _parked(consumer: Consumer) -> list[tuple[int, int]]:
 def test_writing_goes_on_and_survives(desk: Desk) -> None:
     assert desk.client().publish("s", b"fourth") == [(0, 3, 1)]
     assert desk.crash().client().read("s", 2) == [b"third value", b"fourth"]
+
+
+def test_other_keys_are_found_and_compaction_loses_nothing() -> None:
+    desk = Desk()
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    for key, value in ((b"a", b"first value"), (b"b", b"second value"), (b"a", b"third value")):
+        peer.publish("s", value, keys=[key])
+    damage(desk, b"second value")
+    peer = desk.crash().client()
+    assert peer.ask(Op.S_GET, wire.pack(wire.Get(stream="s", key=b"a"))) is not None
+    assert peer.call(Op.S_COMPACT, wire.Name(stream="s"), int) == 0
+    assert peer.read("s") == [b"first value"]
+    with pytest.raises(Corrupt, match="1"):
+        peer.read("s", 1)
+    assert peer.read("s", 2) == [b"third value"]

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
 from nexo.brokers.stream.compaction import compact, is_due
-from nexo.brokers.stream.keys import KeyIndex, scan
+from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError, NotFound
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream.chores import Chores, log_failure
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.service import Handler, Peer
+
+_AT_ONCE = 1_000
+"""Offsets that an index may be behind and a request need not wait."""
+_STATE_BYTES = 2 * 1024**2
+"""How much of the log is read for one portion of the current state."""
 
 
 class Keyed:
     """S_GET, S_STATE and S_COMPACT."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, chores: Chores) -> None:
         self._core = core
+        self._chores = chores
+        self._compacting: set[tuple[int, int]] = set()
         self._indexes: dict[tuple[int, int], KeyIndex] = {}
         self.handlers: dict[int, Handler] = {
             Op.S_GET: self.get,
@@ -43,65 +55,144 @@ class Keyed:
         for partition in range(stream.options.partitions):
             self._indexes.pop((stream.id, partition), None)
 
+    # -- reading -----------------------------------------------------------------------
+
     def get(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """The newest record of a key, or NULL."""
         ask = wire.unpack(wire.Get, payload)
         stream = self._core.engine.streams.get(ask.stream)
         partition = partition_of(ask.key, stream.options.partitions)
-        found = self._index(stream, partition).find(ask.key)
-        if found is None:
-            peer.null(request_id)
-        else:
-            peer.data(request_id, wire.pack_headed(partition), found[0], *found[1])
+
+        def reply() -> None:
+            found = self._index(stream, partition).find(ask.key)
+            if found is None:
+                peer.null(request_id)
+            else:
+                peer.data(request_id, wire.pack_headed(partition), found[0], *found[1])
+
+        self._when_indexed(peer, request_id, stream, [partition], reply)
 
     def state(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """The newest record of every key, a portion at a time."""
         ask = wire.unpack(wire.StateAsk, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        parts: list[Buffer] = []
-        partitions: list[int] = []
-        following = self._collect(stream, ask, parts, partitions)
-        head = wire.pack_headed(wire.StateReply(partitions, following))
-        peer.data(request_id, head, *parts)
+
+        def reply() -> None:
+            parts: list[Buffer] = []
+            partitions: list[int] = []
+            following = self._collect(stream, ask, parts, partitions)
+            head = wire.pack_headed(wire.StateReply(partitions, following))
+            peer.data(request_id, head, *parts)
+
+        wanted = range(ask.partition, stream.options.partitions)
+        self._when_indexed(peer, request_id, stream, wanted, reply)
+
+    def _when_indexed(
+        self,
+        peer: Peer,
+        request_id: int,
+        stream: Stream,
+        partitions: Iterable[int],
+        reply: Callable[[], None],
+    ) -> None:
+        """Reply at once, or when the keys of a long log have been looked through."""
+        late = [i for i in (self._index(stream, n) for n in partitions) if i.behind > _AT_ONCE]
+        if not late:
+            reply()
+            return
+
+        def done(error: NexoError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                reply()
+            except NexoError as failure:
+                peer.fail(request_id, failure)
+
+        self._chores.add(self._while_there(stream, _one_by_one(late)), done)
+
+    def _while_there(self, stream: Stream, steps: Iterator[None]) -> Iterator[None]:
+        for _ in steps:
+            yield
+            if self._core.engine.streams.numbered(stream.id) is not stream:
+                raise NotFound(f"stream {stream.name!r} was deleted")
 
     def _collect(
         self, stream: Stream, ask: wire.StateAsk, parts: list[Buffer], partitions: list[int]
     ) -> tuple[int, int] | None:
-        size, offset = 0, ask.offset
+        size, read, offset = 0, 0, ask.offset
         for number in range(ask.partition, stream.options.partitions):
             index = self._index(stream, number)
             index.advance()
-            for header, entry in scan(stream.partition(number), offset):
+            for header, entry in sound(stream.partition(number), offset):
                 found = index.current(entry)
+                read += len(entry)
                 if found is not None:
                     parts += [found[0], *found[1]]
                     partitions.append(number)
                     size += len(found[0]) + sum(map(len, found[1]))
-                if size >= ask.max_bytes:
+                if size >= ask.max_bytes or read >= _STATE_BYTES:
                     return number, header.next_offset
             offset = 0
         return None
+
+    # -- compaction --------------------------------------------------------------------
 
     def compact(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Compact a stream now; deletions go at once."""
         ask = wire.unpack(wire.Name, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        freed = sum(
-            self._compact(stream, number, keep_deletions=False)
-            for number in range(stream.options.partitions)
-        )
-        peer.data(request_id, wire.pack(freed))
+        freed: list[int] = []
+
+        def done(error: NexoError | None) -> None:
+            if error is not None:
+                peer.fail(request_id, error)
+            else:
+                peer.data(request_id, wire.pack(sum(freed)))
+
+        every = range(stream.options.partitions)
+        self._start(stream, every, freed, done, keep_deletions=False)
 
     def compact_if_due(self, stream: Stream) -> None:
         """Compact what has grown dirty enough."""
-        for number, partition in enumerate(stream.partitions()):
-            if is_due(stream, partition):
-                self._compact(stream, number, keep_deletions=True)
+        due = [
+            number
+            for number, partition in enumerate(stream.partitions())
+            if is_due(stream, partition) and (stream.id, number) not in self._compacting
+        ]
+        if due:
+            self._start(stream, due, [], log_failure, keep_deletions=True)
 
-    def _compact(self, stream: Stream, number: int, *, keep_deletions: bool) -> int:
-        core, partition = self._core, stream.partition(number)
-        index = self._index(stream, number)
-        freed = compact(stream, partition, index, core.now_ms, keep_deletions=keep_deletions)
+    def _start(
+        self,
+        stream: Stream,
+        partitions: Iterable[int],
+        freed: list[int],
+        done: Callable[[NexoError | None], None],
+        *,
+        keep_deletions: bool,
+    ) -> None:
+        run = partial(self._compact, stream, freed=freed, keep_deletions=keep_deletions)
+        steps = (step for number in partitions for step in run(number))
+        self._chores.add(self._while_there(stream, steps), done)
+
+    def _compact(
+        self, stream: Stream, number: int, *, freed: list[int], keep_deletions: bool
+    ) -> Iterator[None]:
+        core, partition, place = self._core, stream.partition(number), (stream.id, number)
+        while place in self._compacting:
+            yield
+        self._compacting.add(place)
+        try:
+            index = self._index(stream, number)
+            steps = compact(stream, partition, index, core.now_ms, keep_deletions=keep_deletions)
+            freed.append((yield from steps))
+        finally:
+            self._compacting.discard(place)
         core.engine.checkpoint(stream, number)
         core.end_turn_soon()
-        return freed
+
+
+def _one_by_one(indexes: list[KeyIndex]) -> Iterator[None]:
+    for index in indexes:
+        yield from index.steps()

@@ -7,8 +7,10 @@ from typing import Any
 
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.status import broker_status
+from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.server.dialects.nexo.stream.admin import Admin
+from nexo.server.dialects.nexo.stream.chores import Chores, log_failure
 from nexo.server.dialects.nexo.stream.conditions import Conditions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.groups import Groups
@@ -34,7 +36,8 @@ class StreamService:
     def __init__(self, runtime: Runtime) -> None:
         self.core = Core(runtime)
         self._groups = Groups(self.core)
-        self._keyed = Keyed(self.core)
+        self._chores = Chores(self.core)
+        self._keyed = Keyed(self.core, self._chores)
         self._admin = Admin(self.core, self._keyed)
         self._ordered = Ordered(self.core)
         self._transact = Transact(self.core, self._ordered, Conditions(self.core, self._keyed))
@@ -64,6 +67,7 @@ class StreamService:
         self._groups.leasing.tick(now_ms)
         self._ordered.tick(now_ms)
         self.core.waits.expire(now_ms)
+        self._chores.run()
         if now_ms >= self._sweep_due_ms:
             self._sweep_some(now_ms)
         due_ms = self.core.waits.next_due()
@@ -80,12 +84,19 @@ class StreamService:
         for _ in range(min(SWEEP, len(self._sweep))):
             stream = self._sweep.pop()
             if self.core.engine.streams.numbered(stream.id) is stream:
-                self._admin.apply_limits(stream)
-                self._keyed.compact_if_due(stream)
+                self._clean(stream)
         if self._sweep:
             self._sweep_due_ms = now_ms + _SWEEP_PAUSE_MS
         else:
             self._plan_sweep(now_ms)
+
+    def _clean(self, stream: Stream) -> None:
+        """A stream whose files cannot be read must not keep others from being cleaned."""
+        try:
+            self._admin.apply_limits(stream)
+            self._keyed.compact_if_due(stream)
+        except NexoError as error:
+            log_failure(error)
 
     def cancel(self, peer: Peer, request_id: int) -> None:
         """Answer a long poll now."""

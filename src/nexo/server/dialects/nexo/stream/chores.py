@@ -1,0 +1,64 @@
+"""Long work in slices, so that requests are answered in between: indexing keys, compaction."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from nexo.errors import NexoError
+from nexo.server.dialects.nexo.stream.core import Core
+
+log = logging.getLogger("nexo.stream")
+
+SLICE_MS = 4
+"""How long requests may have to wait for a slice."""
+
+Steps: TypeAlias = Iterator[None]
+"""Work that stops for a moment wherever it yields."""
+
+
+class Chores:
+    """The long work of the service. Chores take turns; a short one is done at once."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: deque[tuple[Steps, Callable[[NexoError | None], None]]] = deque()
+
+    def add(self, steps: Steps, done: Callable[[NexoError | None], None]) -> None:
+        """Begin work; ``done`` is called at its end, now or later, with its error if it failed."""
+        self._waiting.append((steps, done))
+        if len(self._waiting) == 1:
+            self.run()
+        else:
+            self._core.runtime.wake_at(self._core.now_ms + 1)
+
+    def run(self) -> None:
+        """Do a slice."""
+        until_ms = self._core.now_ms + SLICE_MS
+        while self._waiting and self._core.now_ms < until_ms:
+            steps, done = self._waiting.popleft()
+            if self._step(steps, done):
+                self._waiting.append((steps, done))
+        if self._waiting:
+            self._core.runtime.wake_at(self._core.now_ms + 1)
+
+    @staticmethod
+    def _step(steps: Steps, done: Callable[[NexoError | None], None]) -> bool:
+        """One step; says whether there are more."""
+        try:
+            next(steps)
+        except StopIteration:
+            done(None)
+        except NexoError as error:
+            done(error)
+        else:
+            return True
+        return False
+
+
+def log_failure(error: NexoError | None) -> None:
+    """For work that nobody waits for."""
+    if error is not None:
+        log.error("%s", error)

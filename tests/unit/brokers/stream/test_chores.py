@@ -1,0 +1,110 @@
+"""Long work is done in slices, and requests are answered in between (SPEC G2, I1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nexo.errors import NotFound
+from nexo.protocol import stream as wire
+from nexo.protocol.batch import decode, entries
+from nexo.protocol.frames import pack_str
+from nexo.protocol.ops import Op
+from tests.unit.brokers.stream.desk import Desk, ManualClock, Peer
+
+KEYS = 40
+ROUNDS = 60
+
+
+class TickingClock(ManualClock):
+    """A clock on which every look takes a millisecond."""
+
+    def now_ms(self) -> int:
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A stream with old values of many keys in several segments, on a slow machine."""
+    desk = Desk(segment_bytes=32 * 1024)
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    for number in range(ROUNDS):
+        peer.publish("s", *[b"%d" % number] * KEYS, keys=[b"k%d" % n for n in range(KEYS)])
+    again = desk.crash()
+    again.runtime.time = again.runtime.clock = TickingClock()
+    again.runtime.time.now = desk.runtime.time.now
+    return again
+
+
+def value(reply: Any) -> bytes | None:
+    _, rest = wire.unpack_headed(int, reply)
+    return next(decode(next(entries(rest))).records()).value
+
+
+def ticks_until(desk: Desk, peer: Peer, request: int) -> int:
+    for tick in range(10_000):
+        if request in peer.replies:
+            return tick
+        desk.after(1)
+    pytest.fail("no answer came")
+
+
+def get(peer: Peer, key: bytes) -> int:
+    return peer.send(Op.S_GET, wire.pack(wire.Get(stream="s", key=key)))
+
+
+def test_the_first_get_of_a_long_log_lets_others_through(desk: Desk) -> None:
+    peer = desk.client()
+    first, second = get(peer, b"k1"), get(peer, b"k2")
+    assert peer.read("s", KEYS * (ROUNDS - 1))[0] == b"%d" % (ROUNDS - 1)
+    assert not {first, second} & peer.replies.keys()
+    peer.publish("s", b"newer", keys=[b"k1"])
+    assert ticks_until(desk, peer, first) > 2
+    ticks_until(desk, peer, second)
+    assert value(peer.replies[first]) == b"newer"
+    assert value(peer.replies[second]) == b"%d" % (ROUNDS - 1)
+    assert get(peer, b"k3") in peer.replies, "the index is there now"
+
+
+def test_records_come_in_while_a_stream_is_compacted(desk: Desk) -> None:  # SPEC I1
+    peer = desk.client()
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    again = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    assert request not in peer.replies
+    for number in range(5):
+        peer.publish("s", b"late %d" % number, keys=[b"k0"])
+        desk.after(1)
+    assert ticks_until(desk, peer, request) > 2
+    ticks_until(desk, peer, again)
+    assert wire.unpack(int, peer.replies[request]) > 0
+    kept = [b"%d" % (ROUNDS - 1)] * (KEYS - 1) + [b"late 4"]
+    assert read_on(peer) == kept
+    assert read_on(desk.crash().client()) == kept
+
+
+def read_on(peer: Peer) -> list[bytes | None]:
+    return peer.read("s", peer.describe("s").partitions[0].start_offset)
+
+
+def test_retention_may_take_what_is_being_compacted(desk: Desk) -> None:
+    peer = desk.client()
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    desk.after(1)
+    options = {"cleanup": "delete,compact", "retention_ms": 1}
+    peer.call(Op.S_UPDATE, wire.Make(stream="s", options=options), wire.StreamInfo)
+    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    ticks_until(desk, peer, request)
+    assert read_on(peer) == []
+    assert peer.publish("s", b"next") == [(0, KEYS * ROUNDS, 1)]
+
+
+def test_a_deleted_stream_ends_its_long_work(desk: Desk) -> None:
+    peer = desk.client()
+    requests = get(peer, b"k1"), peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    peer.ask(Op.S_DELETE, pack_str("s"))
+    for request in requests:
+        ticks_until(desk, peer, request)
+        assert isinstance(peer.replies[request], NotFound)
