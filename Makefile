@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export VENV
 
 TEST_EXTRAS := dev,compress,kafka,pydantic,redis,spark
-TEST_PACKAGES := redis-server
+TEST_PACKAGES := redis-server chromium
 BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2
 

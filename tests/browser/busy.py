@@ -108,4 +108,14 @@ def _stream(client: nexo.Client, turn: int) -> None:
     client.stream("orders").publish_many([{"order": turn}] * (10 + turn % 30))
 
 
-_WORK = (_store, _pubsub, _queue, _stream)
+def _read(client: nexo.Client, turn: int) -> None:
+    with (
+        client.stream("orders").consume("shipping", wait=0.2) as consumer,
+        client.pubsub.subscribe("home/#"),
+    ):
+        for _ in range(40):
+            for record in consumer.fetch():
+                record.ack()
+
+
+_WORK = (_store, _pubsub, _queue, _stream, _read)

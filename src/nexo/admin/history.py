@@ -7,6 +7,11 @@ from collections import deque
 SECONDS = 3_600
 
 
+def step(count: int, most: int) -> int:
+    """How many of ``count`` points go into one, for at most ``most`` and perhaps one more."""
+    return max(1, -(-count // most))
+
+
 class Series:
     """Points of one number; None where it was not known."""
 
@@ -31,11 +36,10 @@ class Series:
     def means(self, seconds: int, most: int) -> list[float | None]:
         """The newest ``seconds``, averaged into at most ``most`` points."""
         points = self.tail(seconds)
-        step = -(-len(points) // most) if points else 1
-        first = len(points) % step  # whole steps are counted from the newest point back
-        starts = range(first, len(points), step)
+        size = step(len(points), most)
+        first = len(points) % size  # whole steps are counted from the newest point back
         head = [_mean(points[:first])] if first else []
-        return head + [_mean(points[at : at + step]) for at in starts]
+        return head + [_mean(points[at : at + size]) for at in range(first, len(points), size)]
 
 
 class Rate:

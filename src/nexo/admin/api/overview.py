@@ -10,6 +10,7 @@ import msgspec
 from nexo import __version__
 from nexo.admin.alerts import Alert
 from nexo.admin.desk import Desk
+from nexo.admin.history import step
 from nexo.admin.routes import Nothing, Routes
 from nexo.admin.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
 from nexo.model import Broker
@@ -85,7 +86,8 @@ class History(msgspec.Struct):
     """Numbers over time, oldest first; null where they were not known."""
 
     end_ms: int
-    seconds: int
+    step_s: int
+    """How much time one point stands for."""
     series: dict[str, list[float | None]]
 
 
@@ -111,7 +113,8 @@ async def history(desk: Desk, ask: HistoryAsk) -> History:
     every = (*RATES[broker], *LEVELS[broker], *EVERY_BROKER)
     names = [name for name in ask.names.split(",") if name in every] if ask.names else every
     series = {name: watch.series[name].means(ask.seconds, ask.points) for name in names}
-    return History(desk.sampler.sampled_ms, ask.seconds, series)
+    step_s = step(len(watch.series["connections"].tail(ask.seconds)), ask.points)
+    return History(desk.sampler.sampled_ms, step_s, series)
 
 
 def current(desk: Desk) -> Overview:

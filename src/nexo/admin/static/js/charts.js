@@ -19,9 +19,9 @@ export function sparkline(points, tone) {
   return svg;
 }
 
-const WIDTH = 640;
-const HEIGHT = 172;
-const BOX = { left: 42, right: 6, top: 10, bottom: 20 };
+const WIDTH = 480;
+const HEIGHT = 160;
+const BOX = { left: 42, right: 4, top: 8, bottom: 20 };
 
 /** Lines over time. `lines`: `[{name, tone, points}]`, newest last. */
 export function chart(title, lines, seconds, endMs, format = rate) {
@@ -37,9 +37,8 @@ export function chart(title, lines, seconds, endMs, format = rate) {
       h("text", { x: BOX.left - 7, y: y(top * step) + 3.5, "text-anchor": "end" }, format(top * step)),
     );
   }
-  const span = (longest / Math.max(...lines.map((line) => line.points.length), 1)) * seconds;
   svg.append(
-    h("text", { x: BOX.left, y: HEIGHT - 5 }, `${label(span)} ago`),
+    h("text", { x: BOX.left, y: HEIGHT - 5 }, `${label(seconds)} ago`),
     h("text", { x: WIDTH - BOX.right, y: HEIGHT - 5, "text-anchor": "end" }, "now"),
   );
   lines.forEach((line, index) => svg.append(...drawn(line, index, x, y)));

@@ -75,9 +75,9 @@ export function table(label, columns, rows, { key, sort, onSort, chosen } = {}) 
   const headings = columns.map((column) => {
     const sorted = column.sort && column.sort === sort;
     const title = column.sort && onSort
-      ? h("button.sort", { type: "button", onclick: () => onSort(column.sort) }, column.title, sorted ? " ↓" : "")
+      ? h("button.sort", { type: "button", onclick: () => onSort(column.sort) }, column.title, sorted ? (sort === "name" ? " ↑" : " ↓") : "")
       : column.title || h("span.sr", "Actions");
-    return h("th", { scope: "col", class: column.class, "aria-sort": sorted ? "descending" : undefined }, title);
+    return h("th", { scope: "col", class: column.class, "aria-sort": sorted ? (sort === "name" ? "ascending" : "descending") : undefined }, title);
   });
   return h("div.scroll", h("table", { "aria-label": label },
     h("thead", h("tr", headings)),

@@ -12,7 +12,7 @@ export async function groups({ given, memory, redraw, name }) {
   const rows = await get("/stream/groups", { stream: name });
   const chosen = rows.find((group) => group.name === given.group) ?? (rows.length === 1 ? rows[0] : undefined);
   if (!rows.length) return panel("Groups", empty("No groups", "A group appears when its first consumer joins."));
-  return h("div", list(rows, name, chosen), chosen ? await detail(chosen, name, memory, redraw) : null);
+  return h("div.stack", list(rows, name, chosen), chosen ? await detail(chosen, name, memory, redraw) : null);
 }
 
 function list(rows, stream, chosen) {

@@ -9,7 +9,7 @@ import { badge, empty, facts, head, number, panel, segments, table } from "../ui
 
 const CARDS = {
   store: { title: "Store", rate: "commands", unit: "commands/s", extra: (n) => [["keys", count(n.keys)], ["used", bytes(n.used_bytes)]] },
-  pubsub: { title: "Pub/Sub", rate: "published", unit: "messages/s", extra: (n) => [["subscriptions", count(n.subscriptions)], ["retained", count(n.retained)]] },
+  pubsub: { title: "Pub/Sub", rate: "published", unit: "messages/s", extra: (n) => [["subs", count(n.subscriptions)], ["retained", count(n.retained)]] },
   queue: { title: "Queue", rate: "pushed_total", unit: "jobs/s", extra: (n) => [["waiting", count(n.waiting)], ["dead", count(n.dead)]] },
   stream: { title: "Stream", rate: "published", unit: "records/s", extra: (n) => [["streams", count(n.streams)], ["lag", count(n.lag)]] },
 };
@@ -31,7 +31,7 @@ export async function overview({ now, memory, redraw }) {
   const down = current.brokers.filter((broker) => !broker.up).length;
   return [
     head("Overview", {
-      sub: `Nexo ${current.version} · ${down ? `${down} of 4 brokers down` : "all brokers up"}`,
+      sub: `Nexo ${current.version} · ${down ? `${down} of 4 brokers down` : "all brokers up"} · ${disk(current)}`,
       actions: [segments("History", SPANS, memory.seconds, choose)],
     }),
     h("div.cards", current.brokers.map((broker, i) => card(broker, histories[i]))),
@@ -39,6 +39,12 @@ export async function overview({ now, memory, redraw }) {
     h("div.grid", CHARTS.map((spec, i) => drawn(spec, histories[i]))),
     h("div.grid", queues(current.queues), streams(current.streams)),
   ];
+}
+
+function disk(current) {
+  const free = current.brokers.map((broker) => broker.disk.free_bytes).filter((value) => value !== undefined);
+  const sync = Math.max(...current.brokers.map((broker) => broker.numbers.sync_ms ?? 0));
+  return `${bytes(free.length ? Math.min(...free) : null)} of disk free · sync ${millis(sync)}`;
 }
 
 function card(broker, history) {
@@ -56,8 +62,6 @@ function card(broker, history) {
       ["memory", bytes(numbers.rss_bytes)],
       ["cpu", numbers.cpu_percent === null ? "–" : `${numbers.cpu_percent} %`],
       ["ping", millis(numbers.roundtrip_ms)],
-      ...(numbers.sync_ms ? [["sync", millis(numbers.sync_ms)]] : []),
-      ["disk free", bytes(broker.disk.free_bytes)],
     ]));
 }
 
@@ -71,8 +75,10 @@ function alerts(rows) {
 }
 
 function drawn({ title, lines }, history) {
-  const shown = lines.map(([name, series, tone]) => ({ name, tone, points: history.series[series] ?? [] }));
-  const covered = Math.min(history.seconds, Math.max(...shown.map((line) => line.points.length)) * Math.max(1, history.seconds / 150));
+  const shown = lines
+    .map(([name, series, tone]) => ({ name, tone, points: history.series[series] ?? [] }))
+    .filter((line) => line.tone !== "third" || line.points.some(Boolean));
+  const covered = Math.max(...shown.map((line) => line.points.length)) * history.step_s;
   return panel(title, h("div.body", legend(shown), chart(title, shown, covered, history.end_ms)));
 }
 

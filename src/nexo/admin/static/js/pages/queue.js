@@ -140,7 +140,7 @@ async function jobs(name, state, memory, redraw) {
 }
 
 function columns(name, state) {
-  const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "mono", label: `Show job ${job.id}` }) };
+  const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "link mono", label: `Show job ${job.id}` }) };
   const shown = { title: "Value", class: "value", cell: (job) => brief(job.value) };
   const rest = {
     waiting: [

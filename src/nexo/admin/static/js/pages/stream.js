@@ -117,7 +117,7 @@ async function browse({ given, name, info }) {
   const first = page.records[0]?.offset ?? page.end_offset;
   const go = (more) => refine({ offset: "", time: "", ...more });
   const body = page.records.length ? table("Records", [
-    { title: "Offset", class: "num", cell: (row) => button(count(row.offset), () => inspect(name, row), { small: true, label: `Show record ${row.offset}` }) },
+    { title: "Offset", class: "num", cell: (row) => button(count(row.offset), () => inspect(name, row), { small: true, kind: "link", label: `Show record ${row.offset}` }) },
     { title: "Time", class: "hide-s", cell: (row) => moment(row.timestamp_ms) },
     { title: "Key", class: "mono name", cell: (row) => row.key ?? "–" },
     { title: "Value", class: "value", cell: (row) => brief(row.value) },

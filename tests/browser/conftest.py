@@ -1,0 +1,119 @@
+"""One busy server and one Chromium for all browser tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import nexo
+from nexo.testing import Process, process
+from tests.browser.busy import fill, traffic
+from tests.integration.admin_api import Api
+
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage",
+)  # fmt: skip
+DESKTOP = {"width": 1280, "height": 860}
+PHONE = {"width": 390, "height": 844}
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+TIMEOUT_MS = 8_000
+
+
+def _chromium() -> str:
+    found = shutil.which("chromium")
+    if found is None and os.environ.get("CI"):
+        pytest.fail("no chromium: install the Debian package")
+    if found is None:
+        pytest.skip("no chromium: install the Debian package")
+    return found
+
+
+@pytest.fixture(scope="session")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A server with something on every page, and traffic."""
+    with process(tmp_path_factory.mktemp("browser") / "nexo") as server:
+        Api(server.http_url).wait_ready()
+        with nexo.connect(server.url) as client:
+            fill(client)
+        with traffic(server.url):
+            yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=_chromium(), args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+class Dashboard:
+    """The dashboard in one browser page, as a user has it."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self._url = url
+        self.problems: list[str] = []
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", lambda said: self._note(said.type, said.text))
+
+    def _note(self, kind: str, text: str) -> None:
+        # Chromium reports every refused request; the dashboard shows those as it should.
+        if kind == "error" and "status of 4" not in text:
+            self.problems.append(text)
+
+    def open(self, where: str) -> Page:
+        """Go to ``queue?name=emails`` and wait until it is drawn."""
+        self.page.goto(f"{self._url}/#/{where}")
+        self.page.locator("#main h1").wait_for()
+        return self.page
+
+    def press(self, name: str) -> None:
+        """Click the button of that name on the page."""
+        self.page.locator("#main").get_by_role("button", name=name, exact=True).first.click()
+
+    def answer(self, verb: str, **fields: str | bool) -> None:
+        """Fill in the open dialog, send it, and wait until it worked."""
+        dialog = self.page.get_by_role("dialog")
+        for name, text in fields.items():
+            field = dialog.locator(f"[name={name.replace('__', '-')}]")
+            if isinstance(text, bool):
+                field.set_checked(text)
+            elif field.evaluate("e => e.tagName") == "SELECT":
+                field.select_option(text)
+            else:
+                field.fill(text)
+        dialog.get_by_role("button", name=verb, exact=True).click()
+        dialog.wait_for(state="detached")
+
+    def shot(self, name: str) -> None:
+        """Keep a picture for the docs, if asked to."""
+        if os.environ.get("NEXO_SCREENSHOTS"):
+            IMAGES.mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=IMAGES / f"{name}.png")
+
+
+@pytest.fixture
+def dashboard(browser: Browser, busy: Process) -> Iterator[Dashboard]:
+    """The dashboard on a desk; fails if the browser's console shows an error."""
+    context = browser.new_context(viewport=DESKTOP, color_scheme="light")  # type: ignore[arg-type]
+    opened = Dashboard(context.new_page(), busy.http_url)
+    yield opened
+    hacked = opened.page.evaluate("window.hacked")
+    context.close()
+    assert hacked is None, "a value became markup"
+    assert opened.problems == []
+
+
+@pytest.fixture
+def sdk(busy: Process) -> Iterator[nexo.Client]:
+    with nexo.connect(busy.url) as client:
+        yield client

@@ -1,0 +1,277 @@
+"""Every action of the dashboard, done by a browser and checked through the SDK (SPEC K3)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+import nexo
+from tests.browser.busy import SCRIPT
+from tests.browser.conftest import Dashboard
+
+pytestmark = pytest.mark.browser
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 5
+    while not check():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+# -- store ------------------------------------------------------------------------------
+
+
+def test_a_key_is_set_edited_expired_and_deleted(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    page = dashboard.open("store")
+    dashboard.press("Set a key")
+    dashboard.answer("Set", key="made/<b>here", value='{"n": 12345678901234567890}', ttl_s="900")
+    assert sdk.store.get("made/<b>here") == {"n": 12345678901234567890}
+    expect(page.locator("h1")).to_have_text("made/<b>here")
+    expect(page.locator("pre.code")).to_contain_text("12345678901234567890")
+    dashboard.press("Edit")
+    dashboard.answer("Set", value="[1, 2]", ttl_s="")
+    assert sdk.store.get("made/<b>here") == [1, 2]
+    dashboard.press("Expire")
+    dashboard.answer("Change", ttl_s="50")
+    assert 40 < (sdk.store.ttl("made/<b>here") or 0) <= 50
+    dashboard.press("Delete made/<b>here")
+    dashboard.answer("Delete")
+    assert sdk.store.get("made/<b>here") is None
+    expect(page.locator("h1")).to_have_text("Store")
+
+
+def test_keys_are_searched_and_paged(dashboard: Dashboard) -> None:
+    page = dashboard.open("store")
+    page.get_by_role("searchbox").fill("session:")
+    expect(page.locator("tbody tr").first).to_contain_text("session:0000")
+    dashboard.press("Next")
+    expect(page.locator("tbody tr").first).to_contain_text("session:0050")
+    page.get_by_role("searchbox").fill("*limits")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert "search=" in page.url
+    page.get_by_role("searchbox").fill("nothing like this")
+    expect(page.locator(".empty")).to_contain_text("No key matches")
+
+
+def test_bad_json_is_explained_and_changes_nothing(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    page = dashboard.open("store")
+    dashboard.press("Set a key")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Key", exact=True).fill("bad")
+    dialog.locator("[name=value]").fill("{oops")
+    dialog.get_by_role("button", name="Set", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("not JSON")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert not sdk.store.exists("bad")
+
+
+# -- pub/sub ----------------------------------------------------------------------------
+
+
+def test_messages_are_published_watched_and_cleared(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    page = dashboard.open("pubsub?tab=live&pattern=chat/%23")
+    expect(page.locator("#main .empty")).to_contain_text("Watching")
+    with sdk.pubsub.subscribe("chat/+") as chat:
+        dashboard.press("Publish")
+        dashboard.answer("Publish", topic="chat/room", value=f'"{SCRIPT}"', retain=True)
+        assert next(iter(chat)).value == SCRIPT
+    expect(page.locator(".tail li").first).to_contain_text(SCRIPT)
+    dashboard.open("pubsub?search=chat")
+    page.get_by_role("button", name="Show chat/room").click()
+    expect(page.get_by_role("dialog").locator("pre")).to_contain_text(SCRIPT)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Clear chat/room").click()
+    dashboard.answer("Clear")
+    assert sdk.pubsub.retained("chat/room") == []
+
+
+def test_subscriptions_are_listed(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    with sdk.pubsub.subscribe("listed/+/here"):
+        page = dashboard.open("pubsub?tab=subscriptions")
+        page.get_by_role("searchbox").fill("listed/")
+        expect(page.locator("tbody tr")).to_have_count(1)
+
+
+# -- queue ------------------------------------------------------------------------------
+
+
+def test_a_queue_is_created_filled_paused_and_deleted(
+    dashboard: Dashboard, sdk: nexo.Client
+) -> None:
+    page = dashboard.open("queue")
+    dashboard.press("Create a queue")
+    dashboard.answer("Create", queue="made/queue", visibility="5", retries="2")
+    expect(page.locator("h1")).to_have_text("made/queue")
+    queue = sdk.queue("made/queue")
+    assert queue.info().options["max_retries"] == 2
+    dashboard.press("Push a job")
+    dashboard.answer("Push", value='{"a": 1}', priority="9")
+    assert queue.peek()[0].priority == 9
+    dashboard.press("Pause")
+    dashboard.answer("Pause")
+    assert queue.info().paused
+    dashboard.press("Resume")
+    dashboard.answer("Resume")
+    assert not queue.info().paused
+    (job,) = queue.peek()
+    dashboard.press(f"Show job {job.id}")
+    expect(page.get_by_role("dialog").locator("pre")).to_contain_text('"a"')
+    page.keyboard.press("Escape")
+    dashboard.press(f"Cancel {job.id}")
+    dashboard.answer("Remove")
+    assert queue.info().waiting == 0
+    queue.push_many(["x", "y"])
+    dashboard.press("Purge")
+    dashboard.answer("Purge")
+    assert queue.info().waiting == 0
+    dashboard.press("Delete")
+    dashboard.answer("Delete", typed="made/queue")
+    assert not queue.exists()
+
+
+def test_dead_letters_are_replayed_and_discarded(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    queue = sdk.queue("failing").create(max_retries=0)
+    queue.push_many(["a", "b", "c", "d"])
+    for job in queue.pop(4):
+        job.nack(SCRIPT)
+    page = dashboard.open("queue?name=failing&tab=dead")
+    expect(page.locator("tbody tr").first).to_contain_text(SCRIPT)
+    first, second = (letter.id for letter in queue.dlq.peek(2))
+    dashboard.press(f"Replay {first}")
+    dashboard.answer("Replay")
+    assert queue.info().waiting == 1
+    dashboard.press(f"Discard {second}")
+    dashboard.answer("Discard")
+    assert queue.dlq.count() == 2
+    dashboard.press("Replay all")
+    dashboard.answer("Replay")
+    assert (queue.dlq.count(), queue.info().waiting) == (0, 3)
+    for job in queue.pop(3):
+        job.nack("again")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    dashboard.press("Discard all")
+    dashboard.answer("Discard")
+    assert queue.dlq.count() == 0
+
+
+def test_schedules_and_options_are_changed(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    queue = sdk.queue("cron").create()
+    page = dashboard.open("queue?name=cron&tab=schedules")
+    dashboard.press("Add a schedule")
+    dashboard.answer("Add", name="nightly", cron="0 3 * * *", value='"x"')
+    assert [row.name for row in queue.cron.list()] == ["nightly"]
+    dashboard.press("Remove schedule nightly")
+    dashboard.answer("Remove")
+    assert queue.cron.list() == []
+    dashboard.open("queue?name=cron&tab=options")
+    dashboard.press("Change")
+    dashboard.answer("Change", options='{"max_retries": 3}')
+    assert queue.info().options["max_retries"] == 3
+    expect(page.locator("table")).to_contain_text("max_retries")
+
+
+# -- stream -----------------------------------------------------------------------------
+
+
+def test_a_stream_is_created_written_and_deleted(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    page = dashboard.open("stream")
+    dashboard.press("Create a stream")
+    dashboard.answer("Create", stream="made/stream", partitions="2", cleanup="compact")
+    expect(page.locator("h1")).to_have_text("made/stream")
+    stream = sdk.stream("made/stream")
+    dashboard.press("Publish")
+    dashboard.answer("Publish", value='{"html": "<i>"}', key="k", headers='{"h": 1}')
+    record = stream.get("k")
+    assert record is not None
+    assert (record.value, record.headers) == ({"html": "<i>"}, {"h": 1})
+    page.get_by_label("Partition").select_option(str(record.partition))
+    dashboard.press("Show record 0")
+    expect(page.get_by_role("dialog")).to_contain_text('"<i>"')
+    page.keyboard.press("Escape")
+    dashboard.press("Compact")
+    dashboard.answer("Compact")
+    dashboard.open("stream?name=made/stream&tab=options")
+    dashboard.press("Change")
+    dashboard.answer("Change", options='{"retention_ms": 1000000}')
+    assert stream.describe().options["retention_ms"] == 1_000_000
+    dashboard.press("Delete")
+    dashboard.answer("Delete", typed="made/stream")
+    assert not stream.exists()
+
+
+def test_records_are_browsed_by_offset_and_time(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    stream = sdk.stream("browsed").create()
+    stream.publish_many([f"record {n}" for n in range(130)])
+    page = dashboard.open("stream?name=browsed")
+    expect(page.locator("tbody tr").last).to_contain_text("record 129")
+    dashboard.press("Earlier")
+    expect(page.locator("tbody tr").first).to_contain_text("record 30")
+    dashboard.press("Oldest")
+    expect(page.locator("tbody tr").first).to_contain_text("record 0")
+    dashboard.press("Later")
+    expect(page.locator("tbody tr").first).to_contain_text("record 50")
+    offset = page.get_by_label("Go to offset")
+    offset.fill("77")
+    offset.press("Enter")
+    expect(page.locator("tbody tr").first).to_contain_text("record 77")
+    assert "offset=77" in page.url
+    page.get_by_label("Go to time").fill("2020-01-01T00:00:00")
+    page.get_by_label("Go to time").blur()
+    expect(page.locator("tbody tr").first).to_contain_text("record 0")
+
+
+def test_groups_are_sought_and_parked_records_settled(
+    dashboard: Dashboard, sdk: nexo.Client
+) -> None:
+    stream = sdk.stream("grouped").create()
+    stream.publish_many([f"r{n}" for n in range(10)])
+    with stream.consume("g", max_deliveries=1, wait=0.2) as consumer:
+        for _, record in zip(range(10), consumer, strict=False):
+            if record.offset < 3:
+                record.nack(reason=SCRIPT)
+            else:
+                record.ack()
+    page = dashboard.open("stream?name=grouped&tab=groups")
+    expect(page.get_by_role("table", name="Parked records")).to_contain_text(SCRIPT)
+    dashboard.press("Discard record 0")
+    dashboard.answer("Discard")
+    assert stream.group("g").partitions[0].parked == 2
+    dashboard.press("Replay record 1")
+    dashboard.answer("Replay")
+    assert stream.lag("g") == 1
+    dashboard.press("Discard all")
+    dashboard.answer("Discard")
+    eventually(lambda: stream.group("g").partitions[0].parked == 0)
+    dashboard.press("Seek g")
+    dashboard.answer("Seek", to="offset", offset="4")
+    assert stream.lag("g") == 6
+    dashboard.press("Seek g")
+    dashboard.answer("Seek", to="end")
+    assert stream.lag("g") == 0
+    dashboard.press("Delete group g")
+    dashboard.answer("Delete")
+    assert stream.groups() == []
+
+
+# -- the rest ---------------------------------------------------------------------------
+
+
+def test_connections_are_found_by_name(dashboard: Dashboard) -> None:
+    page = dashboard.open("connections")
+    page.get_by_role("searchbox").fill("traffic")
+    expect(page.locator("tbody tr").first).to_contain_text("traffic")
+    page.get_by_role("button", name="Queue", exact=True).click()
+    expect(page).to_have_url(re.compile("broker=queue"))
+
+
+def test_alerts_lead_to_what_they_are_about(dashboard: Dashboard) -> None:
+    page = dashboard.open("overview")
+    page.locator(".alerts").get_by_role("link", name="emails", exact=True).click()
+    expect(page.locator("h1")).to_have_text("emails")
+    expect(page.locator("#main")).to_contain_text("Dead letters")

@@ -1,0 +1,182 @@
+"""Every page: drawn without errors, on a phone, by keyboard, in both themes, accessible (K3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from nexo.testing import Process, process
+from tests.browser.busy import SCRIPT
+from tests.browser.checks import problems_of
+from tests.browser.conftest import DESKTOP, PHONE, Dashboard
+from tests.integration.admin_api import Api
+
+pytestmark = pytest.mark.browser
+
+PAGES = {
+    "overview": "overview",
+    "store": "store",
+    "store-key": "store?name=config/limits",
+    "pubsub": "pubsub",
+    "queue": "queue",
+    "queue-dead": "queue?name=emails&tab=dead",
+    "stream": "stream?name=orders",
+    "stream-groups": "stream?name=clicks&tab=groups",
+    "pipeline": "pipeline",
+    "connections": "connections",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_drawn_and_accessible(dashboard: Dashboard, name: str) -> None:
+    page = dashboard.open(PAGES[name])
+    page.locator("#main .panel").first.wait_for()
+    assert problems_of(page) == []
+    dashboard.shot(name)
+
+
+@pytest.mark.parametrize("name", ["overview", "queue-dead", "stream", "store-key"])
+def test_the_dark_theme_is_readable(dashboard: Dashboard, name: str) -> None:
+    page = dashboard.page
+    page.emulate_media(color_scheme="dark")
+    dashboard.open(PAGES[name])
+    page.locator("#main .panel").first.wait_for()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 17, 22)"
+    assert problems_of(page) == []
+    dashboard.shot(f"{name}-dark")
+
+
+def test_the_theme_is_chosen_and_remembered(dashboard: Dashboard) -> None:
+    page = dashboard.open("store")
+    page.get_by_role("button", name="Use the dark theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.reload()
+    expect(page.get_by_role("button", name="Use the light theme")).to_be_visible()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_phone_is_wide_enough(browser: Browser, busy: Process, name: str) -> None:
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)  # type: ignore[arg-type]
+    dashboard = Dashboard(context.new_page(), busy.http_url)
+    page = dashboard.open(PAGES[name])
+    page.locator("#main .panel").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert page.locator("#nav a").count() == 7
+    assert small_targets(page) == []
+    if name in ("overview", "queue-dead"):
+        dashboard.shot(f"{name}-phone")
+    context.close()
+    assert dashboard.problems == []
+
+
+def small_targets(page: Page) -> list[str]:
+    """Buttons and links of the frame too small for a finger."""
+    return page.evaluate(  # type: ignore[no-any-return]
+        """() => [...document.querySelectorAll('#nav a, #main button')]
+        .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 24)
+        .map((e) => e.textContent)"""
+    )
+
+
+def test_everything_is_reached_by_keyboard(dashboard: Dashboard) -> None:
+    page = dashboard.open("overview")
+    for key, title in [("s", "Store"), ("q", "Queues"), ("t", "Streams"), ("c", "Connections")]:
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.locator("h1")).to_have_text(title)
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    expect(page.locator("h1")).to_have_text("Queues")
+    page.keyboard.press("/")
+    page.keyboard.type("emails")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    tab_to(page, "emails")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("emails")
+    tab_to(page, "Push a job")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement.textContent") == "Push a job"
+
+
+def tab_to(page: Page, text: str) -> None:
+    """Press Tab until the element of that text has the focus, which must be visible."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == text:
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline == "solid"
+            return
+    raise AssertionError(f"{text!r} is not reached by Tab")
+
+
+def test_focus_survives_live_updates(dashboard: Dashboard) -> None:
+    page = dashboard.open("queue")
+    page.get_by_role("link", name="thumbnails").focus()
+    with page.expect_response("**/queue/list*"):
+        pass
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.activeElement.textContent") == "thumbnails"
+
+
+def test_numbers_move_by_themselves(dashboard: Dashboard) -> None:
+    page = dashboard.open("overview")
+    card = page.locator(".card", has_text="Store").locator("strong")
+    seen = {card.inner_text()}
+    for _ in range(60):
+        page.wait_for_timeout(100)
+        seen.add(card.inner_text())
+        if len(seen) > 2:
+            break
+    assert len(seen) > 2
+    assert page.locator("#link").inner_text() == "live"
+
+
+def test_links_into_the_dashboard_and_back_work(dashboard: Dashboard) -> None:
+    page = dashboard.open("queue?name=emails&tab=scheduled")
+    expect(page.locator("#main")).to_contain_text("Scheduled jobs")
+    page.get_by_role("link", name="Options").click()
+    expect(page.locator("#main")).to_contain_text("max_retries")
+    page.go_back()
+    expect(page.locator("#main")).to_contain_text("Scheduled jobs")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "store?search=xss",
+        f"store?name=xss/{SCRIPT.replace('/', '%2F')}",
+        "store?name=user:7",
+        "pubsub",
+        "queue?name=payments/eu",
+        "queue?name=emails&tab=dead",
+        "stream?name=clicks&offset=0",
+        "stream?name=clicks&tab=groups",
+    ],
+)
+def test_markup_in_data_is_shown_as_text(dashboard: Dashboard, where: str) -> None:
+    page = dashboard.open(where)
+    expect(page.locator("#main")).to_contain_text("<script>")
+    assert page.locator("#main script").count() == 0
+
+
+def test_what_does_not_exist_is_said(dashboard: Dashboard) -> None:
+    page = dashboard.page
+    page.goto(f"{dashboard._url}/#/queue?name=no-such-queue")
+    expect(page.get_by_role("alert")).to_contain_text("no-such-queue")
+
+
+def test_an_empty_server_explains_itself(browser: Browser, tmp_path: Path) -> None:
+    with process(tmp_path / "nexo") as server:
+        Api(server.http_url).wait_ready()
+        context = browser.new_context(viewport=DESKTOP)  # type: ignore[arg-type]
+        dashboard = Dashboard(context.new_page(), server.http_url)
+        for where in ("overview", "store", "pubsub", "queue", "stream", "pipeline"):
+            page = dashboard.open(where)
+            expect(page.locator(".empty").first).to_be_visible()
+        context.close()
+        assert dashboard.problems == []
