@@ -143,6 +143,7 @@ class AsyncConsumer(Generic[T]):
         """From the reader: these go; what is processed of them is committed first."""
         await self._handlers.tell("revoked", partitions, self)
         gone = {at: self._positions.pop(at) for at in partitions if at in self._positions}
+        self._handed = [m for m in self._handed if m.position.lane not in partitions]
         if self._auto_commit and gone and self._reader is not None:
             await self._reader.commit(gone)
 
