@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import google_crc32c
+
 from nexo.brokers.pubsub.records import kept, replay
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.queue.cron import parse_cron
@@ -20,6 +22,7 @@ from nexo.brokers.store import snapshot as store_snapshot
 from nexo.brokers.store.engine import Store
 from nexo.client.address import parse_url
 from nexo.client.replies import error_of
+from nexo.client.stream_records import Outgoing
 from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
@@ -33,6 +36,7 @@ from nexo.server.alpn import alpn_names
 from nexo.server.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.server.host import Host
 from nexo.server.services import factory
+from nexo.storage.header import ALIGN, SIZE, stamp
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.memory import MemoryFiles
@@ -100,6 +104,19 @@ def _batches(data: bytes) -> None:
         list(batch.decode(entry, 1_000_000).records())
 
 
+def resealed(data: bytes) -> bytes:
+    """The same batch with checks that fit, as a hostile client would send it."""
+    if len(data) < SIZE:
+        return data
+    body = data[SIZE:]
+    body += bytes(-len(body) % ALIGN)
+    head = bytearray(data[:SIZE])
+    head[:2], head[16:20] = _sample_batch()[:2], (SIZE + len(body)).to_bytes(4, "little")
+    head[4:8] = int(google_crc32c.value(bytes(head[16:]) + body)).to_bytes(4, "little")
+    stamp(head, int.from_bytes(head[8:16], "little", signed=True))
+    return bytes(head) + body
+
+
 def _block(data: bytes) -> None:
     count = queue.check_block(data)
     queue.values_of(*queue.cut(data, 0, count))
@@ -125,6 +142,14 @@ def _sample_batch() -> bytes:
     return b"".join([bytes(head), *body])
 
 
+def _keyed_batch() -> bytes:
+    outgoing = Outgoing()
+    for key in (b"k", None, b"l"):
+        outgoing.add(2, b'{"a": 1}', key, b"")
+    head, body = outgoing.encode(1_000)
+    return b"".join([bytes(head), *body])
+
+
 WIRE = {
     "frames": Target(
         _frames, [frame(Kind.REQUEST, op, 1, payload) for op, payload in REQUESTS.items()]
@@ -137,6 +162,7 @@ WIRE = {
     "welcome": Target(hello.decode_welcome, [hello.encode_welcome(hello.Welcome("1", 10))]),
     "request names": Target(_names, [bytes([OPS.index(op)]) + raw for op, raw in REQUESTS.items()]),
     "batch": Target(_batch, [_sample_batch()]),
+    "hostile batch": Target(lambda data: _batch(resealed(data)), [_sample_batch()]),
     "batches": Target(_batches, [_sample_batch() * 2]),
     "job block": Target(_block, [queue.pack_block([b"\x01a", b"\x02{}"])]),
     "message run": Target(_pushes, [REQUESTS[Op.PUBLISH_RUN]]),
@@ -340,7 +366,40 @@ class Services:
             self._host = None
 
 
+class Publishing(Services):
+    """A stream that hostile batches are published to, and read from again."""
+
+    async def _start(self) -> Host:
+        host = await super()._start()
+        make = stream.pack(stream.Make(stream="thing", options={"partitions": 3}))
+        self._ask(host, Op.S_MAKE, make)
+        return host
+
+    def _ask(self, host: Host, op: Op, payload: bytes) -> None:
+        handler = host.handlers[op]
+        assert handler is not None
+        with contextlib.suppress(NexoError):
+            handler(SilentPeer(), 1, memoryview(payload))
+
+    def __call__(self, data: bytes) -> None:
+        entry = resealed(data[1:])
+        partition = int.from_bytes(data[:1], "big", signed=True) % 4 - 1
+        super().__call__(_PUBLISH + stream.publish_head("thing", partition) + entry)
+        if self._host is not None:
+            self._ask(self._host, Op.S_READ, stream.pack(stream.Read("thing", 0, 0, 4_000)))
+            self._ask(self._host, Op.S_GET, stream.pack(stream.Get(stream="thing", key=b"k")))
+
+
+_PUBLISH = bytes([OPS.index(Op.S_PUBLISH)])
+
+
 def every_target() -> dict[str, Target]:
     """All of them; ``requests`` has services of its own."""
     seeds = [bytes([OPS.index(op)]) + payload for op, payload in REQUESTS.items()]
-    return {**WIRE, **TEXTS, **FILES, "requests": Target(Services(), seeds)}
+    return {
+        **WIRE,
+        **TEXTS,
+        **FILES,
+        "requests": Target(Services(), seeds),
+        "published batch": Target(Publishing(), [b"\0" + _sample_batch(), b"\1" + _keyed_batch()]),
+    }
