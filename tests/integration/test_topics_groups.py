@@ -124,6 +124,16 @@ async def test_what_is_revoked_is_told_before_what_is_assigned(
             group.on("heartbeat", print)
 
 
+async def test_a_handler_that_fails_does_not_cost_the_membership(
+    aclient: nexo.AsyncClient, orders: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncConsumerGroup("g", topics=orders, server=aclient) as group:
+        group.on("rebalance", lambda event: 1 / 0)
+        first, second = await group.join(), await group.join()
+        await owning((first, [0, 1, 2, 3]), (second, [4, 5, 6, 7]))
+    assert "ZeroDivisionError" in caplog.text
+
+
 async def test_generations_rise_and_the_first_member_leads(
     aclient: nexo.AsyncClient, orders: str
 ) -> None:

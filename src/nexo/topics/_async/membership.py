@@ -55,6 +55,7 @@ class Membership:
         self._stopping = runtime.Event()
         self._beat = runtime.Event()
         self._task: runtime.Task | None = None
+        self._unhook: Callable[[], object] = _nothing
         session_s = (options.session_timeout_ms or _DEFAULT_SESSION_MS) / 1000
         self._pause_s = session_s / _BEATS
         self._poll: Any = None
@@ -79,6 +80,7 @@ class Membership:
                 if self._out:
                     await self._join()
         if self._task is None:
+            self._unhook = self._link.on_close(self.leave)
             self._task = runtime.spawn(self._stay, name=f"nexo-{self._options.group_id}")
 
     async def _join(self) -> None:
@@ -101,6 +103,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Give everything up."""
+        self._unhook()
         self._stopping.set()
         self._beat.set()
         if self._poll is not None:
@@ -224,6 +227,10 @@ class Membership:
         self._beat.set()
         if new:
             await self._told.assigned(new)
+
+
+def _nothing() -> None:
+    """There is no hook yet."""
 
 
 def _lanes(news: ordered.Assigned) -> list[TopicPartition]:

@@ -100,13 +100,18 @@ class NexoReader:
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """From the membership: read these from what is committed on."""
+        stored = await self._stored(None)
+        topics = {at.topic for at in partitions}
+        infos = {topic: await self._partitions(topic) for topic in topics}
         for at in partitions:
-            self._lanes[at] = Lane(at, await self._start(at))
+            info = infos[at.topic][at.partition]
+            bounds = info.start_offset, info.stable_offset
+            self._lanes[at] = Lane(at, await self._start(at, stored.get(at), *bounds))
         await self._told.assigned(partitions)
 
-    async def _start(self, at: TopicPartition) -> int:
-        stored = await self.committed(at)
-        first, end = await self.bounds(at)
+    async def _start(
+        self, at: TopicPartition, stored: Committed | None, first: int, end: int
+    ) -> int:
         if stored is not None:
             return min(max(stored.offset + 1, first), end)
         if self._options.reset == "earliest":
@@ -244,21 +249,29 @@ class NexoReader:
 
     async def committed(self, at: TopicPartition) -> Committed | None:
         """What the group has stored."""
-        ask = ordered.CommittedAsk(group=self._options.group_id, topic=at.topic)
+        return (await self._stored(at.topic)).get(at)
+
+    async def _stored(self, topic: str | None) -> dict[TopicPartition, Committed]:
+        ask = ordered.CommittedAsk(group=self._options.group_id, topic=topic)
         rows = wire.unpack(list[ordered.CommittedAt], await self._ask(Op.S_COMMITTED, ask))
-        for row in rows:
-            if row.partition == at.partition:
-                return Committed.at(row.offset, row.metadata, row.committed_ms)
-        return None
+        return {
+            TopicPartition(row.topic, row.partition): Committed.at(
+                row.offset, row.metadata, row.committed_ms
+            )
+            for row in rows
+        }
 
     async def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """What readers may see of a partition."""
-        reply = await self._ask(Op.S_DESCRIBE, wire.Name(stream=at.topic))
-        parts = wire.unpack(wire.StreamInfo, reply).partitions
+        parts = await self._partitions(at.topic)
         if not 0 <= at.partition < len(parts):
             raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
         part = parts[at.partition]
         return part.start_offset, part.stable_offset
+
+    async def _partitions(self, topic: str) -> list[wire.PartitionInfo]:
+        reply = await self._ask(Op.S_DESCRIBE, wire.Name(stream=topic))
+        return wire.unpack(wire.StreamInfo, reply).partitions
 
     async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
         """By the log's times."""

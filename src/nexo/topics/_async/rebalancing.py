@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from nexo.client._async import runtime
 from nexo.errors import InvalidInput
 from nexo.topics.model import Rebalance, TopicPartition
+
+log = logging.getLogger("nexo.topics")
 
 
 class Member(Protocol):
@@ -51,4 +54,8 @@ class RebalanceHandlers:
         left = [at for at in member.assignment if kind == "assigned" or at not in partitions]
         event = Rebalance(kind, tuple(partitions), tuple(left), member.member_id, member.generation)
         for handler in self._handlers:
-            await runtime.invoke(handler, event)
+            try:
+                await runtime.invoke(handler, event)
+            except Exception:
+                # It runs within a heartbeat: its failure must not cost the membership.
+                log.exception("a rebalance handler failed on %s", event)

@@ -56,6 +56,7 @@ class Membership:
         self._stopping = runtime.Event()
         self._beat = runtime.Event()
         self._task: runtime.Task | None = None
+        self._unhook: Callable[[], object] = _nothing
         session_s = (options.session_timeout_ms or _DEFAULT_SESSION_MS) / 1000
         self._pause_s = session_s / _BEATS
         self._poll: Any = None
@@ -80,6 +81,7 @@ class Membership:
                 if self._out:
                     self._join()
         if self._task is None:
+            self._unhook = self._link.on_close(self.leave)
             self._task = runtime.spawn(self._stay, name=f"nexo-{self._options.group_id}")
 
     def _join(self) -> None:
@@ -102,6 +104,7 @@ class Membership:
 
     def leave(self) -> None:
         """Give everything up."""
+        self._unhook()
         self._stopping.set()
         self._beat.set()
         if self._poll is not None:
@@ -225,6 +228,10 @@ class Membership:
         self._beat.set()
         if new:
             self._told.assigned(new)
+
+
+def _nothing() -> None:
+    """There is no hook yet."""
 
 
 def _lanes(news: ordered.Assigned) -> list[TopicPartition]:

@@ -101,13 +101,16 @@ class NexoReader:
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """From the membership: read these from what is committed on."""
+        stored = self._stored(None)
+        topics = {at.topic for at in partitions}
+        infos = {topic: self._partitions(topic) for topic in topics}
         for at in partitions:
-            self._lanes[at] = Lane(at, self._start(at))
+            info = infos[at.topic][at.partition]
+            bounds = info.start_offset, info.stable_offset
+            self._lanes[at] = Lane(at, self._start(at, stored.get(at), *bounds))
         self._told.assigned(partitions)
 
-    def _start(self, at: TopicPartition) -> int:
-        stored = self.committed(at)
-        first, end = self.bounds(at)
+    def _start(self, at: TopicPartition, stored: Committed | None, first: int, end: int) -> int:
         if stored is not None:
             return min(max(stored.offset + 1, first), end)
         if self._options.reset == "earliest":
@@ -245,21 +248,29 @@ class NexoReader:
 
     def committed(self, at: TopicPartition) -> Committed | None:
         """What the group has stored."""
-        ask = ordered.CommittedAsk(group=self._options.group_id, topic=at.topic)
+        return (self._stored(at.topic)).get(at)
+
+    def _stored(self, topic: str | None) -> dict[TopicPartition, Committed]:
+        ask = ordered.CommittedAsk(group=self._options.group_id, topic=topic)
         rows = wire.unpack(list[ordered.CommittedAt], self._ask(Op.S_COMMITTED, ask))
-        for row in rows:
-            if row.partition == at.partition:
-                return Committed.at(row.offset, row.metadata, row.committed_ms)
-        return None
+        return {
+            TopicPartition(row.topic, row.partition): Committed.at(
+                row.offset, row.metadata, row.committed_ms
+            )
+            for row in rows
+        }
 
     def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """What readers may see of a partition."""
-        reply = self._ask(Op.S_DESCRIBE, wire.Name(stream=at.topic))
-        parts = wire.unpack(wire.StreamInfo, reply).partitions
+        parts = self._partitions(at.topic)
         if not 0 <= at.partition < len(parts):
             raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
         part = parts[at.partition]
         return part.start_offset, part.stable_offset
+
+    def _partitions(self, topic: str) -> list[wire.PartitionInfo]:
+        reply = self._ask(Op.S_DESCRIBE, wire.Name(stream=topic))
+        return wire.unpack(wire.StreamInfo, reply).partitions
 
     def offset_at(self, at: TopicPartition, time_ms: int) -> int:
         """By the log's times."""
