@@ -77,10 +77,13 @@ def main() -> int:
     began = time.monotonic()
     lines: list[Line] = []
     for fault, most, share in FAULTS:
-        lines += _faults(fault, most, share * options.minutes * 60, options.seed)
+        if options.only in fault.name:
+            lines += _faults(fault, most, share * options.minutes * 60, options.seed)
     for name, paths in SUITES.items():
-        lines.append(_suite(name, paths, options.minutes * 60 * 0.1))
-    lines.append(_fuzz(FUZZ_SHARE * options.minutes * 60, options.seed))
+        if options.only in name:
+            lines.append(_suite(name, paths, options.minutes * 60 * 0.1))
+    if options.only in "fuzzed decoders":
+        lines.append(_fuzz(FUZZ_SHARE * options.minutes * 60, options.seed))
     _print(lines, options.seed, time.monotonic() - began)
     if options.json:
         options.json.write_text(json.dumps([asdict(line) for line in lines], indent=2))
@@ -91,6 +94,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=55)
     parser.add_argument("--seed", type=int, default=20_261_115)
+    parser.add_argument("--only", default="", help="rows whose name holds this text")
     parser.add_argument("--json", type=Path, help="write the table here too")
     return parser.parse_args()
 
