@@ -123,8 +123,13 @@ def _block(data: bytes) -> None:
 
 
 def _pushes(data: bytes) -> None:
-    for part in pubsub.parse_run(data).part(0, 1).messages(coded=False):
-        pubsub.is_empty(part)
+    run = pubsub.parse_run(data)
+    whole = run.part(0, len(run.ends))
+    for message in whole.messages(coded=True):
+        pubsub.is_empty(message)
+        pubsub.topic_of(message)
+    whole.messages(coded=False)
+    list(pubsub.parse_pushes(run.frames))
 
 
 def _reply(data: bytes) -> None:
