@@ -324,3 +324,20 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "broker:action:pattern" in result.output
     assert not (tmp_path / "users.json").exists()
+
+
+@pytest.mark.parametrize(("text", "code", "said"), [("[{]", 1, "not a users file"), ("[]", 0, "")])
+def test_a_broken_users_file_stops_the_start(
+    tmp_path: Path, text: str, code: int, said: str
+) -> None:
+    (tmp_path / "users.json").write_text(text)
+    process = Process(tmp_path, dashboard=False, auth=True)
+    try:
+        if code:
+            with pytest.raises(RuntimeError, match=said):
+                process.start()
+        else:
+            process.start()
+            assert "nobody can log in" in process.log_file.read_text()
+    finally:
+        process.close()

@@ -20,6 +20,7 @@ from nexo.errors import ConfigError
 from nexo.model import Broker
 from nexo.server import descriptors, handover, logs, loops, worker
 from nexo.server.access import internal
+from nexo.server.access.users import UsersFile
 from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock
@@ -165,6 +166,8 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
     logs.configure(settings, "supervisor")
     descriptors.raise_limit()
     server_context(settings)  # a bad certificate stops the start, not every connection
+    if settings.auth and not UsersFile(settings.users_path).load():
+        log.warning("there are no users yet, so nobody can log in: nexo user add NAME")
     lock = FolderLock(settings.data_dir.absolute())
     try:
         listener = _listen(settings.host, settings.port)
