@@ -98,10 +98,10 @@ def read(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:
     """Batches large enough for the JVM; those that are come through without a copy."""
-    found = table.to_batches()
-    if len(found) * SMALL_ROWS <= table.num_rows:
-        return found
-    return table.combine_chunks().to_batches()
+    found: list[pa.RecordBatch] = table.to_batches()
+    if len(found) * SMALL_ROWS > table.num_rows:
+        found = table.combine_chunks().to_batches()
+    return found
 
 
 def _within(table: pa.Table, options: SourceOptions) -> pa.Table:

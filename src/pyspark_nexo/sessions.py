@@ -21,7 +21,6 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 """What our sessions differ in from Spark's defaults; ``conf`` wins over it."""
 

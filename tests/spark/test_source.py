@@ -62,9 +62,14 @@ def test_offsets_partitions_and_columns_narrow_what_is_read(
     assert load(spark, url, endingTimestamp=last + 1, partitions=0).count() == ends[0]
 
 
-def test_filters_on_offsets_reach_the_source(spark: SparkSession, url: str, numbers: Any) -> None:
-    frame = load(spark, url).where("offset >= 10 and offset < 12 and partition = 0")
-    assert [(row.partition, row.offset) for row in frame.collect()] == [(0, 10), (0, 11)]
+def test_queries_on_one_frame_do_not_see_each_others_filters(
+    spark: SparkSession, url: str, numbers: Any
+) -> None:
+    frame = load(spark, url)
+    part = frame.where("offset >= 10 and offset < 12 and partition = 0")
+    assert [(row.partition, row.offset) for row in part.collect()] == [(0, 10), (0, 11)]
+    assert frame.count() == 100
+    assert frame.where("partition = 1").count() + frame.where("partition = 0").count() == 100
 
 
 @pytest.mark.parametrize(
