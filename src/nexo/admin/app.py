@@ -25,6 +25,7 @@ from nexo.admin.routes import PREFIX, Endpoint
 from nexo.admin.sampler import Sampler
 from nexo.admin.sessions import Sessions
 from nexo.errors import NexoError
+from nexo.model import Broker
 
 _STATIC = files("nexo.admin") / "static"
 
@@ -106,7 +107,8 @@ class Admin:
         return as_json({"ready": ready, "brokers": brokers}, 200 if ready else 503)
 
     async def _read_metrics(self, request: Request) -> Response:
-        await self._sessions.desk(request)
+        desk = await self._sessions.desk(request)
+        await desk.check_watchable(*Broker)
         return Response(self._metrics.text(), media_type=metrics.CONTENT_TYPE)
 
     async def _session(self, request: Request) -> Response:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
-from nexo.errors import Overloaded
+from nexo.errors import Forbidden, Overloaded
 from nexo.model import Broker
 
 if TYPE_CHECKING:
@@ -57,6 +57,13 @@ class Place:
         )
 
 
+Watchable: TypeAlias = Callable[[], Awaitable[frozenset[Broker]]]
+
+
+async def _everything() -> frozenset[Broker]:
+    return frozenset(Broker)
+
+
 @dataclass(slots=True)
 class Desk:
     """The brokers as one caller may use them, and what is known of them anyway."""
@@ -69,10 +76,19 @@ class Desk:
     tails: set[object]
     """Live views that are open, shared by all callers."""
     who: Credentials = Credentials()
+    watchable: Watchable = _everything
+    """Which brokers the caller may read as a whole; asked again for every use."""
 
     def link(self, broker: Broker) -> Link:
         """The connection to a broker, for what the client does not offer."""
         return self.client.link(broker)
+
+    async def check_watchable(self, *brokers: Broker) -> None:
+        """Raise `Forbidden` unless the caller may read these brokers as a whole."""
+        missing = set(brokers) - await self.watchable()
+        if missing:
+            names = ", ".join(sorted(broker.label for broker in missing))
+            raise Forbidden(f"this takes permission to read everything of {names}")
 
     @asynccontextmanager
     async def own_client(self) -> AsyncIterator[AsyncClient]:

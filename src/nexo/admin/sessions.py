@@ -6,9 +6,11 @@ authentication is off, everyone shares this process's own client.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -18,13 +20,15 @@ from starlette.responses import Response
 from nexo.admin.desk import Credentials, Desk
 from nexo.admin.replies import as_json
 from nexo.client._async.client import AsyncClient
-from nexo.errors import InvalidInput, Unauthenticated
+from nexo.errors import ConnectionLost, Forbidden, InvalidInput, Unauthenticated, Unavailable
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 
 COOKIE = "nexo"
 IDLE_S = 12 * 3600
 MOST = 1_000
+RECHECK_S = 5.0
+GUESSES, GUESSES_S = 4, 30
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,6 +51,42 @@ class _Session:
     who: Credentials
     client: AsyncClient
     used_s: float
+    watchable: frozenset[Broker] = frozenset()
+    checked_s: float = -RECHECK_S
+
+    async def watched(self) -> frozenset[Broker]:
+        """The brokers whose status the user may read, as those say themselves."""
+        if time.monotonic() - self.checked_s >= RECHECK_S:
+            answers = await asyncio.gather(*(self._may_watch(broker) for broker in Broker))
+            self.watchable = frozenset(broker for broker in answers if broker is not None)
+            self.checked_s = time.monotonic()
+        return self.watchable
+
+    async def _may_watch(self, broker: Broker) -> Broker | None:
+        try:
+            await self.client.link(broker).call(Op.STATUS, bytes((broker,)))
+        except (Forbidden, ConnectionLost, Unavailable):
+            return None
+        return broker
+
+
+class _Guesses:
+    """Failed logins by address. The brokers count them too, but to them all come from here."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, deque[float]] = {}
+
+    def check(self, address: str) -> None:
+        """Raise `Unauthenticated` after too many failures."""
+        times = self._failed.get(address)
+        if times is not None and len(times) == GUESSES and time.monotonic() - times[0] < GUESSES_S:
+            raise Unauthenticated(f"too many failed logins; wait {GUESSES_S} seconds")
+
+    def failed(self, address: str) -> None:
+        """Note a failure."""
+        if len(self._failed) >= MOST:
+            self._failed.clear()
+        self._failed.setdefault(address, deque(maxlen=GUESSES)).append(time.monotonic())
 
 
 class Sessions:
@@ -55,6 +95,7 @@ class Sessions:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._open: dict[str, _Session] = {}
+        self._guesses = _Guesses()
 
     @property
     def required(self) -> bool:
@@ -69,7 +110,8 @@ class Sessions:
         if session is None:
             raise Unauthenticated("log in first")
         session.used_s = time.monotonic()
-        return replace(self._desk, client=session.client, who=session.who)
+        watchable = session.watched
+        return replace(self._desk, client=session.client, who=session.who, watchable=watchable)
 
     def view(self, request: Request) -> SessionView:
         """Who the caller is."""
@@ -85,14 +127,18 @@ class Sessions:
         if kind.lower() != "bearer" or not token:
             return None
         known = self._open.get(_hash(token))
-        return known or await self._enter(Credentials(token=token), token)
+        return known or await self._enter(request, Credentials(token=token), token)
 
-    async def _enter(self, who: Credentials, secret: str) -> _Session:
+    async def _enter(self, request: Request, who: Credentials, secret: str) -> _Session:
+        address = request.client.host if request.client else ""
+        self._guesses.check(address)
         await self._forget_idle()
         client = self._desk.place.client(who)
         try:
             await client.link(Broker.STORE).call(Op.ECHO, b"")
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Unauthenticated):
+                self._guesses.failed(address)
             await client.close()
             raise
         session = self._open[_hash(secret)] = _Session(who, client, time.monotonic())
@@ -114,7 +160,8 @@ class Sessions:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput(str(error)) from None
         secret = secrets.token_urlsafe(32)
-        session = await self._enter(Credentials(given.user, given.password), secret)
+        who = Credentials(given.user, given.password)
+        session = await self._enter(request, who, secret)
         reply = as_json(SessionView(self.required, session.who.user))
         tls = self._desk.place.settings.tls_cert is not None
         reply.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=tls)

@@ -94,14 +94,14 @@ class History(msgspec.Struct):
 @routes.get("/overview")
 async def overview(desk: Desk, ask: Nothing) -> Overview:
     """The server now: brokers, alerts, the busiest queues and streams."""
-    return current(desk)
+    return await current(desk)
 
 
 @routes.live("/live")
 async def live(desk: Desk, ask: Nothing) -> AsyncIterator[Overview]:
     """The overview, once a second, as server-sent events."""
     while True:
-        yield current(desk)
+        yield await current(desk)
         await desk.sampler.next_sample()
 
 
@@ -109,6 +109,7 @@ async def live(desk: Desk, ask: Nothing) -> AsyncIterator[Overview]:
 async def history(desk: Desk, ask: HistoryAsk) -> History:
     """The last hour of a broker's numbers."""
     broker = Broker[ask.broker.upper()]
+    await desk.check_watchable(broker)
     watch = desk.sampler.brokers[broker]
     every = (*RATES[broker], *LEVELS[broker], *EVERY_BROKER)
     names = [name for name in ask.names.split(",") if name in every] if ask.names else every
@@ -117,17 +118,18 @@ async def history(desk: Desk, ask: HistoryAsk) -> History:
     return History(desk.sampler.sampled_ms, step_s, series)
 
 
-def current(desk: Desk) -> Overview:
-    """The newest overview."""
-    sampler = desk.sampler
+async def current(desk: Desk) -> Overview:
+    """The newest overview, as far as the caller may see it."""
+    sampler, allowed = desk.sampler, await desk.watchable()
+    labels = {broker.label for broker in allowed}
     return Overview(
         __version__,
         sampler.sampled_ms,
         desk.who.user,
-        [_broker(watch) for watch in sampler.brokers.values()],
-        sampler.alerts(),
-        _queues(desk),
-        _streams(desk),
+        [_broker(watch) for broker, watch in sampler.brokers.items() if broker in allowed],
+        [alert for alert in sampler.alerts() if alert.broker in labels],
+        _queues(desk) if Broker.QUEUE in allowed else [],
+        _streams(desk) if Broker.STREAM in allowed else [],
     )
 
 

@@ -16,6 +16,7 @@ from nexo.admin.routes import Nothing, Routes
 from nexo.config import Settings
 from nexo.errors import NotFound
 from nexo.lake.settings import LakeSettings
+from nexo.model import Broker
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -93,6 +94,7 @@ _seen: dict[str, _Seen] = {}
 @routes.get("/tables")
 async def tables(desk: Desk, ask: Nothing) -> Pipeline:
     """Every table with its newest state."""
+    await desk.check_watchable(Broker.STREAM)
     settings = desk.place.settings
     place = settings.lake_catalog or str(settings.lake_folder)
     reason = _missing(settings)
@@ -105,6 +107,7 @@ async def tables(desk: Desk, ask: Nothing) -> Pipeline:
 @routes.get("/table")
 async def table(desk: Desk, ask: TableAsk) -> TableView:
     """One table with its newest snapshots."""
+    await desk.check_watchable(Broker.STREAM)
     settings = desk.place.settings
     views = {} if _missing(settings) else await _views(settings)
     if ask.stream not in views:

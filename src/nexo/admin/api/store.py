@@ -125,7 +125,8 @@ async def keys(desk: Desk, ask: KeysAsk) -> KeyPage:
         if cursor is None or len(found) >= ask.limit:
             break
     rows = await asyncio.gather(*(_row(desk, key) for key in found))
-    total = desk.sampler.brokers[Broker.STORE].status.get("keys")
+    whole = Broker.STORE in await desk.watchable()
+    total = desk.sampler.brokers[Broker.STORE].status.get("keys") if whole else None
     return KeyPage([row for row in rows if row is not None], cursor, total)
 
 

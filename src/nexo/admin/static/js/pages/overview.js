@@ -25,25 +25,26 @@ const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 export async function overview({ now, memory, redraw }) {
   memory.seconds ??= 300;
   const current = now ?? await get("/overview");
-  const histories = await Promise.all(CHARTS.map(({ broker }) =>
+  const seen = CHARTS.filter(({ broker }) => current.brokers.some(({ name }) => name === broker));
+  const histories = await Promise.all(seen.map(({ broker }) =>
     get("/history", { broker, seconds: memory.seconds, points: 150 })));
   const choose = (seconds) => { memory.seconds = seconds; redraw(); };
   const down = current.brokers.filter((broker) => !broker.up).length;
   return [
     head("Overview", {
-      sub: `Nexo ${current.version} · ${down ? `${down} of 4 brokers down` : "all brokers up"} · ${disk(current)}`,
+      sub: `Nexo ${current.version} · ${down ? `${down} of ${current.brokers.length} brokers down` : "all brokers up"} · ${disk(current)}`,
       actions: [segments("History", SPANS, memory.seconds, choose)],
     }),
     h("div.cards", current.brokers.map((broker, i) => card(broker, histories[i]))),
     alerts(current.alerts),
-    h("div.grid", CHARTS.map((spec, i) => drawn(spec, histories[i]))),
+    h("div.grid", seen.map((spec, i) => drawn(spec, histories[i]))),
     h("div.grid", queues(current.queues), streams(current.streams)),
   ];
 }
 
 function disk(current) {
   const free = current.brokers.map((broker) => broker.disk.free_bytes).filter((value) => value !== undefined);
-  const sync = Math.max(...current.brokers.map((broker) => broker.numbers.sync_ms ?? 0));
+  const sync = Math.max(0, ...current.brokers.map((broker) => broker.numbers.sync_ms ?? 0));
   return `${bytes(free.length ? Math.min(...free) : null)} of disk free · sync ${millis(sync)}`;
 }
 

@@ -1,0 +1,105 @@
+"""The dashboard with authentication on: it logs in, and users see what they may (SPEC A10)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import nexo
+from nexo.server.access.grants import parse_grant
+from nexo.server.access.users import UsersFile
+from nexo.testing import Process
+from tests.integration.admin_api import ACTION, Api, Reply, value
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    folder = tmp_path_factory.mktemp("login") / "nexo"
+    users = UsersFile(folder / "users.json")
+    users.add("root", "a long secret", [parse_grant("*:*:*")])
+    users.add("clerk", "a sharp pen", [parse_grant("queue:*:mail*")])
+    (folder / "token").write_text(users.add_token("root", "prometheus"))
+    process = Process(folder, auth=True)
+    process.start()
+    Api(process.http_url).wait_ready()
+    with nexo.connect(
+        f"{process.url}?client=setup", user="root", password="a long secret"
+    ) as client:
+        client.queue("mail").create()
+        client.queue("payroll").create()
+    yield process
+    process.close()
+
+
+def log_in(api: Api, user: str, password: str) -> Reply:
+    body = json.dumps({"user": user, "password": password}).encode()
+    reply = api.request("POST", "/api/v1/login", body, ACTION)
+    api.cookie = reply.headers.get("set-cookie", "").partition(";")[0]
+    return reply
+
+
+def test_it_asks_for_a_login_and_gives_a_safe_cookie(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    assert api.get("/session") == {"required": True, "user": None}
+    assert api.look("/overview").json["code"] == "UNAUTHENTICATED"
+    reply = log_in(api, "root", "a long secret")
+    assert {"HttpOnly", "SameSite=strict"} <= set(reply.headers["set-cookie"].split("; "))
+    assert api.get("/session")["user"] == "root"
+    assert {row["name"] for row in api.get("/overview")["brokers"]} == {
+        "store", "pubsub", "queue", "stream",
+    }  # fmt: skip
+    assert api.request("GET", "/metrics").status == 200
+
+
+def test_a_wrong_password_is_refused(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    reply = log_in(api, "root", "guess")
+    assert (reply.status, reply.json["code"]) == (401, "UNAUTHENTICATED")
+    assert "set-cookie" not in reply.headers
+
+
+def test_a_user_sees_and_does_only_what_is_granted(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    log_in(api, "clerk", "a sharp pen")
+    api.post("/queue/push", queue="mail", value=value("hello"))
+    assert api.get("/queue/info", queue="mail")["info"]["waiting"] >= 1
+    for refused in (
+        api.act("/queue/push", queue="payroll", value=value(1)),
+        api.act("/store/set", key="k", value=value(1)),
+        api.look("/queue/info", queue="payroll"),
+        api.look("/history", broker="queue"),
+        api.look("/pipeline/tables"),
+        api.request("GET", "/metrics"),
+    ):
+        assert (refused.status, refused.json["code"]) == (403, "FORBIDDEN")
+    overview = api.get("/overview")
+    assert (overview["brokers"], overview["queues"], overview["alerts"]) == ([], [], [])
+
+
+def test_a_token_works_for_scripts(guarded: Process) -> None:
+    token = (guarded.data_dir / "token").read_text()
+    reply = Api(guarded.http_url).request(
+        "GET", "/metrics", headers={"authorization": f"Bearer {token}"}
+    )
+    assert b'nexo_up{broker="store"} 1.0' in reply.body
+
+
+def test_logging_out_ends_it(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    log_in(api, "root", "a long secret")
+    api.post("/logout")
+    assert api.look("/overview").status == 401
+
+
+def test_guessing_is_stopped_before_it_reaches_the_brokers(guarded: Process) -> None:
+    """The brokers see the dashboard's address: guesses here must not lock others out."""
+    api = Api(guarded.http_url)
+    for number in range(30):
+        bearer = {"authorization": f"Bearer nexo_guess{number}"}
+        reply = api.request("GET", "/metrics", headers=bearer)
+        assert reply.status == 401
+    assert "too many" in reply.json["message"]
+    with nexo.connect(guarded.url, user="root", password="a long secret") as client:
+        client.store.set("still", "open")
