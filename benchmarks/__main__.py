@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks import charts, report
 from benchmarks.harness import Row, run
 
-GROUPS = ("store", "pubsub", "queue", "stream", "pipeline", "service")
+GROUPS = ("store", "pubsub", "queue", "stream", "growth", "pipeline", "service")
 
 
 def main() -> None:
