@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import nexo
+from nexo import testing
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
+from nexo.lake.settings import LakeSettings
 from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.pipeline import Pipeline, Progress
@@ -60,7 +63,7 @@ def test_bad_commands_give_one_line(url: str, tmp_path: Path) -> None:
 def test_records_become_visible_while_it_runs_and_it_survives_a_broker_restart(
     pipeline: Pipeline,
     lake: Lake,
-    nexo_server: nexo.testing.Server,
+    nexo_server: testing.Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(continuous, "RESCAN_S", 0.2)
@@ -120,3 +123,18 @@ def test_values_a_schema_refuses_are_dead_letters(
     numbers = spark.sql("select number from events order by offset").collect()
     assert [row[0] for row in numbers] == [1, None, 3, 9_000_000_000]
     assert spark.sql("select offset from events_rejected").collect()[0][0] == 1
+
+
+def test_the_server_runs_the_pipeline_beside_its_brokers(tmp_path: Path) -> None:
+    with testing.process(tmp_path / "nexo", pipeline=True) as served:
+        with nexo.connect(served.url) as client:
+            log = client.stream("log").create(tiering=True)
+            log.publish_many([b"x"] * 10)
+            deadline_s = time.monotonic() + 100
+            while log.describe().partitions[0].tiered_offset < 10:
+                assert time.monotonic() < deadline_s, served.log_file.read_text()
+                time.sleep(0.1)
+        assert served.terminate() == 0
+    assert offsets_of(Lake(LakeSettings(tmp_path / "nexo" / "lake")).get("log").properties) == {
+        0: 10
+    }
