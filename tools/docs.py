@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nexo import cli, config  # noqa: E402
-from tools import docs_protocol  # noqa: E402
+from tools import docs_http, docs_protocol  # noqa: E402
 from tools.docs_text import table  # noqa: E402
 
 NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
@@ -52,6 +52,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     reference: dict[str, Callable[[], str]] = {
         "configuration.md": configuration,
         "protocol.md": docs_protocol.page,
+        "http-api.md": docs_http.page,
         "cli.md": commands,
     }
     for name, write in reference.items():

@@ -17,6 +17,7 @@ from nexo.testing import Process, process
 from tests.integration.admin_api import ACTION, Api, value
 
 _numbers = count()
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -435,3 +436,14 @@ def test_a_pipeline_without_a_lake_says_so(api: Api) -> None:
     pipeline = api.get("/pipeline/tables")
     assert not pipeline["available"]
     assert "pipeline" in pipeline["reason"] or "installed" in pipeline["reason"]
+
+
+def test_the_grafana_dashboard_asks_for_metrics_that_exist(api: Api) -> None:
+    board = json.loads((ROOT / "ops" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    asked = {
+        re.sub(r"_(bucket|count|sum)$", "", name)
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"nexo_[a-z_]+", target["expr"])
+    }
+    assert asked <= set(checked_families(api.request("GET", "/metrics").body.decode()))

@@ -1,0 +1,104 @@
+"""The alert rules, second by second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from nexo.admin.alerts import Alert, alerts
+from nexo.admin.watch import BrokerWatch, GroupWatch, QueueWatch
+from nexo.client.queue_views import QueueInfo
+from nexo.model import Broker
+from nexo.protocol.stream import GroupInfo, LaneInfo
+
+MIB = 1024**2
+IDLE = QueueInfo("jobs", {}, 0, False, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def queue_after(seconds: int, **first: Any) -> QueueWatch:
+    """A queue whose counts stay the same for some seconds."""
+    info = replace(IDLE, **first)
+    watch = QueueWatch(info)
+    for second in range(seconds):
+        watch.seen(info, float(second))
+    return watch
+
+
+def group_with(lags: list[int], consumers: int = 1, parked: int = 0) -> GroupWatch:
+    watch = GroupWatch("orders", group(lags[0], 0, consumers, parked))
+    for second, lag in enumerate(lags):
+        watch.seen(group(lag, second, consumers, parked), float(second))
+    return watch
+
+
+def group(lag: int, published: int, consumers: int, parked: int) -> GroupInfo:
+    lane = LaneInfo(
+        floor=0, next_offset=published + 10_000, lag=lag, in_flight=0, to_redeliver=0,
+        parked=parked,
+    )  # fmt: skip
+    names = [f"c{number}" for number in range(consumers)]
+    return GroupInfo(
+        name="g", generation=1, options={}, consumers=names, lag=lag, partitions=[lane]
+    )
+
+
+def broker(broker: Broker, **status: Any) -> BrokerWatch:
+    watch = BrokerWatch(broker)
+    watch.answered(status, 0.001, 1_000)
+    return watch
+
+
+def kinds(found: list[Alert]) -> list[str]:
+    return [alert.kind for alert in found]
+
+
+def test_a_quiet_server_has_none() -> None:
+    assert alerts([broker(Broker.STORE)], [queue_after(60)], [group_with([0] * 60)], MIB) == []
+
+
+def test_a_silent_broker_is_critical_and_comes_first() -> None:
+    down = broker(Broker.STREAM)
+    down.silent("no answer in time", 2_000)
+    found = alerts([down], [queue_after(1, dead=2)], [], MIB)
+    assert [(alert.level, alert.kind) for alert in found] == [
+        ("critical", "down"),
+        ("warning", "dead-letters"),
+    ]
+
+
+def test_disk_trouble_is_told_by_its_worst() -> None:
+    free = {"free_bytes": 3 * MIB, "full": False, "failed": None}
+    assert kinds(alerts([broker(Broker.QUEUE, disk=free)], [], [], MIB)) == ["disk-low"]
+    full = free | {"full": True}
+    assert kinds(alerts([broker(Broker.QUEUE, disk=full)], [], [], MIB)) == ["disk-full"]
+    failed = full | {"failed": "EIO"}
+    assert kinds(alerts([broker(Broker.QUEUE, disk=failed)], [], [], MIB)) == ["sync-failed"]
+
+
+def test_jobs_that_nobody_takes_for_a_minute_are_stuck() -> None:
+    assert alerts([], [queue_after(59, waiting=3)], [], MIB) == []
+    (alert,) = alerts([], [queue_after(60, waiting=3)], [], MIB)
+    assert (alert.kind, alert.subject) == ("stuck", "jobs")
+    assert alerts([], [queue_after(60, waiting=3, paused=True)], [], MIB) == []
+
+
+def test_a_lag_that_grows_for_a_minute_is_told() -> None:
+    growing = group_with([n * 100 for n in range(60)])
+    assert kinds(alerts([], [], [growing], MIB)) == ["lag"]
+    steady = group_with([50_000 + n for n in range(60)])
+    assert "lag" not in kinds(alerts([], [], [steady], MIB))
+
+
+def test_consumers_that_finish_nothing_are_stuck() -> None:
+    still = [5 + second for second in range(60)]  # all that is published stays
+    assert kinds(alerts([], [], [group_with(still)], MIB)) == ["stuck"]
+    assert alerts([], [], [group_with(still, consumers=0)], MIB) == []
+
+
+def test_parked_records_and_drops_are_told() -> None:
+    assert kinds(alerts([], [], [group_with([0], parked=2)], MIB)) == ["parked"]
+    pubsub = broker(Broker.PUBSUB, dropped=0, slow=[{"client": "phone"}])
+    pubsub.answered({"dropped": 5, "slow": [{"client": "phone"}]}, 0.001, 2_000)
+    (alert,) = alerts([pubsub], [], [], MIB)
+    assert alert.kind == "drops"
+    assert "phone" in alert.message
