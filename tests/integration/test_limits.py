@@ -295,6 +295,13 @@ def test_a_data_folder_moved_while_stopped_has_everything(tmp_path: Path) -> Non
 # -- many connections, to the real processes -----------------------------------------
 
 
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Process]:
+    """Without the dashboard, whose own connections would be counted."""
+    with nexo.testing.process(tmp_path / "nexo", dashboard=False) as process:
+        yield process
+
+
 def processes(served: Process) -> list[int]:
     children = Path(f"/proc/{served.pid}/task/{served.pid}/children").read_text().split()
     return [served.pid, *map(int, children)]
