@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -264,12 +265,9 @@ async def _read(desk: Desk, ask: RecordsAsk, offset: int) -> tuple[list[RecordRo
     request = wire.Read(ask.stream, ask.partition, offset, _READ_BYTES)
     reply = await desk.link(Broker.STREAM).call(Op.S_READ, wire.pack(request))
     head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
-    rows = [
-        record_row(Record(ask.partition, row, None))
-        for batch in batches_in(rest)
-        for row in batch.records()
-        if offset <= row.offset
-    ]
+    found = (row for batch in batches_in(rest) for row in batch.records() if offset <= row.offset)
+    # One more than asked for, so that the caller sees that the page does not end here.
+    rows = [record_row(Record(ask.partition, row, None)) for row in islice(found, ask.limit + 1)]
     return rows, head.next_offset
 
 
