@@ -144,6 +144,26 @@ def reset(client: nexo.AsyncClient) -> None:
 
 # -- crashed consumers -----------------------------------------------------------------
 
+
+async def test_after_a_crash_records_are_acked_one_by_one(url: str) -> None:  # SPEC F3
+    async with nexo.AsyncClient(url) as client, nexo.AsyncClient(url) as other:
+        stream = await client.stream("s", int).create()
+        await stream.publish_many(range(4))
+        crashed = nexo.AsyncClient(url)
+        await crashed.stream("s", int).consume("g").fetch()
+        await crashed.close()
+        lags: list[int] = []
+
+        async def handle(_record: Any) -> None:
+            lags.append(await other.stream("s").lag("g"))
+
+        subscription = await stream.subscribe("g", handle)
+        while len(lags) < 4:
+            await asyncio.sleep(0.01)
+        await subscription.stop()
+    assert lags == [4, 3, 2, 1], "whoever dies now is known by what it had begun"
+
+
 CONSUMER = """
 import os, signal, sys, time, nexo
 url, log = sys.argv[1:]
