@@ -288,6 +288,30 @@ async def test_messages_that_cannot_be_sent_fail_alone(
             producer.send("t", None)
 
 
+async def test_only_the_message_that_is_too_large_fails(
+    aclient: nexo.AsyncClient, admin: AsyncAdminClient
+) -> None:
+    await admin.create_topic("t", config={"max.message.bytes": 100})
+    async with AsyncProducer(server=aclient) as producer:
+        small, large = producer.send("t", "small"), producer.send("t", "x" * 200)
+        after = producer.send("t", "after")
+        with pytest.raises(PayloadTooLarge):
+            await large
+        assert [(await each).offset for each in (small, after)] == [0, 1]
+
+
+async def test_large_messages_fit_into_several_batches(aclient: nexo.AsyncClient) -> None:
+    topic: AsyncTopic[Any] = AsyncTopic("t", server=aclient)
+    await topic.produce_batch([{"value": bytes(900_000)} for _ in range(14)])
+    async with AsyncProducer(server=aclient) as producer:
+        sent = [producer.send("t", bytes(900_000)) for _ in range(14)]
+        await producer.send("t", bytes(5_000_000))  # SPEC E7
+        assert [(await each).offset for each in sent] == list(range(14, 28))
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        sizes = [len(value) for value in await values(consumer, 29)]
+    assert sizes == [900_000] * 28 + [5_000_000]
+
+
 async def test_messages_without_a_key_take_turns(
     aclient: nexo.AsyncClient, admin: AsyncAdminClient
 ) -> None:

@@ -310,13 +310,16 @@ async def test_two_processes_take_effect_once(topics: nexo.AsyncClient) -> None:
     two = AsyncExactlyOnceContext(topics, name="app")
     both = asyncio.Barrier(2)
 
-    async def work() -> str:
-        async with asyncio.timeout(5):
-            await both.wait()  # both have begun before either ends
-        await one.emit("effect", topic="out")
-        return "result"
+    async def process(context: AsyncExactlyOnceContext) -> Any:
+        async def work() -> str:
+            async with asyncio.timeout(5):
+                await both.wait()  # both have begun before either ends
+            await context.emit("effect", topic="out")
+            return "result"
 
-    results = await asyncio.gather(one.process_once("e", work), two.process_once("e", work))
+        return await context.process_once("e", work)
+
+    results = await asyncio.gather(process(one), process(two))
     assert list(results) == ["result", "result"]
     assert len(await one.pending()) == 1
 
@@ -456,6 +459,10 @@ async def test_contexts_of_other_names_keep_apart(topics: nexo.AsyncClient) -> N
     two = AsyncExactlyOnceContext(topics, name="two")
     await one.put("k", 1)
     assert await two.get("k") is None
+    async with one.begin():
+        assert await two.get("k") is None
+        with pytest.raises(Conflict, match="nest"):
+            await two.put("k", 2)
 
 
 async def test_a_test_can_look_into_a_context_in_memory() -> None:

@@ -134,10 +134,13 @@ class AsyncConsumer(Generic[T]):
         await self._reader.join()
 
     async def _joined(self) -> Reader:
-        if self._reader is None or not self._reader.assignment:
+        reader = self._reader
+        if reader is None or not reader.assignment:
             await self.join()
-        assert self._reader is not None
-        return self._reader
+            reader = self._reader
+        if reader is None:
+            raise Conflict("the consumer is closed")
+        return reader
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """From the reader: these go; what is processed of them is committed first."""
@@ -170,7 +173,7 @@ class AsyncConsumer(Generic[T]):
 
     async def _next(self, count: int, timeout_s: float) -> list[Message[T]]:
         reader = await self._joined()
-        await self._processed()
+        await self._processed(reader)
         found = await reader.fetch(count, timeout_s)
         with self._guard:
             if self._closed:
@@ -182,22 +185,21 @@ class AsyncConsumer(Generic[T]):
             transaction.polled(self, found)
         return found
 
-    async def _processed(self) -> None:
+    async def _processed(self, reader: Reader) -> None:
         """The next messages are asked for: those handed out are done with."""
         self._note_processed()
         if self._auto_commit and self._positions and runtime.now_s() >= self._retry_at_s:
-            await self._commit_processed()
+            await self._commit_processed(reader)
 
     def _note_processed(self) -> None:
         for message in self._handed:
             self._positions[message.position.lane] = message.offset, ""
         self._handed = []
 
-    async def _commit_processed(self) -> None:
-        assert self._reader is not None
+    async def _commit_processed(self, reader: Reader) -> None:
         positions = dict(self._positions)
         try:
-            await self._reader.commit(positions)
+            await reader.commit(positions)
         except (ConnectionLost, Unavailable, TimeoutError) as error:
             log.warning("group %r could not commit: %s", self.group_id, error)
             self._retry_at_s = runtime.now_s() + self._retry_s
@@ -215,10 +217,14 @@ class AsyncConsumer(Generic[T]):
         return self
 
     async def __anext__(self) -> Message[T]:
-        while not self._closed:
-            message = await self.poll(_WAIT_S)
-            if message is not None:
-                return message
+        try:
+            while not self._closed:
+                message = await self.poll(_WAIT_S)
+                if message is not None:
+                    return message
+        except (Conflict, ConnectionLost):
+            if not self._closed:
+                raise
         raise StopAsyncIteration
 
     # -- committing
@@ -241,12 +247,8 @@ class AsyncConsumer(Generic[T]):
 
     async def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
-        await self._joined()
-        return await self._reader_of().committed(self._at(partition, topic))
-
-    def _reader_of(self) -> Reader:
-        assert self._reader is not None
-        return self._reader
+        reader = await self._joined()
+        return await reader.committed(self._at(partition, topic))
 
     def _at(self, partition: int, topic: str | None) -> TopicPartition:
         if topic is None and len(self._topics) != 1:
@@ -320,16 +322,14 @@ class AsyncConsumer(Generic[T]):
     @property
     def reader(self) -> Reader:
         """For transactions."""
-        return self._reader_of()
+        if self._reader is None:
+            raise Conflict("the consumer is closed, or has not joined its group yet")
+        return self._reader
 
     @property
     def handed(self) -> Sequence[Message[T]]:
         """What the user holds: handed out, and not yet done with."""
         return self._handed
-
-    def abandon(self) -> None:
-        """Treat what was handed out as not processed: `close` will not commit it."""
-        self._handed = []
 
     async def close(self) -> None:
         """Leave the group; with ``auto_commit``, what was handed out counts as processed.
@@ -339,7 +339,7 @@ class AsyncConsumer(Generic[T]):
         with self._guard:
             self._closed = True
         if sys.exc_info()[0] is not None:
-            self.abandon()
+            self._handed = []
         await self._leave()
         await self._backend.close()
 
@@ -348,7 +348,7 @@ class AsyncConsumer(Generic[T]):
         if reader is None:
             return
         reader.interrupt()
-        await self._processed()
+        await self._processed(reader)
         await reader.close()
         self._reader = None
         self._positions.clear()
@@ -364,8 +364,6 @@ class AsyncConsumer(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self.abandon()
         await self.close()
 
 

@@ -90,9 +90,11 @@ class AsyncExactlyOnceContext:
             return await runtime.invoke(work, tx)
 
     def _joined(self) -> AsyncOnceTransaction | None:
-        """The transaction that the caller runs in."""
+        """The transaction of this context that the caller runs in."""
         found = current_transaction.get()
-        return found if isinstance(found, AsyncOnceTransaction) else None
+        if isinstance(found, AsyncOnceTransaction) and found.ledger is self._ledger:
+            return found
+        return None
 
     # -- state
 

@@ -88,7 +88,4 @@ class AsyncConsumerGroup(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            for member in self._members:
-                member.abandon()
         await self.close()

@@ -36,7 +36,7 @@ class AsyncOnceTransaction:
     """
 
     def __init__(self, ledger: Ledger, timeout_s: float) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._changes = ledger.transaction(timeout_s)
         self._written: dict[tuple[str, str], bytes | None] = {}
         self._seen: dict[tuple[str, str], Entry] = {}
@@ -106,7 +106,7 @@ class AsyncOnceTransaction:
         if (table, key) in self._written:
             return self._written[table, key]
         if (table, key) not in self._seen:
-            entry = self._seen[table, key] = await self._ledger.load(table, key)
+            entry = self._seen[table, key] = await self.ledger.load(table, key)
             self._changes.rely_on(table, key, entry.offset)
         return self._seen[table, key].content
 

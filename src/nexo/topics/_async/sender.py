@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from threading import Lock
 
 from nexo.client._async import runtime
@@ -22,6 +22,7 @@ from nexo.errors import (
     Fenced,
     InvalidInput,
     NexoError,
+    PayloadTooLarge,
     RequestTimeout,
     Unavailable,
 )
@@ -38,6 +39,8 @@ log = logging.getLogger("nexo.topics")
 
 _CONCURRENT = 8
 """Partitions sent to at once."""
+_BATCH_BYTES = 1024**2
+"""A batch of this size is full, however few its messages are."""
 _AGAIN_S = 0.05
 """Before a batch is sent again."""
 _UNCERTAIN = (ConnectionLost, RequestTimeout)
@@ -235,13 +238,21 @@ class NexoSender:
 
     def _cut(self, lane: Lane) -> list[Packed]:
         with self._guard:
-            size = min(len(lane.waiting), self._options.batch_size)
+            batch, size_bytes = [lane.waiting.popleft()], 0
+            while lane.waiting and len(batch) < self._options.batch_size:
+                size_bytes += batch[-1].size_bytes
+                if size_bytes + lane.waiting[0].size_bytes > _BATCH_BYTES:
+                    break
+                batch.append(lane.waiting.popleft())
             lane.first_s = runtime.now_s()
-            return [lane.waiting.popleft() for _ in range(size)]
+            return batch
 
     async def _send(self, lane: Lane, batch: list[Packed]) -> None:
         try:
             first = await self._store(lane, batch)
+        except PayloadTooLarge as error:
+            await self._send_singly(lane, batch, error)
+            return
         except (NexoError, TimeoutError) as error:
             if isinstance(error, Fenced):
                 self._fatal = error
@@ -250,6 +261,14 @@ class NexoSender:
         for number, packed in enumerate(batch):
             packed.delivery.settle(RecordMetadata(*lane.at, first + number))
         self._finished(len(batch))
+
+    async def _send_singly(self, lane: Lane, batch: list[Packed], error: PayloadTooLarge) -> None:
+        """Only the message that is too large shall fail."""
+        if len(batch) == 1:
+            self._decided(batch, error)
+            return
+        for packed in batch:
+            await self._send(lane, [packed])
 
     async def _store(self, lane: Lane, batch: list[Packed]) -> int:
         """The offset of the first; sent again until it is known to be stored, or time is over."""
@@ -322,7 +341,7 @@ class NexoSender:
         for number, record in enumerate(records):
             lanes.setdefault(self.partition_of(topic, record, count), []).append(number)
         packed = [Packed(record) for record in records]
-        if len(lanes) == 1:
+        if len(lanes) == 1 and sum(each.size_bytes for each in packed) <= _BATCH_BYTES:
             (partition,) = lanes
             return await self._send_batch(TopicPartition(topic, partition), packed)
         return await self._send_transaction(topic, lanes, packed)
@@ -338,11 +357,12 @@ class NexoSender:
     ) -> list[RecordMetadata]:
         places: dict[int, RecordMetadata] = {}
         async with self._client.transaction() as tx:
-            for partition, numbers in lanes.items():
-                batch = _batch([packed[number] for number in numbers])
-                _, first = await tx.publish_batch(topic, partition, batch)
-                for at, number in enumerate(numbers):
-                    places[number] = RecordMetadata(topic, partition, first + at)
+            for partition, lane in lanes.items():
+                for numbers in _chunks(lane, packed):
+                    batch = _batch([packed[number] for number in numbers])
+                    _, first = await tx.publish_batch(topic, partition, batch)
+                    for at, number in enumerate(numbers):
+                        places[number] = RecordMetadata(topic, partition, first + at)
         return [places[number] for number in range(len(packed))]
 
 
@@ -351,3 +371,16 @@ def _batch(packed: Sequence[Packed]) -> Outgoing:
     for each in packed:
         records.add(each.kind, each.content, each.key, each.headers)
     return records
+
+
+def _chunks(numbers: list[int], packed: Sequence[Packed]) -> Iterator[list[int]]:
+    """Messages in runs that fit into a request."""
+    run: list[int] = []
+    size_bytes = 0
+    for number in numbers:
+        if run and size_bytes + packed[number].size_bytes > _BATCH_BYTES:
+            yield run
+            run, size_bytes = [], 0
+        run.append(number)
+        size_bytes += packed[number].size_bytes
+    yield run

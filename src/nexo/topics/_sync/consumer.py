@@ -135,10 +135,13 @@ class Consumer(Generic[T]):
         self._reader.join()
 
     def _joined(self) -> Reader:
-        if self._reader is None or not self._reader.assignment:
+        reader = self._reader
+        if reader is None or not reader.assignment:
             self.join()
-        assert self._reader is not None
-        return self._reader
+            reader = self._reader
+        if reader is None:
+            raise Conflict("the consumer is closed")
+        return reader
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """From the reader: these go; what is processed of them is committed first."""
@@ -169,7 +172,7 @@ class Consumer(Generic[T]):
 
     def _next(self, count: int, timeout_s: float) -> list[Message[T]]:
         reader = self._joined()
-        self._processed()
+        self._processed(reader)
         found = reader.fetch(count, timeout_s)
         with self._guard:
             if self._closed:
@@ -181,22 +184,21 @@ class Consumer(Generic[T]):
             transaction.polled(self, found)
         return found
 
-    def _processed(self) -> None:
+    def _processed(self, reader: Reader) -> None:
         """The next messages are asked for: those handed out are done with."""
         self._note_processed()
         if self._auto_commit and self._positions and runtime.now_s() >= self._retry_at_s:
-            self._commit_processed()
+            self._commit_processed(reader)
 
     def _note_processed(self) -> None:
         for message in self._handed:
             self._positions[message.position.lane] = message.offset, ""
         self._handed = []
 
-    def _commit_processed(self) -> None:
-        assert self._reader is not None
+    def _commit_processed(self, reader: Reader) -> None:
         positions = dict(self._positions)
         try:
-            self._reader.commit(positions)
+            reader.commit(positions)
         except (ConnectionLost, Unavailable, TimeoutError) as error:
             log.warning("group %r could not commit: %s", self.group_id, error)
             self._retry_at_s = runtime.now_s() + self._retry_s
@@ -214,10 +216,14 @@ class Consumer(Generic[T]):
         return self
 
     def __next__(self) -> Message[T]:
-        while not self._closed:
-            message = self.poll(_WAIT_S)
-            if message is not None:
-                return message
+        try:
+            while not self._closed:
+                message = self.poll(_WAIT_S)
+                if message is not None:
+                    return message
+        except (Conflict, ConnectionLost):
+            if not self._closed:
+                raise
         raise StopIteration
 
     # -- committing
@@ -240,12 +246,8 @@ class Consumer(Generic[T]):
 
     def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
-        self._joined()
-        return self._reader_of().committed(self._at(partition, topic))
-
-    def _reader_of(self) -> Reader:
-        assert self._reader is not None
-        return self._reader
+        reader = self._joined()
+        return reader.committed(self._at(partition, topic))
 
     def _at(self, partition: int, topic: str | None) -> TopicPartition:
         if topic is None and len(self._topics) != 1:
@@ -319,16 +321,14 @@ class Consumer(Generic[T]):
     @property
     def reader(self) -> Reader:
         """For transactions."""
-        return self._reader_of()
+        if self._reader is None:
+            raise Conflict("the consumer is closed, or has not joined its group yet")
+        return self._reader
 
     @property
     def handed(self) -> Sequence[Message[T]]:
         """What the user holds: handed out, and not yet done with."""
         return self._handed
-
-    def abandon(self) -> None:
-        """Treat what was handed out as not processed: `close` will not commit it."""
-        self._handed = []
 
     def close(self) -> None:
         """Leave the group; with ``auto_commit``, what was handed out counts as processed.
@@ -338,7 +338,7 @@ class Consumer(Generic[T]):
         with self._guard:
             self._closed = True
         if sys.exc_info()[0] is not None:
-            self.abandon()
+            self._handed = []
         self._leave()
         self._backend.close()
 
@@ -347,7 +347,7 @@ class Consumer(Generic[T]):
         if reader is None:
             return
         reader.interrupt()
-        self._processed()
+        self._processed(reader)
         reader.close()
         self._reader = None
         self._positions.clear()
@@ -363,8 +363,6 @@ class Consumer(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self.abandon()
         self.close()
 
 

@@ -89,9 +89,11 @@ class ExactlyOnceContext:
             return runtime.invoke(work, tx)
 
     def _joined(self) -> OnceTransaction | None:
-        """The transaction that the caller runs in."""
+        """The transaction of this context that the caller runs in."""
         found = current_transaction.get()
-        return found if isinstance(found, OnceTransaction) else None
+        if isinstance(found, OnceTransaction) and found.ledger is self._ledger:
+            return found
+        return None
 
     # -- state
 

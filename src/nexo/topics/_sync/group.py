@@ -89,7 +89,4 @@ class ConsumerGroup(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            for member in self._members:
-                member.abandon()
         self.close()

@@ -37,7 +37,7 @@ class OnceTransaction:
     """
 
     def __init__(self, ledger: Ledger, timeout_s: float) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._changes = ledger.transaction(timeout_s)
         self._written: dict[tuple[str, str], bytes | None] = {}
         self._seen: dict[tuple[str, str], Entry] = {}
@@ -107,7 +107,7 @@ class OnceTransaction:
         if (table, key) in self._written:
             return self._written[table, key]
         if (table, key) not in self._seen:
-            entry = self._seen[table, key] = self._ledger.load(table, key)
+            entry = self._seen[table, key] = self.ledger.load(table, key)
             self._changes.rely_on(table, key, entry.offset)
         return self._seen[table, key].content
 

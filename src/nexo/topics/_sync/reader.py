@@ -170,8 +170,11 @@ class NexoReader:
 
     def _read(self, wait_s: float) -> None:
         """Read ahead where nothing is left; waits only if nothing is left anywhere."""
+        if self._closed:
+            return
         self._since_read = 0
-        lanes = [lane for lane in self._lanes.values() if not lane.rows and not lane.paused]
+        with self._members.lock:
+            lanes = [lane for lane in self._lanes.values() if not lane.rows and not lane.paused]
         if not lanes:
             runtime.sleep(min(wait_s, _IDLE_S))
             return
@@ -218,14 +221,7 @@ class NexoReader:
     def commit(self, commits: Commits) -> None:
         """Store offsets with the group's newest generation."""
         for rewind, rows in self.rows(commits):
-            try:
-                self._commit(rows, rewind=rewind)
-            except NotMember:
-                raise
-            except Fenced as error:
-                if isinstance(error, NotOwner):
-                    raise
-                self._commit(rows, rewind=rewind, generation=self.refresh())
+            self._commit(rows, rewind=rewind)
         self._sought.difference_update(commits)
 
     def rows(self, commits: Commits) -> list[tuple[bool, list[ordered.OffsetRow]]]:
@@ -234,17 +230,27 @@ class NexoReader:
         on = [(*at, *commits[at]) for at in commits if at not in self._sought]
         return [(rewind, rows) for rewind, rows in ((True, back), (False, on)) if rows]
 
-    def _commit(
-        self, rows: list[ordered.OffsetRow], *, rewind: bool, generation: int | None = None
-    ) -> None:
-        ask = ordered.Commit(
-            group=self._options.group_id,
-            offsets=rows,
-            member=self.member,
-            generation=self.generation if generation is None else generation,
-            rewind=rewind,
-        )
-        self._ask(Op.S_COMMIT, ask)
+    def _commit(self, rows: list[ordered.OffsetRow], *, rewind: bool) -> None:
+        """What a newer generation revokes is still owned: it is committed with that one."""
+        generation = self.generation
+        while True:
+            ask = ordered.Commit(
+                group=self._options.group_id,
+                offsets=rows,
+                member=self.member,
+                generation=generation,
+                rewind=rewind,
+            )
+            try:
+                self._ask(Op.S_COMMIT, ask)
+                return
+            except Fenced as error:
+                if isinstance(error, NotMember | NotOwner):
+                    raise
+                # In a storm of joins and leaves there may be the next one already.
+                known, generation = generation, self.refresh()
+                if generation == known:
+                    raise
 
     def committed(self, at: TopicPartition) -> Committed | None:
         """What the group has stored."""
