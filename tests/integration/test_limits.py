@@ -213,10 +213,21 @@ def test_an_idle_peer_that_answers_pings_stays(start: Callable[..., Tight]) -> N
         assert replies(sock, 1)[0][2] == b"here"
 
 
+def test_a_sync_client_that_lay_idle_for_long_just_goes_on(start: Callable[..., Tight]) -> None:
+    """It has no thread to answer pings with, so the server has dropped it meanwhile."""
+    tight = start(idle_ping_ms=50)
+    with nexo.connect(tight.server.url) as client:
+        client.store.set("k", 1)
+        with tight.connect() as other:
+            other.sendall(hello(Broker.STORE))
+            assert ended(other), "so is the client by now, as it has been silent for longer"
+        assert client.store.get("k") == 1
+
+
 def test_a_peer_that_never_reads_its_replies_is_read_no_further_and_dropped(
     start: Callable[..., Tight],
 ) -> None:
-    tight = start(idle_ping_ms=300, write_buffer_bytes=64 * 1024)
+    tight = start(idle_ping_ms=1_500, write_buffer_bytes=64 * 1024)
     with nexo.connect(tight.server.url) as client, tight.connect() as slow:
         slow.settimeout(0.5)
         request = frame(Kind.REQUEST, Op.ECHO, 1, b"x" * 60_000)

@@ -110,7 +110,10 @@ class Link:
             except IndexError:
                 break
             now_s = time.monotonic()
-            if now_s - wire.used_s < _TRUSTED_IDLE_S or not wire.is_dead():
+            idle_s = now_s - wire.used_s
+            # Nobody answers pings on an idle connection: the server may be about to drop it.
+            kept = idle_s < wire.welcome.idle_ping_ms / 1_000
+            if kept and (idle_s < _TRUSTED_IDLE_S or not wire.is_dead()):
                 wire.used_s = now_s
                 return wire
             wire.close()
