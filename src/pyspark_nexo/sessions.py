@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_nexo.java import find_java
@@ -23,6 +24,22 @@ CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 """What our sessions differ in from Spark's defaults; ``conf`` wins over it."""
+
+
+@contextmanager
+def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkSession]:
+    """The running session, or a new one that ends with the block."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    spark = session(master, app=app)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def session(

@@ -62,9 +62,7 @@ def run_killed(url: str, folder: Path, point: str, nth: int) -> None:
 
 @pytest.mark.parametrize(
     ("point", "nth"),
-    [(point, nth) for point in POINTS for nth in (1, 3)]
-    if SOAK
-    else [("after the file", 3), ("after the commit", 1)],
+    [(point, nth) for point in POINTS for nth in (1, 3)] if SOAK else [("after the file", 3)],
 )
 def test_spark_killed_at_a_point_takes_each_record_once(
     pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, point: str, nth: int

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 import nexo
-from nexo import testing
+from nexo import cli, testing
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
@@ -24,11 +23,12 @@ from pyspark_nexo.schemas import sample, stream_table
 from pyspark_nexo.views import register_views
 
 
-def nexo_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from nexo.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+def nexo_command(*arguments: str) -> Result:
+    """Runs in this process, so that it finds the suite's Spark."""
+    return CliRunner().invoke(cli.main, arguments)
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_commands_take_show_and_query_a_stream(
     client: nexo.Client, url: str, tmp_path: Path
 ) -> None:  # SPEC K5
@@ -36,12 +36,12 @@ def test_the_commands_take_show_and_query_a_stream(
     where = ("--url", url, "--lake", str(tmp_path / "lake"))
     schema = nexo_command("pipeline", "schema", "orders", "--infer", "--json", *where)
     assert json.loads(schema.stdout) == {"column": "n", "type": "long", "json_field": "n"}
-    run = nexo_command("pipeline", "run", "--once", "--master", "local[2]", "--json", *where)
+    run = nexo_command("pipeline", "run", "--once", "--json", *where)
     assert json.loads(run.stdout) == {"records": 20}, run.stderr
     status = nexo_command("pipeline", "status", "--json", *where)
     assert json.loads(status.stdout)["lake_offset"] == 20
     query = "select sum(n) as total, count(*) as records from orders"
-    result = nexo_command("sql", query, "--csv", "--master", "local[2]", *where)
+    result = nexo_command("sql", query, "--csv", *where)
     assert result.stdout.splitlines() == ["total,records", "190,20"], result.stderr
 
 
@@ -55,7 +55,7 @@ def test_bad_commands_give_one_line(url: str, tmp_path: Path) -> None:
         ),
     ):
         done = nexo_command(*arguments, *where)
-        assert done.returncode == 1
+        assert done.exit_code == 1
         assert done.stderr.startswith(text)
         assert len(done.stderr.splitlines()) == 1
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,8 +87,7 @@ def run(
     if once and continuous:
         raise click.UsageError("give either --once or --continuous, not both")
     pause_ms = duration_ms(every)
-    pipeline = _pipeline(open_lake(**where), streams, master)
-    try:
+    with _pipeline(open_lake(**where), streams, master) as pipeline:
         if once:
             total = pipeline.run_once(_report)
             for progress in pipeline.compact(pipeline.names()):
@@ -96,8 +96,6 @@ def run(
         else:
             stop = _stop_event(attached)
             _run_on(pipeline, pause_ms / 1000, stop, maintained=not no_maintenance)
-    finally:
-        pipeline.spark.stop()
 
 
 def _stop_event(attached: bool) -> threading.Event:
@@ -121,15 +119,17 @@ def _run_on(pipeline: Pipeline, every_s: float, stop: threading.Event, *, mainta
     Continuous(pipeline, every_s, maintained=maintained).run(stop, _report, output.note)
 
 
-def _pipeline(lake: Lake, streams: str, master: str | None) -> Pipeline:
+@contextmanager
+def _pipeline(lake: Lake, streams: str, master: str | None) -> Iterator[Pipeline]:
     try:
         from pyspark_nexo.pipeline import Pipeline
-        from pyspark_nexo.sessions import session
+        from pyspark_nexo.sessions import borrowed
     except ImportError as error:
         raise missing_extra(error) from None
     names = [name for part in streams.split(",") if (name := part.strip())]
     output.note("starting Spark")
-    return Pipeline(session(master, app="nexo pipeline"), lake, terms().url, names)
+    with borrowed(master, app="nexo pipeline") as spark:
+        yield Pipeline(spark, lake, terms().url, names)
 
 
 def _report(progress: Progress) -> None:

@@ -61,16 +61,12 @@ def _run(
 ) -> tuple[list[str], list[dict[str, object]]]:
     try:
         from pyspark_nexo.failures import plain_errors
-        from pyspark_nexo.sessions import session
+        from pyspark_nexo.sessions import borrowed
         from pyspark_nexo.views import register_views
     except ImportError as error:
         raise missing_extra(error) from None
-    spark = session(master, app="nexo sql")
-    try:
-        with plain_errors():
-            register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
-            frame = spark.sql(query).limit(limit)
-            found = [row.asDict(recursive=True) for row in frame.collect()]
-            return frame.columns, found
-    finally:
-        spark.stop()
+    with borrowed(master, app="nexo sql") as spark, plain_errors():
+        register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
+        frame = spark.sql(query).limit(limit)
+        found = [row.asDict(recursive=True) for row in frame.collect()]
+        return frame.columns, found
