@@ -51,7 +51,7 @@ def _options() -> argparse.Namespace:
 
 
 def _fuzz(name: str, target: object, options: argparse.Namespace) -> int:
-    from tests.property.corpus import load  # noqa: PLC0415
+    from tests.property.kept_inputs import load  # noqa: PLC0415
     from tests.property.fuzz_targets import Target  # noqa: PLC0415
     from tests.property.mutations import mutated  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def _peak_kib() -> int:
 
 def _guided(name: str, seconds: float) -> int:
     """The fuzzer ends its process, so it gets one of its own; then its finds are packed."""
-    from tests.property.corpus import load, save  # noqa: PLC0415
+    from tests.property.kept_inputs import load, save  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         for number, data in enumerate(load(name)):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.property import corpus
+from tests.property import kept_inputs
 from tests.property.fuzz_targets import every_target
 from tests.property.mutations import mutated
 
@@ -24,7 +24,7 @@ MOST_GROWTH_KIB = 128 * 1024
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_sound_input_and_the_corpus_are_taken(name: str) -> None:
-    for seed in [*TARGETS[name].seeds, *corpus.load(name)]:
+    for seed in [*TARGETS[name].seeds, *kept_inputs.load(name)]:
         TARGETS[name](seed)
 
 
