@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,14 @@ DESKTOP = {"width": 1280, "height": 860}
 PHONE = {"width": 390, "height": 844}
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 TIMEOUT_MS = 8_000
+SHOTS = bool(os.environ.pop("NEXO_SCREENSHOTS", ""))
+"""Write the docs' pictures. Taken out, since servers refuse variables they do not know."""
+PICTURES = {
+    "overview", "overview-dark", "overview-phone", "queue-dead", "store-key", "stream-dark",
+    "stream-groups",
+}  # fmt: skip
+HISTORY_S = 45
+"""How much history the charts of those pictures have."""
 
 
 def _chromium() -> str:
@@ -43,6 +52,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         with nexo.connect(server.url) as client:
             fill(client)
         with traffic(server.url):
+            time.sleep(HISTORY_S if SHOTS else 0)
             yield server
 
 
@@ -96,7 +106,8 @@ class Dashboard:
 
     def shot(self, name: str) -> None:
         """Keep a picture for the docs, if asked to."""
-        if os.environ.get("NEXO_SCREENSHOTS"):
+        if SHOTS and name in PICTURES:
+            self.page.wait_for_timeout(1_500)
             IMAGES.mkdir(parents=True, exist_ok=True)
             self.page.screenshot(path=IMAGES / f"{name}.png")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import signal
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -430,6 +433,40 @@ def test_without_the_dashboard_nothing_listens(tmp_path: Path) -> None:  # SPEC 
         pytest.raises(OSError, match="refused"),
     ):
         Api(server.http_url).request("GET", "/health")
+
+
+def admin_pid(server: Process) -> int | None:
+    """The dashboard's process, told by its command line."""
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes()
+            ours = str(server.data_dir).encode() in words
+            if b"nexo.server.admin_worker" in words and ours:
+                return int(folder.name)
+    return None
+
+
+def test_a_killed_dashboard_comes_back_on_the_same_port(tmp_path: Path) -> None:  # SPEC A2
+    with process(tmp_path / "d") as server:
+        api = Api(server.http_url)
+        api.wait_ready()
+        before = admin_pid(server)
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        with nexo.connect(server.url) as client:
+            client.store.set("meanwhile", 1)  # the brokers do not notice
+        api.wait_ready()
+        assert admin_pid(server) not in (None, before)
+
+
+def test_the_dashboard_ends_with_a_killed_supervisor(tmp_path: Path) -> None:
+    with process(tmp_path / "d") as server:
+        Api(server.http_url).wait_ready()
+        os.kill(server.pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + 5
+        while admin_pid(server) is not None:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
 
 
 def test_a_pipeline_without_a_lake_says_so(api: Api) -> None:

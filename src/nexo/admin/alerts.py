@@ -63,11 +63,11 @@ def _of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
 def _of_queue(queue: QueueWatch) -> Iterator[Alert]:
     info, name = queue.info, queue.info.name
     if info.dead:
-        message = f"{info.dead} dead letters wait for a decision"
+        message = f"dead letters wait for a decision: {info.dead:,}"
         yield Alert("warning", "dead-letters", "queue", name, message)
     if info.waiting and not info.paused and _still(queue.finished.series.tail(MINUTE_S)):
-        who = f"{info.working} in work" if info.working else "nobody takes them"
-        message = f"{info.waiting} jobs wait and none ended for a minute ({who})"
+        who = f"{info.working:,} in work" if info.working else "nobody takes them"
+        message = f"jobs wait and none ended for a minute: {info.waiting:,}, {who}"
         yield Alert("warning", "stuck", "queue", name, message)
 
 
@@ -76,13 +76,13 @@ def _of_group(group: GroupWatch) -> Iterator[Alert]:
     where = ("stream", group.stream)
     lags = [lag for lag in group.lag.tail(MINUTE_S) if lag is not None]
     if group.parked:
-        message = f"group {info.name}: {group.parked} records are parked"
+        message = f"group {info.name} has parked records: {group.parked:,}"
         yield Alert("warning", "parked", *where, message, info.name)
     if len(lags) == MINUTE_S and lags[-1] - lags[0] > max(GROWTH, lags[0] / 10):
-        message = f"group {info.name} falls behind: {info.lag} records, more each second"
+        message = f"group {info.name} falls behind, by {info.lag:,} records and more each second"
         yield Alert("warning", "lag", *where, message, info.name)
     elif info.lag and info.consumers and _still(group.finished.series.tail(MINUTE_S)):
-        message = f"group {info.name} has {len(info.consumers)} consumers but finishes nothing"
+        message = f"group {info.name} has consumers but finishes nothing"
         yield Alert("warning", "stuck", *where, message, info.name)
 
 
