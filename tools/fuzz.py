@@ -51,8 +51,8 @@ def _options() -> argparse.Namespace:
 
 
 def _fuzz(name: str, target: object, options: argparse.Namespace) -> int:
-    from tests.property.kept_inputs import load  # noqa: PLC0415
     from tests.property.fuzz_targets import Target  # noqa: PLC0415
+    from tests.property.kept_inputs import load  # noqa: PLC0415
     from tests.property.mutations import mutated  # noqa: PLC0415
 
     assert isinstance(target, Target)
