@@ -367,8 +367,9 @@ class TestKeyOrder:  # SPEC F8
     def keys_of(self, partition: int, first: int, end: int) -> Mapping[int, bytes | None]:
         return {offset: self.KEYS[offset] for offset in range(first, end)}
 
-    def keyed(self, **options: int) -> SharedGroup:
-        shared = SharedGroup([0], SharedOptions(ordered_by="key", **options))
+    def keyed(self, max_deliveries: int = 5) -> SharedGroup:
+        options = SharedOptions(ordered_by="key", max_deliveries=max_deliveries)
+        shared = SharedGroup([0], options)
         shared.join("a")
         shared.join("b")
         return shared
