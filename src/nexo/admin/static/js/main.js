@@ -61,8 +61,7 @@ async function redraw() {
     wanted = await page.draw(context());
   } catch (error) {
     if (error.status === 401) return;
-    wanted = [failed(error, redraw), ...[...main.childNodes].filter((node) => !node.matches?.(".failed")).map((node) => node.cloneNode(true))];
-    if (main.childNodes.length > 1) wanted = [failed(error, redraw)];
+    wanted = [failed(error, redraw)];
   } finally {
     state.busy = false;
   }
