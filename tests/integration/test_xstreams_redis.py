@@ -23,20 +23,20 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def raw(redis_url: str) -> Iterator[redis.Redis[bytes]]:
+def raw(redis_url: str) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(redis_url) as client:
         client.flushall()
         yield client
 
 
 @pytest.fixture
-def broker(redis_url: str, raw: redis.Redis[bytes]) -> Iterator[RedisStreamBroker]:
+def broker(redis_url: str, raw: redis.Redis) -> Iterator[RedisStreamBroker]:
     with RedisStreamBroker(redis_url) as made:
         yield made
 
 
 def test_messages_of_others_come_as_their_fields(
-    broker: RedisStreamBroker, raw: redis.Redis[bytes]
+    broker: RedisStreamBroker, raw: redis.Redis
 ) -> None:
     broker.create_group("s", "g", "0")
     raw.xadd("s", {"a": "1", "b": "2"})
@@ -44,14 +44,12 @@ def test_messages_of_others_come_as_their_fields(
     assert message.data == {"a": b"1", "b": b"2"}
 
 
-def test_others_read_what_is_added_here(broker: RedisStreamBroker, raw: redis.Redis[bytes]) -> None:
+def test_others_read_what_is_added_here(broker: RedisStreamBroker, raw: redis.Redis) -> None:
     message_id = broker.xadd("s", {"n": 1})
     assert raw.xrange("s") == [(message_id.encode(), {b"value": b'\x02{"n":1}'})]
 
 
-def test_what_others_deleted_is_not_claimed(
-    broker: RedisStreamBroker, raw: redis.Redis[bytes]
-) -> None:
+def test_what_others_deleted_is_not_claimed(broker: RedisStreamBroker, raw: redis.Redis) -> None:
     broker.create_group("s", "g", "0")
     ids = [broker.xadd("s", n) for n in range(3)]
     broker.xreadgroup("g", "a", "s", 3)
@@ -69,7 +67,7 @@ def test_claiming_looks_past_many_fresh_messages(broker: RedisStreamBroker) -> N
     assert len(broker.xautoclaim("s", "g", "b", 0, 200)) == 100
 
 
-def test_a_key_of_another_type_is_said(broker: RedisStreamBroker, raw: redis.Redis[bytes]) -> None:
+def test_a_key_of_another_type_is_said(broker: RedisStreamBroker, raw: redis.Redis) -> None:
     raw.set("s", "text")
     with pytest.raises(WrongType):
         broker.xadd("s", 1)
@@ -77,7 +75,7 @@ def test_a_key_of_another_type_is_said(broker: RedisStreamBroker, raw: redis.Red
         broker.xlen("s")
 
 
-def test_a_server_out_of_memory_is_said(broker: RedisStreamBroker, raw: redis.Redis[bytes]) -> None:
+def test_a_server_out_of_memory_is_said(broker: RedisStreamBroker, raw: redis.Redis) -> None:
     raw.config_set("maxmemory", "1")
     try:
         with pytest.raises(NexoError, match="memory"):
