@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import ssl
+import subprocess
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +107,28 @@ def test_guessing_is_stopped_before_it_reaches_the_brokers(guarded: Process) -> 
     assert "too many" in reply.json["message"]
     with nexo.connect(guarded.url, user="root", password="a long secret") as client:
         client.store.set("still", "open")
+
+
+def test_where_clients_must_show_a_certificate_browsers_must_too(tmp_path: Path) -> None:
+    """``tls_client_ca`` counts for both ports (SPEC A10)."""
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    key, cert, both = (str(tmp_path / name) for name in ("key.pem", "cert.pem", "both.pem"))
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key]
+    subprocess.run([*command, "-out", cert, *subject], check=True, capture_output=True)
+    Path(both).write_text(Path(cert).read_text() + Path(key).read_text())
+    server = Process(
+        tmp_path / "nexo", tls_cert=cert, tls_key=key, tls_client_ca=cert,
+        client_certificate=f"&cert_file={both}",
+    )  # fmt: skip
+    try:
+        server.start()
+        url = f"https://127.0.0.1:{server.http_port}/health"
+        known = ssl.create_default_context(cafile=cert)
+        known.load_cert_chain(cert, key)
+        with urllib.request.urlopen(url, timeout=10, context=known) as reply:
+            assert reply.status == 200
+        stranger = ssl.create_default_context(cafile=cert)
+        with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|EOF|broken"):
+            urllib.request.urlopen(url, timeout=10, context=stranger).close()
+    finally:
+        server.close()

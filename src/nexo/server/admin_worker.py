@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,7 @@ def _config(settings: Settings, admin: Admin) -> uvicorn.Config:
         "ssl_certfile": settings.tls_cert,
         "ssl_keyfile": settings.tls_key,
         "ssl_ca_certs": settings.tls_client_ca and str(settings.tls_client_ca),
+        "ssl_cert_reqs": ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
     }
     return uvicorn.Config(
         admin.app,
