@@ -56,8 +56,9 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
             yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser for one module: while it is open, no other event loop can run in this thread."""
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=_chromium(), args=list(FLAGS))
         yield opened
