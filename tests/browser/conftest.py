@@ -44,7 +44,7 @@ def _chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A server with something on every page, and traffic."""
     with process(tmp_path_factory.mktemp("browser") / "nexo") as server:
