@@ -38,7 +38,9 @@ class StoreService:
     # -- requests -------------------------------------------------------------
 
     def _map_get(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        value = self._store.get(wire.decode_map_key(payload), self._now_ms())
+        # Without any TTL nothing depends on the time, and asking for it costs.
+        now_ms = self._now_ms() if self._store.keyspace.expiry.due else 0
+        value = self._store.get(wire.decode_map_key(payload), now_ms)
         if value is None:
             self._misses += 1
             peer.null(request_id)
