@@ -1,7 +1,8 @@
 """OpenTelemetry spans, for applications that use OpenTelemetry.
 
 The trace travels in the headers of a record (``traceparent``), so that handling it is linked to
-publishing it. Nothing of this runs unless the application has imported ``opentelemetry``.
+publishing it. Nothing of this runs unless the application has set a tracer provider before it
+asks for a stream.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ _SYSTEM = "nexo"
 
 
 def in_use() -> bool:
-    """Whether this application traces anything."""
-    return "opentelemetry" in sys.modules
+    """Whether this application traces anything; that a library imported the API is not enough."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return False
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @contextmanager
