@@ -32,19 +32,23 @@ def in_tasks(
 
 
 def side_by_side(
-    bench: Bench, batch: int, jobs: int, one_batch: Callable[[int], Awaitable[None]]
+    bench: Bench,
+    batch: int,
+    jobs: int,
+    one_batch: Callable[[int], Awaitable[None]],
+    tasks: int = TASKS,
 ) -> Measure:
-    """Jobs per second when `TASKS` tasks push, pop and ack a batch at a time each."""
-    rounds = max(1, bench.scaled(jobs) // (batch * TASKS))
+    """Things per second when ``tasks`` tasks do ``one_batch`` after another each."""
+    rounds = max(1, bench.scaled(jobs) // (batch * tasks))
 
     async def one_task(number: int) -> None:
         for _ in range(rounds):
             await one_batch(number)
 
     async def work() -> None:
-        await asyncio.gather(*map(one_task, range(TASKS)))
+        await asyncio.gather(*map(one_task, range(tasks)))
 
-    return lambda: bench.run(rate_async(rounds * batch * TASKS, work()))
+    return lambda: bench.run(rate_async(rounds * batch * tasks, work()))
 
 
 # -- RabbitMQ: durable queue, persistent messages, publisher confirms -----------

@@ -117,7 +117,7 @@ def _nexo_produce(batch: int, mode: str, bench: Bench) -> Measure:
     async def one_batch(_number: int) -> None:
         await stream.publish_many(values)
 
-    return side_by_side(bench, batch, RECORDS * (batch // 100), one_batch)
+    return side_by_side(bench, batch, RECORDS * (batch // 100), one_batch, theirs.WINDOW)
 
 
 async def _fill(stream: Any, count: int) -> None:

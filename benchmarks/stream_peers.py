@@ -11,6 +11,8 @@ from benchmarks.queue_peers import in_tasks, side_by_side
 VALUE = b"x" * 100
 ROUND_TRIPS = 5_000
 FETCH = 1_000
+WINDOW = 32
+"""Batches under way at once when producing, the same for everyone."""
 
 # ruff: noqa: PLC0415 - each contender imports its own client
 
@@ -38,7 +40,7 @@ def redis_produce(batch: int, mode: str, records: int, bench: Bench) -> Measure:
     async def one_batch(_number: int) -> None:
         await _redis_add(client, batch)
 
-    return side_by_side(bench, batch, records, one_batch)
+    return side_by_side(bench, batch, records, one_batch, WINDOW)
 
 
 def redis_consume(records: int, bench: Bench) -> Measure:
@@ -116,7 +118,7 @@ def jetstream_produce(batch: int, records: int, bench: Bench) -> Measure:
     async def one_batch(_number: int) -> None:
         await _jetstream_add(stream, batch)
 
-    return side_by_side(bench, batch, records, one_batch)
+    return side_by_side(bench, batch, records, one_batch, WINDOW)
 
 
 def jetstream_consume(records: int, bench: Bench) -> Measure:
