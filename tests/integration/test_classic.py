@@ -132,6 +132,17 @@ def test_20000_pipelined_requests_arrive_in_order(served: Process, first: int) -
         assert replies[2::2] == [(3, value(n - 1)) for n in range(2, 20_000, 2)]
 
 
+def test_replies_larger_than_the_socket_takes_arrive_whole(classic: Classic) -> None:
+    """A long run is answered piece by piece; what the socket does not take must follow."""
+    big = bytes(range(256)) * 400
+    classic.map_set("big", big)
+    get = text("big")
+    frames = (struct.pack(">BBII", 1, 0x03, 1_000 + n, len(get)) + get for n in range(300))
+    classic.sock.sendall(b"".join(frames))
+    expected = (3, value(big))
+    assert all(classic.reply(1_000 + n) == expected for n in range(300))
+
+
 def test_unknown_opcodes_and_malformed_payloads_leave_the_connection_up(classic: Classic) -> None:
     with pytest.raises(Refused, match="Unknown opcode: 0xC5"):
         classic.call(0xC5)
