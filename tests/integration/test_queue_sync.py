@@ -70,13 +70,13 @@ def test_a_queue_that_never_was_is_not_found(client: nexo.Client) -> None:
 
 
 WORKER = """
-import nexo, pathlib, sys, time
+import nexo, os, pathlib, sys, time
 
 client = nexo.Client(sys.argv[1])
 
 @client.queue("jobs").worker(concurrency=2)
 def handle(job):
-    print("start", job.value, flush=True)
+    os.write(1, f"start {job.value}\\n".encode())  # two threads: a line is one write
     while not pathlib.Path(sys.argv[2]).exists():
         time.sleep(0.01)
 
