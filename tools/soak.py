@@ -32,26 +32,34 @@ from tests.crash.faults import (  # noqa: E402 - after the path is set
     inflict,
 )
 
-LIVES = 10
+LIVES = 20
 """Faults on one data folder, before everything in it is checked."""
 
 FAULTS: list[tuple[Fault, int, float]] = [
-    (KillEverything(), 200, 0.40),
-    (KillOneBroker(), 80, 0.15),
-    (StopEverything(), 40, 0.10),
+    (KillEverything(), 200, 0.20),
+    (KillOneBroker(), 800, 0.40),
+    (StopEverything(), 40, 0.05),
     (FreezeOneBroker(), 40, 0.05),
 ]
-"""Each with its full count and its share of the time."""
+"""Each with its full count (of one broker, a quarter hits each) and at most its share of time."""
 
 SUITES = {
+    "kill -9, groups and transactions": ["tests/crash/test_queue_kill.py",
+                                         "tests/crash/test_stream_kill.py",
+                                         "tests/crash/test_topics_kill.py",
+                                         "tests/crash/test_stream_exactly_once.py",
+                                         "tests/integration/test_xstreams_crash.py"],
     "power loss (simulated)": ["tests/crash/test_storage_power_loss.py",
                                "tests/crash/test_stream_power_loss.py",
                                "tests/crash/test_queue_power_loss.py"],
-    "torn tails, bit flips": ["tests/crash/test_storage_bytes.py"],
+    "torn tails, bit flips": ["tests/crash/test_storage_bytes.py",
+                              "tests/crash/test_stream_tail.py"],
     "disk full, failed sync": ["tests/crash/test_disk.py"],
     "clock set by 1 h": ["tests/crash/test_clock.py"],
     "consumers: FIN, RST, SIGSTOP": ["tests/crash/test_peers.py"],
     "connections, descriptors, names": ["tests/integration/test_limits.py"],
+    "a subscriber that never reads": ["tests/integration/test_pubsub_crash.py"],
+    "Spark killed, two pipelines": ["tests/spark/test_exactly_once.py"],
 }  # fmt: skip
 """The long forms of tests; their runs are the tests passed."""
 

@@ -48,12 +48,14 @@ class Row:
 
 
 def all_loads(seed: int) -> list[Load]:
-    """A load for every broker, in its strictest and its default mode."""
+    """A load for every broker in each of its modes."""
     return [
         SavedStoreLoad(seed),
         RetainedLoad(seed + 1),
-        QueueLoad(seed + 2),
-        StreamLoad(seed + 3),
+        QueueLoad(seed + 2, "file_sync"),
+        QueueLoad(seed + 3, "file_async"),
+        StreamLoad(seed + 4, "file_async"),
+        StreamLoad(seed + 5, "file_sync"),
     ]
 
 
@@ -67,6 +69,10 @@ class Fault(Protocol):
 
     name: str
 
+    def strikes(self, broker: Broker, lives: int) -> int:
+        """How often ``broker`` is struck in so many lives."""
+        ...
+
     async def strike(self, process: Process, life: int) -> None: ...
 
     async def recover(self, process: Process) -> None: ...
@@ -76,6 +82,9 @@ class KillEverything:
     """kill -9 of the supervisor and all brokers at once."""
 
     name = "kill -9, all processes"
+
+    def strikes(self, broker: Broker, lives: int) -> int:
+        return lives
 
     async def strike(self, process: Process, life: int) -> None:
         await asyncio.to_thread(process.kill)
@@ -99,6 +108,9 @@ class KillOneBroker:
 
     name = "kill -9, one broker"
 
+    def strikes(self, broker: Broker, lives: int) -> int:
+        return sum(struck(life) == broker for life in range(lives))
+
     async def strike(self, process: Process, life: int) -> None:
         os.kill(await pid_of(process, life), signal.SIGKILL)
 
@@ -118,18 +130,22 @@ class FreezeOneBroker(KillOneBroker):
         os.kill(pid, signal.SIGCONT)
 
 
+def struck(life: int) -> Broker:
+    """The broker whose turn it is."""
+    return list(Broker)[life % len(Broker)]
+
+
 async def pid_of(process: Process, life: int) -> int:
     """The process of a broker, another one in every life."""
-    broker = list(Broker)[life % len(Broker)]
     async with nexo.AsyncClient(process.url) as client:
-        pid: int = (await status(client, broker))["process"]["pid"]
+        pid: int = (await status(client, struck(life)))["process"]["pid"]
     return pid
 
 
 async def inflict(fault: Fault, folder: Path, seed: int, runs: int) -> list[Row]:
     """Let every load make some progress, strike, check, and again; then check everything."""
     loads, source = all_loads(seed), random.Random(seed)
-    found = {load.broker: Findings() for load in loads}
+    found = {load.label: Findings() for load in loads}
     process = server(folder)
     await asyncio.to_thread(process.start)
     try:
@@ -141,13 +157,16 @@ async def inflict(fault: Fault, folder: Path, seed: int, runs: int) -> list[Row]
             await fault.recover(process)
             async with nexo.AsyncClient(process.url) as client:
                 for load in loads:
-                    found[load.broker] += await load.after_restart(client)
+                    found[load.label] += await load.after_restart(client)
         async with nexo.AsyncClient(process.url) as client:
             for load in loads:
-                found[load.broker] += await load.check(client)
+                found[load.label] += await load.check(client)
     finally:
         await asyncio.to_thread(process.close)
-    return [Row(fault.name, x.broker.label, runs, x.operations, found[x.broker]) for x in loads]
+    return [
+        Row(fault.name, x.label, fault.strikes(x.broker, runs), x.operations, found[x.label])
+        for x in loads
+    ]
 
 
 async def _one_life(

@@ -24,6 +24,8 @@ class Load(Protocol):
     """What a fault is let loose on."""
 
     broker: Broker
+    label: str
+    """The broker and its mode."""
     stopping: bool
 
     @property
@@ -61,6 +63,8 @@ class QueueLoad:
     broker = Broker.QUEUE
 
     def __init__(self, seed: int, persistence: str = "file_sync") -> None:
+        self.label = f"queue, {persistence}"
+        self.name = f"load-{persistence}"
         self.history = History(acked_items_go=True)
         self.stopping = False
         self._random = random.Random(seed)
@@ -73,10 +77,10 @@ class QueueLoad:
 
     async def prepare(self, client: nexo.AsyncClient) -> None:
         options: Any = {"max_retries": 100_000, "persistence": self._persistence}
-        await client.queue("load").create(**options)
+        await client.queue(self.name).create(**options)
 
     async def run(self, client: nexo.AsyncClient) -> None:
-        queue: Any = client.queue("load", int)
+        queue: Any = client.queue(self.name, int)
         await asyncio.gather(
             persist(lambda: self._push(queue), self), persist(lambda: self._work(queue), self)
         )
@@ -104,7 +108,7 @@ class QueueLoad:
         return Findings()  # the work goes on; the end shows everything
 
     async def check(self, client: nexo.AsyncClient) -> Findings:
-        queue: Any = client.queue("load", int)
+        queue: Any = client.queue(self.name, int)
         while jobs := await queue.pop(1_000, wait=1):
             self.history.stored([job.value for job in jobs])
             await jobs.ack()
@@ -117,6 +121,8 @@ class StreamLoad:
     broker = Broker.STREAM
 
     def __init__(self, seed: int, persistence: str = "file_async") -> None:
+        self.label = f"stream, {persistence}"
+        self.name = f"load-{persistence}"
         self.history = History(acked_items_go=False)
         self.stopping = False
         self._random = random.Random(seed)
@@ -128,10 +134,10 @@ class StreamLoad:
         return self.history.operations
 
     async def prepare(self, client: nexo.AsyncClient) -> None:
-        await client.stream("load").create(partitions=3, persistence=self._persistence)
+        await client.stream(self.name).create(partitions=3, persistence=self._persistence)
 
     async def run(self, client: nexo.AsyncClient) -> None:
-        stream: Any = client.stream("load", int)
+        stream: Any = client.stream(self.name, int)
         await asyncio.gather(
             persist(lambda: self._publish(stream), self), persist(lambda: self._work(stream), self)
         )
@@ -159,7 +165,7 @@ class StreamLoad:
         return Findings()  # the work goes on; the end shows everything
 
     async def check(self, client: nexo.AsyncClient) -> Findings:
-        stream: Any = client.stream("load", int)
+        stream: Any = client.stream(self.name, int)
         info = await stream.describe()
         for partition, bounds in enumerate(info.partitions):
             at = 0
@@ -175,6 +181,7 @@ class RetainedLoad:
     """Publishes rising numbers, retained, on many topics: the last confirmed one must be there."""
 
     broker = Broker.PUBSUB
+    label = "pubsub, retained"
 
     def __init__(self, seed: int) -> None:
         self.stopping = False
@@ -216,6 +223,7 @@ class SavedStoreLoad:
     """Counts up many keys; what the last finished save held is the least that must be there."""
 
     broker = Broker.STORE
+    label = "store, snapshots"
 
     def __init__(self, seed: int) -> None:
         self.stopping = False
