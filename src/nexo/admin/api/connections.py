@@ -72,4 +72,4 @@ async def _peers(desk: Desk, broker: Broker) -> list[ConnectionRow]:
     except (ConnectionLost, Unavailable):
         return []  # it restarts; the overview says so
     rows: list[dict[str, Any]] = decode_value(reply or b"\x02[]")
-    return [ConnectionRow(broker.label, **row) for row in rows]
+    return [msgspec.convert(row | {"broker": broker.label}, ConnectionRow) for row in rows]
