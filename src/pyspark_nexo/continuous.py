@@ -6,14 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.lake.maintain import maintain
+from nexo.lake.progress import now_ms
 from pyspark_nexo.pipeline import Pipeline, Progress
 
 RESCAN_S = 5.0
 """How often new streams are looked for."""
 MAINTAIN_S = 300.0
+SAVE_S = 1.0
+"""How often progress is written down, at most."""
 _LONGEST_PAUSE_S = 30.0
 
 
@@ -36,6 +40,19 @@ class Continuous:
         note: Callable[[str], None],
     ) -> None:
         """Take streams until ``stop`` is set."""
+        with self.pipeline.tracker.running(self._folder, int(self.every_s * 1000)):
+            self._run(stop, report, note)
+
+    @property
+    def _folder(self) -> Path:
+        return self.pipeline.lake.settings.folder
+
+    def _run(
+        self,
+        stop: threading.Event,
+        report: Callable[[Progress], None],
+        note: Callable[[str], None],
+    ) -> None:
         failures, names, scanned_s = 0, list[str](), -RESCAN_S
         maintained_s = time.monotonic()
         while not stop.is_set():
@@ -48,11 +65,15 @@ class Continuous:
                     maintained_s = started_s
                     self._maintain(names, report, note)
                 failures = 0
+                self.pipeline.tracker.went_well()
+                self.pipeline.tracker.save(self._folder, SAVE_S)
             except NexoError as error:
                 if isinstance(error, InvalidInput | Conflict):
                     raise
                 failures += 1
                 scanned_s = -RESCAN_S
+                self.pipeline.tracker.failed(error.message, names)
+                self.pipeline.tracker.save(self._folder)
                 note(f"will try again: {error.message}")
             stop.wait(self._pause_s(started_s, failures))
 
@@ -77,3 +98,4 @@ class Continuous:
             done = maintain(table)
             if done.did_something:
                 note(str(done))
+        self.pipeline.tracker.pipeline.maintained_ms = now_ms()

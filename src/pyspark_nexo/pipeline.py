@@ -18,6 +18,7 @@ from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
 from nexo.lake.files import DataFileFacts, target
 from nexo.lake.plan import Advance, Limits, advances
+from nexo.lake.progress import Batch, Tracker, now_ms, total
 from nexo.lake.schema import raw_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker, held
@@ -57,6 +58,13 @@ class Step:
             for first, end in advance.tasks(limits):
                 yield Task(self.info.name, advance.partition, first, end, where)
 
+    @property
+    def complete(self) -> bool:
+        """Whether it goes up to what readers may see now."""
+        ends = {step.partition: step.end for step in self.advances}
+        parts = enumerate(self.info.partitions)
+        return all(ends.get(p, part.stable_offset) == part.stable_offset for p, part in parts)
+
     def taken(self, files: Files) -> list[Taken]:
         """What is to be committed once ``files`` are written."""
         return [
@@ -78,19 +86,24 @@ class Pipeline:
     streams: Sequence[str] = ()
     limits: Limits = field(default_factory=Limits)
     probe: Probe = no_probe
+    tracker: Tracker = field(default_factory=Tracker)
+    """What it did so far, for those who watch (`nexo.lake.progress`)."""
 
     def run_once(self, report: Callable[[Progress], None] = lambda _: None) -> int:
         """Take everything that is there at the start; returns the rows taken."""
-        with StreamBroker(self.url) as broker:
+        folder = self.lake.settings.folder
+        with StreamBroker(self.url) as broker, self.tracker.running(folder):
             targets = {name: _ends(broker.describe(name)) for name in self._names(broker)}
-            total = 0
+            taken = 0
             while True:
                 done = self._batch(broker, targets)
+                self.tracker.save(folder)
                 for progress in done:
                     report(progress)
-                    total += progress.rows
+                    taken += progress.rows
                 if not done:
-                    return total
+                    self.tracker.went_well()
+                    return taken
 
     def run_batch(self, names: Sequence[str]) -> list[Progress]:
         """One micro-batch of these streams over what is there now; empty if nothing is new."""
@@ -114,6 +127,7 @@ class Pipeline:
             latest.finish(table, steps, written)
         rows = sum(facts.count for files in written for facts in files)
         count = sum(map(len, written))
+        self.tracker.of(info.name).newest_records = total(table.refresh(), "total-records")
         return Progress(f"{info.name}_latest", rows, count, False, time.monotonic() - started_s)
 
     def names(self) -> list[str]:
@@ -138,9 +152,14 @@ class Pipeline:
         return [self._finish(broker, step, files, started_s) for step in steps]
 
     def _plan(self, broker: StreamBroker, name: str, ends: list[int] | None) -> Step:
+        asked_ms = now_ms()
         info = broker.describe(name)
         table = self.lake.ensure(StreamId(name, info.created_ms), raw_schema)
         offsets, parts = offsets_of(table.properties), held(info)
+        behind = sum(
+            part.stable - max(offsets.get(p, 0), part.start) for p, part in enumerate(parts)
+        )
+        self.tracker.looked(name, table, behind, asked_ms)
         if ends is not None:
             parts = [
                 replace(part, stable=min(part.stable, end))
@@ -164,12 +183,15 @@ class Pipeline:
         try:
             table = commit(step.table, taken)
         except LostRace:
+            self.tracker.of(step.info.name).lost_races += 1
             return Progress(step.info.name, 0, 0, True, time.monotonic() - started_s)
         self.probe("after the commit")
         self._tell(broker, step.info, offsets_of(table.properties))
         self.probe("told")
         count = sum(len(part.files) for part in taken)
-        return Progress(step.info.name, rows, count, False, time.monotonic() - started_s)
+        seconds = time.monotonic() - started_s
+        self.tracker.took(step.info.name, table, Batch(rows, count, seconds, step.complete))
+        return Progress(step.info.name, rows, count, False, seconds)
 
     def _tell(
         self, broker: StreamBroker, info: wire.StreamInfo, offsets: Mapping[int, int]

@@ -15,6 +15,7 @@ from nexo import cli, testing
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
+from nexo.lake.progress import read_progress
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
@@ -86,10 +87,16 @@ def test_records_become_visible_while_it_runs_and_it_survives_a_broker_restart(
         with nexo.connect(nexo_server.url) as client:
             client.stream("log").publish(b"after")
             assert seen.acquire(timeout=30)
+            assert read_progress(lake.settings.folder)[0].running
     finally:
         stop.set()
         thread.join()
     assert offsets_of(lake.get("log").properties) == {0: 11}
+    (told,) = read_progress(lake.settings.folder)
+    (stream,) = told.streams
+    assert (told.running, told.every_ms, told.error) == (False, 200, "")
+    assert (stream.records, stream.taken, stream.batches, stream.behind) == (11, 11, 2, 0)
+    assert stream.fresh_ms is not None
 
 
 def test_a_compacted_stream_has_a_view_of_its_newest_records(

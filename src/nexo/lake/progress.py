@@ -1,0 +1,246 @@
+"""What pipelines do, in files that others read: the dashboard, metrics, ``nexo pipeline status``.
+
+Each pipeline keeps one JSON file, ``<lake folder>/pipelines/<host>-<pid>.json``, replaced as a
+whole about once a second. It holds one `PipelineProgress`. Reading it needs neither Spark nor
+PyIceberg. The tables, not these files, say what is in the lake: they may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.errors import NexoError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+FOLDER = "pipelines"
+STALE_MS = 120_000
+"""A running pipeline that has not written for this long was killed, or hangs."""
+_FORGET_MS = 86_400_000
+
+
+class StreamProgress(msgspec.Struct, kw_only=True):
+    """One stream, as its pipeline last saw it. Times are milliseconds since 1970."""
+
+    stream: str
+    table: str = ""
+    records: int = 0
+    """In the table, as are ``files`` and ``bytes``."""
+    files: int = 0
+    bytes: int = 0
+    snapshot_id: str | None = None
+    """As text, because JavaScript rounds numbers of this size."""
+    committed_ms: int | None = None
+    """When that snapshot was committed."""
+    offsets: dict[str, int] = {}
+    """By partition: everything below is in the table."""
+    behind: int = 0
+    """Records that readers may see and the table lacks, at ``checked_ms``."""
+    checked_ms: int = 0
+    fresh_ms: int | None = None
+    """Everything published before is in the table; ``now - fresh_ms`` is how late the lake is."""
+    dead_letters: int = 0
+    """Records whose value did not fit the typed columns, in all."""
+    newest_records: int | None = None
+    """In the table of the newest record per key; None if there is none."""
+    batches: int = 0
+    """Micro-batches that this pipeline committed, and the records in them."""
+    taken: int = 0
+    lost_races: int = 0
+    """Micro-batches that another pipeline committed first."""
+    last_taken: int = 0
+    """Of the last micro-batch, as are the next two."""
+    last_files: int = 0
+    last_ms: float = 0.0
+    error: str = ""
+    """What failed last, empty once it went well again."""
+    error_ms: int | None = None
+
+
+class PipelineProgress(msgspec.Struct, kw_only=True):
+    """One pipeline."""
+
+    id: str
+    host: str
+    pid: int
+    started_ms: int
+    updated_ms: int
+    running: bool = True
+    """False once it ended by itself; see `STALE_MS` for one that was killed."""
+    every_ms: int | None = None
+    """The pause between micro-batches; None for ``--once``."""
+    maintained_ms: int | None = None
+    """When the tables were last merged, expired and swept."""
+    error: str = ""
+    """What made the last micro-batch fail, empty once one went well again."""
+    error_ms: int | None = None
+    streams: list[StreamProgress] = []
+
+    def alive(self, now_ms: int) -> bool:
+        """Whether it seems to be running."""
+        return self.running and now_ms - self.updated_ms < STALE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A committed micro-batch of one stream; ``complete`` if it went up to what was there."""
+
+    records: int
+    files: int
+    seconds: float
+    complete: bool
+
+
+class Tracker:
+    """Collects a pipeline's progress; `save` writes it down."""
+
+    def __init__(self) -> None:
+        host, pid, now = platform.node() or "localhost", os.getpid(), now_ms()
+        self.pipeline = PipelineProgress(
+            id=f"{host}-{pid}-{uuid.uuid4().hex[:6]}",
+            host=host,
+            pid=pid,
+            started_ms=now,
+            updated_ms=now,
+        )
+        self._streams: dict[str, StreamProgress] = {}
+        self._saved_s = float("-inf")
+
+    @contextmanager
+    def running(self, lake_folder: Path, every_ms: int | None = None) -> Iterator[None]:
+        """Show the pipeline as running for the time of the block, and what ended it if it fails."""
+        self.pipeline.running, self.pipeline.every_ms = True, every_ms
+        self.save(lake_folder)
+        try:
+            yield
+        except NexoError as error:
+            self.failed(error.message)
+            raise
+        finally:
+            self.pipeline.running = False
+            self.save(lake_folder)
+
+    def of(self, stream: str) -> StreamProgress:
+        """A stream's numbers, to be changed in place."""
+        if stream not in self._streams:
+            self._streams[stream] = StreamProgress(stream=stream)
+            self.pipeline.streams = [self._streams[name] for name in sorted(self._streams)]
+        return self._streams[stream]
+
+    def looked(self, stream: str, table: Table, behind: int, at_ms: int) -> None:
+        """``behind`` records were not in the table when the broker was asked at ``at_ms``."""
+        found = self.of(stream)
+        found.behind, found.checked_ms = behind, at_ms
+        if not behind:
+            found.fresh_ms = at_ms
+        describe(found, table)
+
+    def took(self, stream: str, table: Table, batch: Batch) -> None:
+        """A micro-batch is in the table."""
+        found = self.of(stream)
+        found.batches += 1
+        found.taken += batch.records
+        found.behind = max(found.behind - batch.records, 0)
+        found.last_taken, found.last_files = batch.records, batch.files
+        found.last_ms = batch.seconds * 1000
+        if batch.complete:
+            found.behind, found.fresh_ms = 0, found.checked_ms
+        describe(found, table)
+
+    def failed(self, message: str, streams: Iterable[str] = ()) -> None:
+        """A micro-batch failed, of these streams if they are known."""
+        at_ms = now_ms()
+        self.pipeline.error, self.pipeline.error_ms = message, at_ms
+        for stream in streams:
+            found = self.of(stream)
+            found.error, found.error_ms = message, at_ms
+
+    def went_well(self) -> None:
+        """A micro-batch went well, whatever failed before."""
+        self.pipeline.error, self.pipeline.error_ms = "", None
+        for found in self._streams.values():
+            found.error, found.error_ms = "", None
+
+    def save(self, lake_folder: Path, at_most_every_s: float = 0.0) -> None:
+        """Write everything down, unless that was done a moment ago."""
+        now_s = time.monotonic()
+        if now_s - self._saved_s < at_most_every_s:
+            return
+        folder = lake_folder / FOLDER
+        self.pipeline.updated_ms = now_ms()
+        with suppress(
+            OSError
+        ):  # a full disk under these numbers is no reason to stop taking records
+            folder.mkdir(parents=True, exist_ok=True)
+            if self._saved_s == float("-inf"):
+                _forget_old(lake_folder, self.pipeline.updated_ms)
+            path = folder / f"{self.pipeline.id}.json"
+            aside = path.with_suffix(".tmp")
+            aside.write_bytes(msgspec.json.encode(self.pipeline))
+            aside.replace(path)
+        self._saved_s = now_s
+
+
+def describe(found: StreamProgress, table: Table) -> None:
+    """Fill in what a table says about itself."""
+    snapshot = table.current_snapshot()
+    found.table = ".".join(table.name())
+    found.offsets = json.loads(table.properties.get("nexo.offsets", "{}"))
+    if snapshot is not None:
+        found.snapshot_id, found.committed_ms = str(snapshot.snapshot_id), snapshot.timestamp_ms
+    found.records = total(table, "total-records")
+    found.files = total(table, "total-data-files")
+    found.bytes = total(table, "total-files-size")
+
+
+def total(table: Table, name: str) -> int:
+    """A number of the newest snapshot's summary, 0 before the first."""
+    snapshot = table.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    return int(snapshot.summary.additional_properties.get(name, 0))
+
+
+def _forget_old(lake_folder: Path, at_ms: int) -> None:
+    for old in read_progress(lake_folder):
+        if at_ms - old.updated_ms > _FORGET_MS:
+            (lake_folder / FOLDER / f"{old.id}.json").unlink(missing_ok=True)
+
+
+def read_progress(lake_folder: Path) -> list[PipelineProgress]:
+    """Every pipeline known here, the one that wrote last first."""
+    found = []
+    for path in (lake_folder / FOLDER).glob("*.json"):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=PipelineProgress))
+        except (OSError, msgspec.DecodeError):  # removed meanwhile, or not ours
+            continue
+    return sorted(found, key=lambda each: -each.updated_ms)
+
+
+def by_stream(pipelines: Iterable[PipelineProgress]) -> dict[str, StreamProgress]:
+    """Each stream as the pipeline that looked at it last saw it."""
+    found: dict[str, StreamProgress] = {}
+    for pipeline in pipelines:
+        for each in pipeline.streams:
+            known = found.get(each.stream)
+            if known is None or each.checked_ms > known.checked_ms:
+                found[each.stream] = each
+    return {stream: found[stream] for stream in sorted(found)}
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
