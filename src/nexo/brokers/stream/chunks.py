@@ -1,13 +1,14 @@
 """Entries read ahead: groups take a large batch, or a run of small ones, in many small cuts.
 
-One read of a chunk then serves many takes. The memory is bounded for all partitions together.
+One read of a chunk, from the log or from the lake, then serves many takes. The memory is
+bounded for all partitions together.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from nexo.storage.header import Header, parse
@@ -19,22 +20,40 @@ PER_PARTITION = 4
 
 
 class Chunk:
-    """Whole entries that lie one after another in a partition's log."""
+    """Whole entries that follow one another in a partition.
+
+    Offsets from ``first`` up to ``end`` that none of them has hold no records.
+    """
 
     __slots__ = ("end", "entries", "first", "headers", "size_bytes")
 
-    def __init__(self, data: bytes) -> None:
-        self.headers: list[Header] = []
-        self.entries: list[memoryview] = []
+    def __init__(
+        self, entries: list[memoryview], headers: list[Header], first: int, end: int
+    ) -> None:
+        self.entries = entries
+        self.headers = headers
+        self.first = first
+        self.end = end
+        self.size_bytes = sum(header.length for header in headers)
+
+    @classmethod
+    def read(cls, data: bytes) -> Chunk:
+        """What one read of the log gave, which is not nothing."""
+        entries: list[memoryview] = []
+        headers: list[Header] = []
         view, at = memoryview(data), 0
         while at < len(view):
             header = parse(view, at)
-            self.headers.append(header)
-            self.entries.append(view[at : at + header.length])
+            headers.append(header)
+            entries.append(view[at : at + header.length])
             at += header.length
-        self.first = self.headers[0].base_offset
-        self.end = self.headers[-1].next_offset
-        self.size_bytes = len(data)
+        return cls(entries, headers, headers[0].base_offset, headers[-1].next_offset)
+
+    @classmethod
+    def replayed(cls, entries: Iterable[bytes], first: int, end: int) -> Chunk:
+        """What the lake has from ``first`` up to ``end``."""
+        views = [memoryview(entry) for entry in entries]
+        return cls(views, [parse(view) for view in views], first, end)
 
     def since(self, offset: int) -> Iterator[tuple[Header, memoryview]]:
         """The entries from the one that holds ``offset``, or the next, on."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nexo.brokers.stream.groups.flight import Delivery
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Span
-from nexo.brokers.stream.partition import Partition
+from nexo.brokers.stream.partition import Cold, Partition
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt
 from nexo.protocol.batch import cut, decode
@@ -30,7 +31,9 @@ class Gathered:
     gaps: list[Span] = field(default_factory=list)
     """Delivered offsets that hold no record (any more)."""
     unsent: list[Span] = field(default_factory=list)
-    """Delivered offsets that did not fit."""
+    """Delivered offsets that did not fit, or are not at hand."""
+    cold: list[tuple[int, int]] = field(default_factory=list)
+    """Partition and offset of what is not at hand, because only the lake may have it."""
     size_bytes: int = 0
     reached: dict[int, int] = field(default_factory=dict)
     """Per partition: how far the entries found go."""
@@ -39,8 +42,8 @@ class Gathered:
 def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Gathered:
     """The entries that hold the delivered ranges, cut to them unless compressed.
 
-    At least one entry, then no more than ``max_bytes``, and none behind a damaged one: that
-    raises `Corrupt` once nothing comes before it.
+    At least one entry that is at hand, then no more than ``max_bytes``, and none behind a
+    damaged one: that raises `Corrupt` once nothing comes before it.
     """
     found, damaged = Gathered(), False
     for delivery in deliveries:
@@ -49,6 +52,9 @@ def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Ga
             continue
         try:
             _gather_range(stream, delivery, max_bytes, found)
+        except Cold as cold:
+            found.cold.append((delivery.partition, cold.offset))
+            found.unsent.append(_rest(delivery, found))
         except Corrupt:
             if not found.parts:
                 raise
@@ -110,27 +116,43 @@ def _add(
 
 def _holes(index: int, entry: memoryview, first: int, stop: int) -> list[Span]:
     """What compaction removed between ``first`` and ``stop``."""
-    there = RangeSet()
-    for offset in decode(entry).offsets:
-        there.add(offset, offset + 1)
+    batch, there = decode(entry), RangeSet()
+    base, deltas = batch.base_offset, batch.deltas
+    low, high = bisect_left(deltas, first - base), bisect_left(deltas, stop - base)
+    for delta in deltas[low:high]:
+        there.add(base + delta, base + delta + 1)
     return [(index, a, b) for a, b, inside in there.split(first, stop) if not inside]
 
 
 def keys_between(partition: Partition, first: int, end: int) -> Mapping[int, bytes | None]:
-    """The key of every record there is from ``first`` up to ``end``."""
+    """The key of every record there is from ``first`` up to ``end``.
+
+    A damaged record counts as one without a key: whoever fetches it is told.
+    """
     keys: dict[int, bytes | None] = {}
     at = first
     while at < end:
         before = at
-        for header, entry in partition.read(at, READ_BYTES):
-            at = max(at, header.next_offset)
-            if header.base_offset >= end:
-                break
-            batch = decode(entry)
-            keys.update(zip(batch.offsets, batch.keys(), strict=True))
+        try:
+            for header, entry in partition.read(at, READ_BYTES):
+                if header.base_offset >= end:
+                    return keys
+                keys |= _keys(entry, at, end)
+                at = max(at, header.next_offset)
+        except Corrupt as error:
+            at = min(end, error.next_offset or end)
+            keys |= dict.fromkeys(range(max(before, error.offset or 0), at))
         if at == before:
             break
-    return {offset: key for offset, key in keys.items() if first <= offset < end}
+    return keys
+
+
+def _keys(entry: memoryview, first: int, end: int) -> Mapping[int, bytes | None]:
+    part = cut(decode(entry), first, end)
+    if part is None:
+        return {}
+    batch = decode(bytes(part[0]) + b"".join(part[1]))
+    return dict(zip(batch.offsets, batch.keys(), strict=True))
 
 
 def offset_at(partition: Partition, timestamp_ms: int) -> int:

@@ -269,6 +269,16 @@ class StreamEngine(BrokerState):
             group.skip(spans)
             self.changed(stream, name, group)
 
+    def dropped(self, stream: Stream, partition: int, span: tuple[int, int], *, kept: bool) -> None:
+        """Retention took a range out of the log; groups can go on reading it if the lake kept it.
+
+        Those whose consumers keep what they are given see a stream without what was trimmed.
+        """
+        for name, group in stream.groups.items():
+            if not kept or group.claims is not None:
+                group.skip([(partition, *span)])
+                self.changed(stream, name, group)
+
     # -- the journal -----------------------------------------------------------------
 
     def drain(self) -> list[JournalRecord]:

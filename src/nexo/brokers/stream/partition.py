@@ -8,6 +8,7 @@ transaction waits until that is decided, so that nobody skips a record that comm
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,11 +41,27 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
     """How far compaction has come."""
 
 
+class Cold(OffsetOutOfRange):
+    """The log no longer holds ``offset``, and the lake was not asked for it yet."""
+
+    def __init__(self, offset: int, start_offset: int) -> None:
+        super().__init__(f"offset {offset} is no longer in the log, which begins at {start_offset}")
+        self.offset = offset
+
+
+class Caches(NamedTuple):
+    """What was read last, of all partitions."""
+
+    log: ChunkCache
+    lake: ChunkCache
+    """Apart, because what the log gives costs less to read again."""
+
+
 class Partition:
     """The records of one partition of a stream."""
 
     __slots__ = (
-        "_cache", "aborted", "clean_offset", "committed", "last_ms", "log", "open_ranges",
+        "_caches", "aborted", "clean_offset", "committed", "last_ms", "log", "open_ranges",
         "opened_at", "producers", "unsynced",
     )  # fmt: skip
 
@@ -52,7 +69,7 @@ class Partition:
         self,
         log: Log,
         found: Checkpoint,
-        cache: ChunkCache,
+        caches: Caches,
         max_producers: int = MAX_PRODUCERS,
     ) -> None:
         """Recover: read the log from the checkpoint on; undecided transactions are aborted."""
@@ -68,7 +85,7 @@ class Partition:
         """Readers see nothing from here on, because it may not survive a power loss."""
         self.opened_at = log.next_offset
         """Where the log ended when this process first used it."""
-        self._cache = cache
+        self._caches = caches
         self._recover(min(max(found.offset, log.start_offset), log.next_offset))
 
     def _recover(self, offset: int) -> None:
@@ -195,13 +212,13 @@ class Partition:
         """Entries readers may see, from the one that holds ``offset`` on.
 
         Entries of aborted transactions are stepped over, so it yields nothing only if there is
-        nothing more to see.
+        nothing more to see. Raises `Cold` where `warm` has to be called first.
         """
         at, stable, size = offset, self.stable_offset, 0
         while at < stable and size < max(max_bytes, 1):
             try:
                 chunk = self._chunk(at, max_bytes)
-            except Corrupt:
+            except (Corrupt, Cold):
                 if size:
                     return  # whoever reads on from here is told
                 raise
@@ -214,17 +231,30 @@ class Partition:
                 if header.base_offset not in self.aborted:
                     size += len(entry)
                     yield header, entry
+            at = max(at, chunk.end)
 
     def _chunk(self, offset: int, max_bytes: int) -> Chunk | None:
-        found = self._cache.find(self, offset)
+        if offset < self.start_offset:
+            return self._replayed(offset)
+        found = self._caches.log.find(self, offset)
         if found is None:
             data = self.log.read(offset, max(max_bytes, CHUNK_BYTES))
             if not data:
                 return None
-            found = Chunk(data)
+            found = Chunk.read(data)
             if found.size_bytes <= _CACHED_BYTES:
-                self._cache.add(self, found)
+                self._caches.log.add(self, found)
         return found
+
+    def _replayed(self, offset: int) -> Chunk:
+        found = self._caches.lake.find(self, offset)
+        if found is None:
+            raise Cold(offset, self.start_offset)
+        return found
+
+    def warm(self, chunk: Chunk) -> None:
+        """Have what the lake holds of a range that the log has dropped at hand."""
+        self._caches.lake.add(self, chunk)
 
     # -- forgetting ------------------------------------------------------------
 
@@ -235,14 +265,15 @@ class Partition:
         return freed
 
     def _forget_below(self, offset: int) -> None:
-        self._cache.drop(self)
+        self._caches.log.drop(self)
         if offset > 0:
             self.aborted.remove(0, offset)
             self.committed.remove(0, offset)
 
     def cooled(self) -> None:
-        """The log was rewritten: forget what was read from it."""
-        self._cache.drop(self)
+        """The log was rewritten or closed: forget what was read."""
+        self._caches.log.drop(self)
+        self._caches.lake.drop(self)
 
     def checked(self, offset: int) -> None:
         """A checkpoint at ``offset`` is durable: commits below need not be known any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ from nexo.brokers.stream.chunks import ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
-from nexo.brokers.stream.partition import Checkpoint, Partition, jump
+from nexo.brokers.stream.partition import Caches, Checkpoint, Partition, jump
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
 from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
@@ -33,11 +34,11 @@ class Stream:
     """One stream: its options, groups and partitions, which open on first use."""
 
     __slots__ = (
-        "_cache", "_open_log", "_partitions", "_recommitted", "_told", "_turn", "checkpoints",
+        "_caches", "_open_log", "_partitions", "_recommitted", "_told", "_turn", "checkpoints",
         "created_ms", "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
-    def __init__(self, created: Created, open_log: OpenLog, told: Told, cache: ChunkCache) -> None:
+    def __init__(self, created: Created, open_log: OpenLog, told: Told, caches: Caches) -> None:
         self.id = created.stream
         self.name = created.name
         self.options = created.options
@@ -51,7 +52,7 @@ class Stream:
         self._recommitted: dict[int, RangeSet] = {}
         self._open_log = open_log
         self._told = told
-        self._cache = cache
+        self._caches = caches
         self._turn = 0
 
     @property
@@ -85,7 +86,7 @@ class Stream:
             log = self._open_log(self.folder, index)
             jump(log, self._told(self, index))
             limit = MAX_SOURCES if self.is_system else MAX_PRODUCERS
-            found = Partition(log, self._checkpoint(index), self._cache, limit)
+            found = Partition(log, self._checkpoint(index), self._caches, limit)
             self._partitions[index] = found
         return found
 
@@ -171,9 +172,10 @@ class Registry:
     def __init__(self, open_log: OpenLog, told: Told) -> None:
         self._open_log = open_log
         self._told = told
-        self._cache = ChunkCache()
+        self._caches = Caches(ChunkCache(), ChunkCache())
         self._by_name: dict[str, Stream] = {}
         self._by_id: dict[int, Stream] = {}
+        self._sorted: list[str] | None = None
         self.next_id = 1
 
     def __len__(self) -> int:
@@ -191,6 +193,15 @@ class Registry:
         if found is None:
             raise NotFound(f"stream {name!r} not found: create it first")
         return found
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        """Names in order that begin with ``prefix``, from behind ``after``."""
+        if self._sorted is None:
+            self._sorted = sorted(self._by_name)
+        names = self._sorted
+        at = max(bisect_left(names, prefix), bisect_right(names, after))
+        page = names[at : at + limit]
+        return page if not prefix else [name for name in page if name.startswith(prefix)]
 
     def numbered(self, stream: int) -> Stream | None:
         """The stream of that number, unless it was deleted."""
@@ -212,8 +223,9 @@ class Registry:
 
     def add(self, created: Created) -> Stream:
         """A new stream."""
-        stream = Stream(created, self._open_log, self._told, self._cache)
+        stream = Stream(created, self._open_log, self._told, self._caches)
         self._by_name[stream.name] = self._by_id[stream.id] = stream
+        self._sorted = None
         self.next_id = max(self.next_id, stream.id + 1)
         return stream
 
@@ -222,6 +234,7 @@ class Registry:
         found = self._by_id.pop(stream, None)
         if found is not None:
             del self._by_name[found.name]
+            self._sorted = None
         return found
 
     def restore(self, state: StreamState) -> None:

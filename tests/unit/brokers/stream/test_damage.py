@@ -82,3 +82,21 @@ def test_other_keys_are_found_and_compaction_loses_nothing() -> None:
     with pytest.raises(Corrupt, match="1"):
         peer.read("s", 1)
     assert peer.read("s", 2) == [b"third value"]
+
+
+def test_a_group_ordered_by_key_goes_on_too() -> None:
+    desk = Desk()
+    peer = desk.client()
+    peer.make("s")
+    for value in (b"first value", b"second value", b"third value"):
+        peer.publish("s", value, keys=[b"k"])
+    damage(desk, b"second value")
+    consumer = (
+        desk.crash().client().join("s", "g", options={"ordered_by": "key", "max_deliveries": 1})
+    )
+    assert [got.value for got in consumer.take()] == [b"first value"]
+    with pytest.raises(Corrupt, match="1"):
+        consumer.take()
+    consumer.settle("ack", 0)
+    assert [got.value for got in consumer.take()] == [b"third value"]
+    assert _parked(consumer) == [(1, 2)]

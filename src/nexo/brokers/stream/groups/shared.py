@@ -41,7 +41,7 @@ from nexo.brokers.stream.groups.records import (
 )
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import Holding, LaneStatus, ParkedRange, lane_status
-from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotMember
+from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 
 
 class SharedGroup:
@@ -129,7 +129,8 @@ class SharedGroup:
     ) -> list[Delivery]:
         """Lease up to ``limit`` messages to a consumer; partitions take turns.
 
-        ``keys_of`` is needed with ``ordered_by='key'`` only.
+        ``keys_of`` is needed with ``ordered_by='key'`` only; what it raises is raised if there
+        is nothing else to deliver.
         """
         member = self._member(consumer)
         self.expire(now_ms)
@@ -139,7 +140,11 @@ class SharedGroup:
         for partition in self._rotation():
             lane = self._lanes[partition]
             if lane.order is not None:
-                room -= self._admit(partition, limit, ends[partition], room, keys_of)
+                try:
+                    room -= self._admit(partition, limit, ends[partition], room, keys_of)
+                except NexoError:
+                    if not (deliveries or lane.ready):
+                        raise
             while limit > 0:
                 before = lane.pending
                 taken = lane.take(limit, ends[partition], room)
@@ -153,6 +158,10 @@ class SharedGroup:
         if deliveries:
             self._turn = deliveries[-1].partition + 1
         return deliveries
+
+    def turn_to(self, partition: int) -> None:
+        """Begin the next delivery with this partition: its last one was given back unused."""
+        self._turn = partition
 
     def _rotation(self) -> Iterable[int]:
         count = len(self._lanes)

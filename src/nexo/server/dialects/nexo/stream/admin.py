@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import msgspec
 
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import retain
+from nexo.brokers.stream.survey import survey
 from nexo.errors import AlreadyExists, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.stream.bounds import check_limit
+from nexo.protocol.survey import MAX_LIMIT, SurveyAsk
+from nexo.server.dialects.nexo.stream.bounds import check_limit, check_not_negative
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.dialects.nexo.stream.keyed import Keyed
 from nexo.server.dialects.nexo.stream.replay import Replay
@@ -33,6 +33,7 @@ class Admin:
             Op.S_UPDATE: self.update,
             Op.S_LIST: self.names,
             Op.S_GROUPS: self.groups,
+            Op.S_SURVEY: self.survey,
             Op.S_GROUP_DELETE: self.delete_group,
             Op.S_TIERED: self.tiered,
             Op.S_RETAIN: self.retain,
@@ -85,12 +86,9 @@ class Admin:
         """List names in order."""
         ask = wire.unpack(wire.ListAsk, payload)
         check_limit(ask.limit)
-        found = sorted(
-            stream.name
-            for stream in self._core.engine.streams
-            if stream.name.startswith(ask.prefix) and stream.name > ask.after
-        )
-        peer.data(request_id, wire.pack(list(islice(found, min(ask.limit, MAX_NAMES)))))
+        streams = self._core.engine.streams
+        found = streams.names(ask.prefix, ask.after, min(ask.limit, MAX_NAMES))
+        peer.data(request_id, wire.pack(found))
 
     def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show the groups of a stream, with their lag."""
@@ -98,6 +96,14 @@ class Admin:
         stream = self._core.engine.streams.get(ask.stream)
         names = list(stream.groups) if ask.group is None else [ask.group]
         peer.data(request_id, wire.pack([_group_info(stream, name) for name in names]))
+
+    def survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show a page of all streams and groups with their lag."""
+        ask = wire.unpack(SurveyAsk, payload)
+        check_limit(ask.limit)
+        check_not_negative(ask.position, "position")
+        page = survey(self._core.engine, ask.position, min(ask.limit, MAX_LIMIT))
+        peer.data(request_id, wire.pack(page))
 
     def delete_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Forget a group."""
@@ -126,7 +132,8 @@ class Admin:
         freed = retain(stream, core.now_ms)
         for index, part in enumerate(stream.partitions()):
             if part.start_offset > starts[index]:
-                core.engine.skip(stream, index, [(starts[index], part.start_offset)])
+                kept = core.replay.first_offset(stream, index) < part.start_offset
+                core.engine.dropped(stream, index, (starts[index], part.start_offset), kept=kept)
                 core.end_turn_soon()
         return freed
 

@@ -6,6 +6,7 @@ from nexo.brokers.stream.delivery import offset_at
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidInput
 from nexo.protocol.stream import Position
+from nexo.server.dialects.nexo.stream.replay import Replay
 
 MAX_WAIT_MS = 600_000
 """Longer waits are cut to this; the client asks again."""
@@ -24,16 +25,19 @@ def check_not_negative(value: int, name: str) -> None:
         raise InvalidInput(f"{name} = {value}: must not be negative")
 
 
-def positions(stream: Stream, to: Position, to_ms: int | None = None) -> dict[int, int]:
+def positions(
+    replay: Replay, stream: Stream, to: Position, to_ms: int | None = None
+) -> dict[int, int]:
     """An offset per partition; `OffsetOutOfRange` for one that the partition does not have."""
     parts = stream.partitions()
     if to_ms is not None:
         return {i: offset_at(part, to_ms) for i, part in enumerate(parts)}
+    starts = {i: replay.first_offset(stream, i) for i in range(len(parts))}
     if to == "beginning":
-        return {i: part.start_offset for i, part in enumerate(parts)}
+        return starts
     if to == "end":
         return {i: part.next_offset for i, part in enumerate(parts)}
     wanted = to if isinstance(to, dict) else dict.fromkeys(range(len(parts)), int(to))
     for index, offset in wanted.items():
-        stream.partition(index).check_offset(offset)
-    return {i: wanted.get(i, part.start_offset) for i, part in enumerate(parts)}
+        replay.check_offset(stream, index, offset)
+    return starts | wanted

@@ -23,6 +23,7 @@ from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
 from nexo.model import Persistence
+from nexo.server.dialects.nexo.stream.lake import LakeTier
 from nexo.server.dialects.nexo.stream.replay import Replay
 from nexo.server.dialects.nexo.stream.waits import Waits
 from nexo.server.service import Peer, Runtime
@@ -56,7 +57,7 @@ class Core:
             ),
         )
         self.pressure = Pressure(settings.stream_unsynced_bytes)
-        self.replay = Replay(settings)
+        self.replay = Replay(LakeTier(settings))
         self.started_ms = runtime.clock.now_ms()
         self._journal: Journal | None = None
         self._journal_mark = 0

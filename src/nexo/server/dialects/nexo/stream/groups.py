@@ -1,33 +1,24 @@
-"""Shared groups on the wire: join, take, settle, seek, parked records."""
+"""Shared groups on the wire: join, take, settle, seek."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from nexo.brokers.stream.delivery import Gathered, gather
-from nexo.brokers.stream.groups.flight import Delivery, Refusal
+from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import Corrupt, InvalidOption
+from nexo.errors import InvalidOption
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.stream.bounds import (
-    MAX_WAIT_MS,
-    check_limit,
-    check_not_negative,
-    positions,
-)
+from nexo.server.dialects.nexo.stream.bounds import check_limit, check_not_negative, positions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.leasing import Leasing
-from nexo.server.dialects.nexo.stream.waits import Wait
+from nexo.server.dialects.nexo.stream.parked import Parked
+from nexo.server.dialects.nexo.stream.polling import Poll, Polling
 from nexo.server.service import Handler, Peer
-
-_ROW = 1024**2
-"""How much is shown of one parked range."""
 
 
 class Groups:
@@ -38,14 +29,14 @@ class Groups:
         self._joined = 0
         self._members: dict[int, dict[str, tuple[Stream, str]]] = {}
         self.leasing = Leasing(core)
+        self.polling = Polling(core)
         self.handlers: dict[int, Handler] = {
+            **Parked(core, self.leasing).handlers,
             Op.S_TAKE: self.take,
             Op.S_SETTLE: self.settle,
             Op.S_GROUP_JOIN: self.join,
             Op.S_GROUP_LEAVE: self.leave,
             Op.S_GROUP_SEEK: self.seek,
-            Op.S_PARKED: self.parked,
-            Op.S_PARKED_SETTLE: self.settle_parked,
         }
 
     # -- membership ------------------------------------------------------------------
@@ -76,7 +67,7 @@ class Groups:
         """The group, made if need be, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
         if group is None:
-            starts = positions(stream, start, start_ms)
+            starts = positions(core.replay, stream, start, start_ms)
             return core.engine.make_group(stream, name, starts, group_options(options))
         if options:
             wanted = group_options(msgspec.to_builtins(group.options) | options)
@@ -131,35 +122,11 @@ class Groups:
         def attempt() -> bool:
             return self._answer(peer, request_id, stream, ask)
 
-        if attempt():
-            return
-        self.wait(
-            peer,
-            request_id,
-            stream,
-            ask.group,
-            ask.wait_ms,
-            attempt,
-            lambda: peer.data(request_id, wire.pack_headed(wire.Taken(group.generation, [], []))),
-        )
+        def give_up() -> None:
+            peer.data(request_id, wire.pack_headed(wire.Taken(group.generation, [], [])))
 
-    def wait(
-        self,
-        peer: Peer,
-        request_id: int,
-        stream: Stream,
-        group: str,
-        wait_ms: int,
-        attempt: Any,
-        give_up: Any,
-    ) -> None:
-        """Long poll on a group."""
-        if wait_ms <= 0:
-            give_up()
-            return
-        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
-        self._core.waits.add(Wait(peer, request_id, [(stream.id, group)], due_ms, attempt, give_up))
-        self._core.runtime.wake_at(due_ms)
+        poll = Poll(peer, request_id, stream, ask.group, attempt, give_up)
+        self.polling.start(poll, ask.wait_ms)
 
     def _answer(self, peer: Peer, request_id: int, stream: Stream, ask: wire.Take) -> bool:
         group = stream.group(ask.group)
@@ -218,13 +185,14 @@ class Groups:
                 group.start(who, generation, ask.spans)
                 return []
 
-    # -- seeking and parked records --------------------------------------------------
+    # -- seeking ---------------------------------------------------------------------
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Reset a group; it is made if need be."""
         ask = wire.unpack(wire.GroupSeek, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        generation = self.reset(stream, ask.group, positions(stream, ask.to, ask.to_ms))
+        starts = positions(self._core.replay, stream, ask.to, ask.to_ms)
+        generation = self.reset(stream, ask.group, starts)
         reply = wire.pack(generation)
         self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
 
@@ -237,32 +205,6 @@ class Groups:
         self.leasing.moved(stream, name, group)
         return generation
 
-    def parked(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show parked records."""
-        ask = wire.unpack(wire.ParkedAsk, payload)
-        check_limit(ask.limit)
-        check_not_negative(ask.skip, "skip")
-        stream, group = self._core.engine.find(ask.stream, ask.group)
-        rows = [
-            wire.ParkedInfo(
-                r.partition, r.first, r.end, r.parking.deliveries, r.parking.parked_ms,
-                r.parking.reason,
-            )
-            for r in group.parked(ask.limit, ask.skip)
-        ]  # fmt: skip
-        parts = _records(stream, rows)
-        head = wire.ParkedList(rows, parts.partitions)
-        peer.data(request_id, wire.pack_headed(head), *parts.parts)
-
-    def settle_parked(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Replay or discard parked records."""
-        ask = wire.unpack(wire.ParkedSettle, payload)
-        stream, group = self._core.engine.find(ask.stream, ask.group)
-        count = group.replay(ask.spans) if ask.verb == "replay" else group.discard(ask.spans)
-        self.leasing.moved(stream, ask.group, group)
-        mode = stream.options.persistence
-        self._core.data_when_safe(mode, peer, request_id, wire.pack(count))
-
 
 def group_options(given: dict[str, Any]) -> SharedOptions:
     """Checked options; `InvalidOption` names what is wrong."""
@@ -270,16 +212,3 @@ def group_options(given: dict[str, Any]) -> SharedOptions:
         return msgspec.convert(given, SharedOptions)
     except msgspec.ValidationError as error:
         raise InvalidOption(f"group options: {error}") from None
-
-
-def _records(stream: Stream, rows: list[wire.ParkedInfo]) -> Gathered:
-    """The records of parked ranges; some may be damaged, or gone by retention."""
-    found = Gathered()
-    for row in rows:
-        first = max(row.first, stream.partition(row.partition).start_offset)
-        if first < row.end:
-            with suppress(Corrupt):
-                part = gather(stream, [Delivery(row.partition, first, row.end, 0, 0, 0)], _ROW)
-                found.parts += part.parts
-                found.partitions += part.partitions
-    return found

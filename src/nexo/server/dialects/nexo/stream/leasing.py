@@ -9,10 +9,12 @@ import msgspec
 from nexo.brokers.stream.delivery import Gathered, gather, keys_between
 from nexo.brokers.stream.groups.flight import Delivery
 from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.partition import Cold
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt, NexoError
 from nexo.protocol.stream import Span
 from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.replay import InLake, Place
 
 _DAMAGED_MS = 1_000
 """How long after a damaged record was met it is tried again."""
@@ -28,7 +30,10 @@ class Leasing:
     def lease(
         self, stream: Stream, name: str, consumer: str, limit: int, max_bytes: int
     ) -> tuple[list[Delivery], Gathered]:
-        """Lease records and fetch them; ranges that hold no records are stepped over."""
+        """Lease records and fetch them; ranges that hold no records are stepped over.
+
+        Raises `InLake` if the next ones are there only, and nothing else can be delivered.
+        """
         core, group = self._core, stream.group(name)
         while True:
             deliveries = self._deliver(stream, group, consumer, limit)
@@ -43,8 +48,26 @@ class Leasing:
                 raise
             if found.gaps or found.unsent:
                 deliveries = self._without(stream, name, consumer, deliveries, found)
+            in_lake = self._in_lake(stream, name, found)
             if found.parts and deliveries:
+                for place in in_lake:
+                    core.replay.fetch(place, _ignore)
                 return deliveries, found
+            if in_lake:
+                group.turn_to(in_lake[0].partition)
+                raise InLake(in_lake[0])
+
+    def _in_lake(self, stream: Stream, name: str, found: Gathered) -> list[Place]:
+        """What can be fetched of what is not at hand; the rest holds no records any more."""
+        places, group = [], stream.group(name)
+        for index, offset in found.cold:
+            start = stream.partition(index).start_offset
+            if self._core.replay.first_offset(stream, index) <= offset:
+                places.append(Place(stream, index, offset))
+            elif offset < start:
+                group.skip([(index, offset, start)])
+                self._core.changed(stream, name, group)
+        return places
 
     def _deliver(
         self, stream: Stream, group: SharedGroup, consumer: str, limit: int
@@ -53,9 +76,17 @@ class Leasing:
         if group.options.ordered_by is not None:
 
             def keys_of(index: int, first: int, end: int) -> Any:
-                return keys_between(stream.partition(index), first, end)
+                return self._keys(stream, index, first, end)
 
         return group.deliver(consumer, limit, stream.ends(), self._core.now_ms, keys_of)
+
+    def _keys(self, stream: Stream, index: int, first: int, end: int) -> Any:
+        partition = stream.partition(index)
+        first = max(first, self._core.replay.first_offset(stream, index))
+        try:
+            return keys_between(partition, first, end)
+        except Cold as cold:
+            raise InLake(Place(stream, index, cold.offset)) from None
 
     def _gathered(
         self,
@@ -133,6 +164,10 @@ class Leasing:
                 self.moved(stream, name, group)
             else:
                 self._core.runtime.wake_at(deadline)
+
+
+def _ignore(_error: NexoError | None) -> None:
+    """Whoever comes for it later is told."""
 
 
 def _minus(delivery: Delivery, spans: list[Span]) -> list[Delivery]:

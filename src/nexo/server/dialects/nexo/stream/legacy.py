@@ -26,6 +26,7 @@ from nexo.server.dialects.nexo.stream.admin import Admin
 from nexo.server.dialects.nexo.stream.bounds import positions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.groups import Groups
+from nexo.server.dialects.nexo.stream.polling import Poll
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.service import Handler, Peer
 
@@ -138,11 +139,11 @@ class Legacy:
             group.check(consumer, generation)
             return self._answer(peer, request_id, stream, name, consumer, max(1, limit))
 
-        if not attempt():
-            self._groups.wait(
-                peer, request_id, stream, name, wait_ms, attempt,
-                lambda: peer.data(request_id, pack_u32(0)),
-            )  # fmt: skip
+        def give_up() -> None:
+            peer.data(request_id, pack_u32(0))
+
+        poll = Poll(peer, request_id, stream, name, attempt, give_up)
+        self._groups.polling.start(poll, wait_ms)
 
     def _answer(
         self, peer: Peer, request_id: int, stream: Stream, name: str, consumer: str, limit: int
@@ -178,7 +179,7 @@ class Legacy:
         """Reset a group to the beginning or the end."""
         reader = Reader(payload)
         stream, name = self._stream(reader.text()), reader.text()
-        starts = positions(stream, "end" if reader.u8() else "beginning")
+        starts = positions(self._core.replay, stream, "end" if reader.u8() else "beginning")
         self._groups.reset(stream, name, starts)
         self._core.ok_when_safe(stream.options.persistence, peer, request_id)
 

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from nexo.brokers.stream.partition import Partition
-from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidInput, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS, check_not_negative, positions
 from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.replay import Place, Portion
 from nexo.server.dialects.nexo.stream.waits import READERS, Wait
 from nexo.server.service import Handler, Peer
 
-if TYPE_CHECKING:
-    from nexo.lake.read import Replayed
-
 MAX_READ_BYTES = 16 * 1024**2
-
-
-class Place(NamedTuple):
-    """Where a reader is."""
-
-    stream: Stream
-    number: int
-    partition: Partition
-    offset: int
-
-    @property
-    def cold(self) -> bool:
-        """Whether the log no longer holds it, but the lake does."""
-        return self.offset < self.partition.start_offset
 
 
 class Found(NamedTuple):
@@ -84,15 +66,14 @@ class Reading:
     def offsets_at(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Find a time in every partition."""
         ask = wire.unpack(wire.OffsetsAt, payload)
-        found = positions(self._core.engine.streams.get(ask.stream), "beginning", ask.time_ms)
+        stream = self._core.engine.streams.get(ask.stream)
+        found = positions(self._core.replay, stream, "beginning", ask.time_ms)
         peer.data(request_id, wire.pack([found[index] for index in sorted(found)]))
 
     def _place(self, name: str, index: int, offset: int) -> Place:
         stream = self._core.engine.streams.get(name)
-        partition = stream.partition(index)
-        if not self._core.replay.first_offset(stream, index) <= offset < partition.start_offset:
-            partition.check_offset(offset)
-        return Place(stream, index, partition, offset)
+        self._core.replay.check_offset(stream, index, offset)
+        return Place(stream, index, offset)
 
     def _answer(
         self,
@@ -103,7 +84,7 @@ class Reading:
         wait_ms: int,
         reply: Callable[[Found], None],
     ) -> None:
-        if any(place.cold for place in places):
+        if any(map(_is_cold, places)):
             self._replay(peer, request_id, places, max_bytes, reply)
             return
 
@@ -138,10 +119,10 @@ class Reading:
         reply: Callable[[Found], None],
     ) -> None:
         """Answer with what the lake has, and with what is hot beside it."""
-        cold = [number for number, place in enumerate(places) if place.cold]
+        cold = [number for number, place in enumerate(places) if _is_cold(place)]
         share = min(max_bytes, MAX_READ_BYTES) // len(places)
 
-        def done(found: list[Replayed] | NexoError) -> None:
+        def done(found: list[Portion] | NexoError) -> None:
             if isinstance(found, NexoError):
                 peer.fail(request_id, found)
                 return
@@ -150,18 +131,22 @@ class Reading:
             except NexoError as error:
                 peer.fail(request_id, error)
 
-        asks = [(*places[number][:2], places[number].offset, share) for number in cold]
-        self._core.replay.read(asks, done)
+        self._core.replay.read([(places[number], share) for number in cold], done)
+
+
+def _is_cold(place: Place) -> bool:
+    """Whether the log no longer holds it, but the lake does."""
+    return place.offset < place.stream.partition(place.partition).start_offset
 
 
 def look(
-    places: list[Place], max_bytes: int, replayed: Mapping[int, Replayed] | None = None
+    places: list[Place], max_bytes: int, replayed: Mapping[int, Portion] | None = None
 ) -> Found:
     """What is there at each place, as far as its share of ``max_bytes`` goes."""
     found = Found([], [], [])
     share = min(max_bytes, MAX_READ_BYTES) // len(places)
     for number, place in enumerate(places):
-        partition, at = place.partition, place.offset
+        partition, at = place.stream.partition(place.partition), place.offset
         old = (replayed or {}).get(number)
         if old is not None:
             found.parts.extend(old.entries)

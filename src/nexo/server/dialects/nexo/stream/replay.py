@@ -1,73 +1,122 @@
-"""Offsets that the log no longer holds, read from the lake in a thread (SPEC I3)."""
+"""Offsets that the log no longer holds, read from the lake (SPEC I3)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
+from nexo.brokers.stream.chunks import Chunk
 from nexo.brokers.stream.registry import Stream
-from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 
-if TYPE_CHECKING:
-    from nexo.lake.read import LakeReader, Replayed
+FETCH_BYTES = 1024**2
+"""How much groups have read ahead for them; the lake may give more, for it reads row groups."""
 
-Done: TypeAlias = "Callable[[list[Replayed] | NexoError], None]"
-Ask: TypeAlias = tuple[Stream, int, int, int]
-"""``stream, partition, offset, max bytes``."""
+
+class Place(NamedTuple):
+    """Where records are that the log has dropped."""
+
+    stream: Stream
+    partition: int
+    offset: int
+
+
+class Portion(Protocol):
+    """Entries as the log would hold them. What did not come up to ``next_offset`` is not there."""
+
+    @property
+    def entries(self) -> Sequence[bytes]:
+        """In the order of offsets."""
+
+    @property
+    def next_offset(self) -> int:
+        """Where to read on."""
+
+
+Read: TypeAlias = Callable[[Portion | NexoError], None]
+Fetched: TypeAlias = Callable[[NexoError | None], None]
+
+
+class Tier(Protocol):
+    """What holds records that logs have dropped."""
+
+    def reachable(self) -> bool:
+        """Whether this server can ask it at all."""
+
+    def read(self, place: Place, max_bytes: int, done: Read) -> None:
+        """Read from a place on; ``done`` is called in the event loop, later."""
+
+
+class InLake(NexoError):
+    """What was asked for has to be fetched first: see `Replay.fetch`. Never sent to clients."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(f"offset {place.offset} of stream {place.stream.name!r} is in the lake")
+        self.place = place
 
 
 class Replay:
-    """The lake behind the streams, as far as this server can reach it."""
+    """The lake behind the streams."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._there = False
-        self._readers: dict[int, LakeReader] = {}
-        self._running: set[asyncio.Task[None]] = set()
+    def __init__(self, tier: Tier) -> None:
+        self.tier = tier
+        self._fetching: dict[tuple[int, int, int], list[Fetched]] = {}
 
     def first_offset(self, stream: Stream, index: int) -> int:
         """The first offset that readers may ask for; gaps in front are stepped over."""
         start = stream.partition(index).start_offset
-        return 0 if start and stream.tiered[index] >= start and self._reachable() else start
+        in_lake = start and stream.tiered[index] >= start and self.tier.reachable()
+        return 0 if in_lake else start
 
-    def _reachable(self) -> bool:
-        if not self._there:
-            settings = self._settings
-            local = settings.lake_folder / "catalog.db"
-            self._there = bool(settings.lake_catalog) or local.exists()
-        return self._there
+    def check_offset(self, stream: Stream, index: int, offset: int) -> None:
+        """Raise `OffsetOutOfRange` unless reading may start there, in the lake or in the log."""
+        partition = stream.partition(index)
+        if not self.first_offset(stream, index) <= offset < partition.start_offset:
+            partition.check_offset(offset)
 
-    def read(self, asks: list[Ask], done: Done) -> None:
-        """Read each place; ``done`` is called in the event loop, later."""
-        task = asyncio.get_running_loop().create_task(self._read(asks, done))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    def read(
+        self, asks: list[tuple[Place, int]], done: Callable[[list[Portion] | NexoError], None]
+    ) -> None:
+        """Read up to so many bytes at each place, one after the other."""
+        found: list[Portion] = []
 
-    async def _read(self, asks: list[Ask], done: Done) -> None:
-        try:
-            found = [await asyncio.to_thread(self._read_one, *ask) for ask in asks]
-        except NexoError as error:
-            done(error)
-        else:
-            done(found)
+        def read_on(got: Portion | NexoError) -> None:
+            if isinstance(got, NexoError):
+                done(got)
+                return
+            found.append(got)
+            if len(found) == len(asks):
+                done(found)
+            else:
+                self._read(*asks[len(found)], read_on)
 
-    def _read_one(self, stream: Stream, index: int, offset: int, max_bytes: int) -> Replayed:
-        reader = self._readers.get(stream.id)
-        if reader is None:
-            reader = self._readers[stream.id] = self._open(stream.name)
-        return reader.read(index, offset, max_bytes)
+        self._read(*asks[0], read_on)
 
-    def _open(self, stream: str) -> LakeReader:
-        try:
-            from nexo.lake.catalog import Lake  # noqa: PLC0415 - heavy, and only if need be
-            from nexo.lake.read import LakeReader  # noqa: PLC0415
-            from nexo.lake.settings import LakeSettings  # noqa: PLC0415
-        except ImportError as error:
-            raise Unavailable(
-                f"older records of stream {stream!r} are in the lake, and {error.name} is not "
-                "installed here: pip install 'nexo-broker[spark]'"
-            ) from None
-        settings = LakeSettings(self._settings.lake_folder, self._settings.lake_catalog)
-        return LakeReader(Lake(settings), stream)
+    def fetch(self, place: Place, done: Fetched) -> None:
+        """Have a place at hand in its partition; those who want the same one share the work."""
+        key = place.stream.id, place.partition, place.offset
+        waiting = self._fetching.setdefault(key, [])
+        waiting.append(done)
+        if len(waiting) > 1:
+            return
+
+        def warm(got: Portion | NexoError) -> None:
+            error = got if isinstance(got, NexoError) else None
+            if not isinstance(got, NexoError):
+                chunk = Chunk.replayed(got.entries, place.offset, got.next_offset)
+                place.stream.partition(place.partition).warm(chunk)
+            for each in self._fetching.pop(key):
+                each(error)
+
+        self._read(place, FETCH_BYTES, warm)
+
+    def _read(self, place: Place, max_bytes: int, done: Read) -> None:
+        def checked(got: Portion | NexoError) -> None:
+            if not isinstance(got, NexoError) and got.next_offset <= place.offset:
+                got = Unavailable(
+                    f"the lake does not have offset {place.offset} of stream "
+                    f"{place.stream.name!r}, partition {place.partition}: run the pipeline"
+                )
+            done(got)
+
+        self.tier.read(place, max_bytes, checked)

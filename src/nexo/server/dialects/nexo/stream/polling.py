@@ -1,0 +1,75 @@
+"""Requests for a group's records: answered now, after asking the lake, or when some come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError, NotFound
+from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
+from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.replay import InLake
+from nexo.server.dialects.nexo.stream.waits import Wait
+from nexo.server.service import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One such request."""
+
+    peer: Peer
+    request_id: int
+    stream: Stream
+    group: str
+    attempt: Callable[[], bool]
+    """Answer if there is something; may raise what the answer is, or `InLake`."""
+    give_up: Callable[[], None]
+    """Answer with nothing."""
+
+
+class Polling:
+    """Answers polls."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def start(self, poll: Poll, wait_ms: int) -> None:
+        """Answer, or have the poll wait so long for something to deliver."""
+        self._serve(poll, self._core.now_ms + min(wait_ms, MAX_WAIT_MS))
+
+    def _serve(self, poll: Poll, due_ms: int) -> None:
+        core = self._core
+        if self._answered(poll, due_ms):
+            return
+        if due_ms <= core.now_ms:
+            poll.give_up()
+            return
+        channels = [(poll.stream.id, poll.group)]
+
+        def attempt() -> bool:
+            return self._answered(poll, due_ms)
+
+        core.waits.add(Wait(poll.peer, poll.request_id, channels, due_ms, attempt, poll.give_up))
+        core.runtime.wake_at(due_ms)
+
+    def _answered(self, poll: Poll, due_ms: int) -> bool:
+        """Whether the poll need not wait: it was answered, or will be when the lake was asked."""
+        try:
+            return poll.attempt()
+        except InLake as found:
+            self._core.replay.fetch(found.place, lambda error: self._again(poll, due_ms, error))
+            return True
+
+    def _again(self, poll: Poll, due_ms: int, error: NexoError | None) -> None:
+        """The lake was asked: what it has can be delivered now."""
+        if poll.peer.closed:
+            return
+        try:
+            if error is not None:
+                raise error
+            if self._core.engine.streams.numbered(poll.stream.id) is not poll.stream:
+                raise NotFound(f"stream {poll.stream.name!r} was deleted")
+            self._serve(poll, due_ms)
+        except NexoError as failure:
+            poll.peer.fail(poll.request_id, failure)
