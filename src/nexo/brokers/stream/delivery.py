@@ -158,10 +158,15 @@ def _keys(entry: memoryview, first: int, end: int) -> Mapping[int, bytes | None]
 def offset_at(partition: Partition, timestamp_ms: int) -> int:
     """The first readable offset whose record is not older than ``timestamp_ms``."""
     at = max(partition.log.offset_at(timestamp_ms), partition.start_offset)
-    for header, entry in partition.read(at, 1):
-        batch = decode(entry)
-        for offset, stamp in zip(batch.offsets, batch.timestamps(), strict=True):
-            if stamp >= timestamp_ms and offset >= at:
-                return offset
-        return header.next_offset
+    for _, entry in partition.read(at, 1):
+        return first_since(entry, timestamp_ms, at)
     return at
+
+
+def first_since(entry: memoryview, timestamp_ms: int, at: int = 0) -> int:
+    """The first offset, from ``at`` on, of a record that is not older; the next entry's if none."""
+    batch = decode(entry)
+    for offset, stamp in zip(batch.offsets, batch.timestamps(), strict=True):
+        if stamp >= timestamp_ms and offset >= at:
+            return offset
+    return batch.header.next_offset

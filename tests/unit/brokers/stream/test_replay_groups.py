@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -55,12 +55,13 @@ class FakeTier:
 class Cooled:
     """A stream of ten batches of ten, of which the log has the last one and the lake the rest."""
 
-    def __init__(self, partitions: int = 1, **options: Any) -> None:
+    def __init__(self, partitions: int = 1, step_ms: int = 0) -> None:
         self.desk = Desk()
+        self._step_ms = step_ms
         self.tier = FakeTier()
         self.desk.service.core.replay.tier = self.tier
         self.peer = self.desk.client()
-        self.peer.make("s", tiering=True, partitions=partitions, retention_ms=1_000, **options)
+        self.peer.make("s", tiering=True, partitions=partitions, retention_ms=1_000)
         self.early = self.peer.join("s", "early")
         for partition in range(partitions):
             for first in range(0, 90, 10):
@@ -73,6 +74,7 @@ class Cooled:
         rows = range(first, first + 10)
         keys: list[bytes | None] = [b"k%d" % (i % 3) for i in rows]
         self.peer.publish("s", *(b"%d" % i for i in rows), keys=keys, partition=partition)
+        self.desk.runtime.time.now += self._step_ms
 
     def cool(self) -> None:
         """Move all there is to the lake."""
@@ -83,8 +85,10 @@ class Cooled:
             self.tier.ends[index] = partition.next_offset
             tiered = wire.TieredTo(stream="s", partition=index, offset=partition.next_offset)
             self.peer.ask(Op.S_TIERED, wire.pack(tiered))
-        self.desk.runtime.time.now += 2_000
+        now = self.desk.runtime.time.now
+        self.desk.runtime.time.now += 10_000
         self.peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+        self.desk.runtime.time.now = now
         assert all(part.start_offset == part.next_offset for part in stream.partitions())
 
     def take(self, consumer: Consumer, limit: int = 100) -> list[Got]:
@@ -226,6 +230,43 @@ def test_a_seek_back_into_the_lake_reaches_a_waiting_consumer() -> None:  # SPEC
     assert offsets(consumer.opened(cooled.peer.replies[poll])) == [42, 43, 44, 45, 46]
     with pytest.raises(OffsetOutOfRange):
         cooled.peer.call(Op.S_GROUP_SEEK, wire.GroupSeek(stream="s", group="g", to=101), int)
+
+
+def at_time(cooled: Cooled, time_ms: int) -> int:
+    """The offset that a group starts at when it is to start at a time."""
+    ask = wire.GroupJoin(stream="s", group=f"at {time_ms}".replace(" ", "-"), start_ms=time_ms)
+    request = cooled.peer.send(Op.S_GROUP_JOIN, wire.pack(ask))
+    cooled.tier.answer()
+    cooled.desk.runtime.end_turn()
+    wire.unpack(wire.GroupJoined, cooled.peer.replies[request])
+    return cooled.peer.group("s", ask.group).partitions[0].floor
+
+
+def test_times_are_found_in_the_lake() -> None:  # SPEC F4
+    cooled = Cooled(step_ms=100)
+    for n in range(10):
+        assert at_time(cooled, 1_000_000 + 100 * n) == 10 * n
+        assert at_time(cooled, 1_000_000 + 100 * n - 1) == 10 * n
+    assert at_time(cooled, 5_000_000) == 100
+    request = cooled.peer.send(
+        Op.S_OFFSETS_AT, wire.pack(wire.OffsetsAt(stream="s", time_ms=1_000_350))
+    )
+    cooled.tier.answer()
+    assert wire.unpack(list[int], cooled.peer.replies[request]) == [40]
+    seek = wire.GroupSeek(stream="s", group="early", to_ms=1_000_200)
+    cooled.peer.send(Op.S_GROUP_SEEK, wire.pack(seek))
+    cooled.tier.answer()
+    assert cooled.peer.group("s", "early").partitions[0].floor == 20
+
+
+def test_a_time_in_a_lake_out_of_reach_is_an_error() -> None:
+    cooled = Cooled(step_ms=100)
+    cooled.tier.fails = Unavailable("no catalog")
+    ask = wire.GroupJoin(stream="s", group="g", start_ms=1_000_000)
+    request = cooled.peer.send(Op.S_GROUP_JOIN, wire.pack(ask))
+    cooled.tier.answer()
+    assert isinstance(cooled.peer.replies[request], Unavailable)
+    assert "g" not in cooled.peer.describe("s").groups
 
 
 def test_gaps_in_the_lake_are_stepped_over() -> None:

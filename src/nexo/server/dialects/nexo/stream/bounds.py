@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nexo.brokers.stream.delivery import offset_at
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidInput
 from nexo.protocol.stream import Position
@@ -25,13 +24,9 @@ def check_not_negative(value: int, name: str) -> None:
         raise InvalidInput(f"{name} = {value}: must not be negative")
 
 
-def positions(
-    replay: Replay, stream: Stream, to: Position, to_ms: int | None = None
-) -> dict[int, int]:
+def positions(replay: Replay, stream: Stream, to: Position) -> dict[int, int]:
     """An offset per partition; `OffsetOutOfRange` for one that the partition does not have."""
     parts = stream.partitions()
-    if to_ms is not None:
-        return {i: offset_at(part, to_ms) for i, part in enumerate(parts)}
     starts = {i: replay.first_offset(stream, i) for i in range(len(parts))}
     if to == "beginning":
         return starts

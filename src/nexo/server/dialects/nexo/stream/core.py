@@ -21,7 +21,7 @@ from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError
+from nexo.errors import NexoError, NotFound
 from nexo.model import Persistence
 from nexo.server.dialects.nexo.stream.lake import LakeTier
 from nexo.server.dialects.nexo.stream.replay import Replay
@@ -81,6 +81,11 @@ class Core:
     def now_ms(self) -> int:
         """The time."""
         return self.runtime.clock.now_ms()
+
+    def check_there(self, stream: Stream) -> None:
+        """Raise `NotFound` if a stream was deleted since it was looked up."""
+        if self.engine.streams.numbered(stream.id) is not stream:
+            raise NotFound(f"stream {stream.name!r} was deleted")
 
     def folder_of(self, stream: Stream) -> Path:
         """Where a stream's logs are."""

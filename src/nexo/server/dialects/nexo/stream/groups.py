@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidOption, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.bounds import check_limit, check_not_negative, positions
@@ -18,6 +19,7 @@ from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.leasing import Leasing
 from nexo.server.dialects.nexo.stream.parked import Parked
 from nexo.server.dialects.nexo.stream.polling import Poll, Polling
+from nexo.server.dialects.nexo.stream.times import offsets_at
 from nexo.server.service import Handler, Peer
 
 
@@ -45,7 +47,17 @@ class Groups:
         """Become a consumer."""
         ask = wire.unpack(wire.GroupJoin, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        group = self.ensure(stream, ask.group, ask.options, ask.start, ask.start_ms)
+        if ask.start_ms is None or ask.group in stream.groups:
+            self._join(peer, request_id, stream, ask)
+            return
+
+        def found(starts: dict[int, int]) -> None:
+            self._join(peer, request_id, stream, msgspec.structs.replace(ask, start=starts))
+
+        self._at_time(peer, request_id, stream, ask.start_ms, found)
+
+    def _join(self, peer: Peer, request_id: int, stream: Stream, ask: wire.GroupJoin) -> None:
+        group = self.ensure(stream, ask.group, ask.options, ask.start)
         consumer = self.enter(peer, stream, ask.group, reports_starts=ask.reports_starts)
         reply = wire.pack(
             wire.GroupJoined(
@@ -62,12 +74,11 @@ class Groups:
         name: str,
         options: dict[str, Any],
         start: wire.Position = "beginning",
-        start_ms: int | None = None,
     ) -> SharedGroup:
         """The group, made if need be, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
         if group is None:
-            starts = positions(core.replay, stream, start, start_ms)
+            starts = positions(core.replay, stream, start)
             return core.engine.make_group(stream, name, starts, group_options(options))
         if options:
             wanted = group_options(msgspec.to_builtins(group.options) | options)
@@ -191,10 +202,38 @@ class Groups:
         """Reset a group; it is made if need be."""
         ask = wire.unpack(wire.GroupSeek, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        starts = positions(self._core.replay, stream, ask.to, ask.to_ms)
-        generation = self.reset(stream, ask.group, starts)
-        reply = wire.pack(generation)
-        self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
+
+        def found(starts: dict[int, int]) -> None:
+            reply = wire.pack(self.reset(stream, ask.group, starts))
+            self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
+
+        if ask.to_ms is None:
+            found(positions(self._core.replay, stream, ask.to))
+        else:
+            self._at_time(peer, request_id, stream, ask.to_ms, found)
+
+    def _at_time(
+        self,
+        peer: Peer,
+        request_id: int,
+        stream: Stream,
+        time_ms: int,
+        then: Callable[[dict[int, int]], None],
+    ) -> None:
+        """Go on with the offsets of a time, once they are found."""
+
+        def done(found: dict[int, int] | NexoError) -> None:
+            if peer.closed:
+                return
+            try:
+                if isinstance(found, NexoError):
+                    raise found
+                self._core.check_there(stream)
+                then(found)
+            except NexoError as error:
+                peer.fail(request_id, error)
+
+        offsets_at(self._core.replay, stream, time_ms, done)
 
     def reset(self, stream: Stream, name: str, starts: dict[int, int]) -> int:
         """Start a group anew; returns its new generation."""

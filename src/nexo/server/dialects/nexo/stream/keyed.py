@@ -8,7 +8,7 @@ from functools import partial
 from nexo.brokers.stream.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError, NotFound
+from nexo.errors import NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.murmur import partition_of
@@ -114,8 +114,7 @@ class Keyed:
     def _while_there(self, stream: Stream, steps: Iterator[None]) -> Iterator[None]:
         for _ in steps:
             yield
-            if self._core.engine.streams.numbered(stream.id) is not stream:
-                raise NotFound(f"stream {stream.name!r} was deleted")
+            self._core.check_there(stream)
 
     def _collect(
         self, stream: Stream, ask: wire.StateAsk, parts: list[Buffer], partitions: list[int]

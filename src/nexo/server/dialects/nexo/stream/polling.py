@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError, NotFound
+from nexo.errors import NexoError
 from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.replay import InLake
@@ -68,8 +68,7 @@ class Polling:
         try:
             if error is not None:
                 raise error
-            if self._core.engine.streams.numbered(poll.stream.id) is not poll.stream:
-                raise NotFound(f"stream {poll.stream.name!r} was deleted")
+            self._core.check_there(poll.stream)
             self._serve(poll, due_ms)
         except NexoError as failure:
             poll.peer.fail(poll.request_id, failure)

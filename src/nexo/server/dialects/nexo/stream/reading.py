@@ -9,9 +9,10 @@ from nexo.errors import InvalidInput, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS, check_not_negative, positions
+from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS, check_not_negative
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.replay import Place, Portion
+from nexo.server.dialects.nexo.stream.times import offsets_at
 from nexo.server.dialects.nexo.stream.waits import READERS, Wait
 from nexo.server.service import Handler, Peer
 
@@ -67,8 +68,14 @@ class Reading:
         """Find a time in every partition."""
         ask = wire.unpack(wire.OffsetsAt, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        found = positions(self._core.replay, stream, "beginning", ask.time_ms)
-        peer.data(request_id, wire.pack([found[index] for index in sorted(found)]))
+
+        def done(found: dict[int, int] | NexoError) -> None:
+            if isinstance(found, NexoError):
+                peer.fail(request_id, found)
+            else:
+                peer.data(request_id, wire.pack([found[index] for index in sorted(found)]))
+
+        offsets_at(self._core.replay, stream, ask.time_ms, done)
 
     def _place(self, name: str, index: int, offset: int) -> Place:
         stream = self._core.engine.streams.get(name)
