@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from nexo.lake import latest
+from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
 from nexo.lake.files import DataFileFacts, target
@@ -22,7 +22,7 @@ from nexo.lake.progress import Batch, Tracker, now_ms, total
 from nexo.lake.schema import raw_schema
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker, held
-from pyspark_nexo.tiering import Compactor, Fetcher, Probe, Task, no_probe, run_tasks
+from pyspark_nexo.tiering import Derivation, Fetcher, Probe, Task, no_probe, run_tasks
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -88,6 +88,8 @@ class Pipeline:
     probe: Probe = no_probe
     tracker: Tracker = field(default_factory=Tracker)
     """What it did so far, for those who watch (`nexo.lake.progress`)."""
+    _collected: set[str] = field(default_factory=set)
+    """Streams whose dead letters are in their table, as far as this pipeline knows."""
 
     def run_once(self, report: Callable[[Progress], None] = lambda _: None) -> int:
         """Take everything that is there at the start; returns the rows taken."""
@@ -122,13 +124,27 @@ class Pipeline:
         table, steps = latest.plan(self.lake, StreamId(info.name, info.created_ms))
         if not steps:
             return None
-        written = run_tasks(self.spark, Compactor(steps), len(steps))
+        written = run_tasks(self.spark, Derivation(steps, latest.run), len(steps))
         with suppress(LostRace):
             latest.finish(table, steps, written)
         rows = sum(facts.count for files in written for facts in files)
         count = sum(map(len, written))
         self.tracker.of(info.name).newest_records = total(table.refresh(), "total-records")
         return Progress(f"{info.name}_latest", rows, count, False, time.monotonic() - started_s)
+
+    def _collect(self, info: wire.StreamInfo) -> None:
+        """Bring a stream's table of dead letters up to its table."""
+        self._collected.discard(info.name)
+        stream = StreamId(info.name, info.created_ms)
+        while planned := dead_letters.plan(self.lake, stream):
+            table, steps = planned
+            work = Derivation(steps, dead_letters.run)
+            self.probe("before the dead letters")
+            with suppress(LostRace):
+                dead_letters.finish(table, steps, run_tasks(self.spark, work, len(steps)))
+        self._collected.add(info.name)
+        count = sum(dead_letters.count(self.lake, info.name).values())
+        self.tracker.of(info.name).dead_letters = count
 
     def names(self) -> list[str]:
         """The streams it takes now."""
@@ -167,6 +183,8 @@ class Pipeline:
             ]
         step = Step(info, table, advances(name, offsets, parts, self.limits))
         self._tell(broker, info, offsets)
+        if name not in self._collected:
+            self._collect(info)
         return step
 
     def _write(self, tasks: Sequence[Task]) -> Files:
@@ -188,6 +206,8 @@ class Pipeline:
         self.probe("after the commit")
         self._tell(broker, step.info, offsets_of(table.properties))
         self.probe("told")
+        if any(facts.rejected for part in taken for facts in part.files):
+            self._collect(step.info)
         count = sum(len(part.files) for part in taken)
         seconds = time.monotonic() - started_s
         self.tracker.took(step.info.name, table, Batch(rows, count, seconds, step.complete))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
 from pyspark_nexo.broker import StreamBroker
@@ -18,6 +19,7 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
             if table is None and not info.options.get("tiering"):
                 continue
             offsets = offsets_of(table.properties) if table is not None else {}
+            dead = dead_letters.count(lake, name)
             for partition, part in enumerate(info.partitions):
                 taken = offsets.get(partition, part.hot_offset)
                 yield {
@@ -28,4 +30,5 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
                     "hot_start": part.hot_offset,
                     "hot_end": part.stable_offset,
                     "behind": max(part.stable_offset - taken, 0),
+                    "dead_letters": dead.get(partition, 0),
                 }

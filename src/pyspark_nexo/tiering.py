@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nexo.lake import latest
+from nexo.lake.derive import Step
 from nexo.lake.files import DataFileFacts, FileWriter, Target
 from nexo.lake.rows import rows
 from pyspark_nexo.broker import StreamBroker
@@ -69,14 +69,15 @@ class Fetcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Compactor:
-    """Key compaction of one partition per Spark task."""
+class Derivation:
+    """A step of a derived table, one partition per Spark task."""
 
-    steps: Sequence[latest.Compaction]
+    steps: Sequence[Step]
+    run: Callable[[Step], list[DataFileFacts]]
 
     def __call__(self, number: int) -> bytes:
-        """Write the newest records of one partition."""
-        return pickle.dumps(latest.run(self.steps[number]))
+        """Write the files of one partition."""
+        return pickle.dumps(self.run(self.steps[number]))
 
 
 def run_tasks(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[Any]:

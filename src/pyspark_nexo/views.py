@@ -1,15 +1,15 @@
 """Streams as SQL views over the lake and the hot log, each record once (SPEC I5).
 
-================= ============================================================================
-view              columns
-================= ============================================================================
-stream_messages   topic, partition, offset, key, value, headers, timestamp
-stream_offsets    group_id, topic, partition, offset, metadata, committed_at
-stream_groups     group_id, kind, topics, generation, leader, members, assignment
-<stream>          partition, offset, timestamp, key, value, headers, value_type, typed columns
-<stream>_latest   the newest record per key, of streams that compact
-<stream>_rejected records whose value does not fit the typed columns, with the reason
-================= ============================================================================
+===================== ========================================================================
+view                  columns
+===================== ========================================================================
+stream_messages       topic, partition, offset, key, value, headers, timestamp
+stream_offsets        group_id, topic, partition, offset, metadata, committed_at
+stream_groups         group_id, kind, topics, generation, leader, members, assignment
+<stream>              partition, offset, timestamp, key, value, headers, value_type, typed columns
+<stream>_latest       the newest record per key, of streams that compact
+<stream>_dead_letters records whose value does not fit the typed columns, with the reason
+===================== ========================================================================
 
 A stream's view joins its table's files with the hot log from exactly the offsets that its table's
 snapshot ends at. What is published later is seen; after the pipeline has moved on for longer than
@@ -26,10 +26,9 @@ from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import Lake, table_name
 from nexo.lake.commit import offsets_of
-from nexo.lake.latest import SUFFIX
-from nexo.lake.typed import REJECTED
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker
 from pyspark_nexo.lake_frames import lake_frame
@@ -89,16 +88,12 @@ class Views:
 
     def _derived(self, stream: str) -> Iterator[str]:
         """Views of what the lake makes of a stream: newest per key, and what a schema refused."""
-        newest, table = self.lake.find(stream, SUFFIX), self.lake.find(stream)
-        if newest is not None:
-            name = table_name(stream, SUFFIX)
-            lake_frame(self.spark, newest).createOrReplaceTempView(name)
-            yield name
-        if table is not None and REJECTED in table.schema().column_names:
-            name = table_name(stream, f"_{REJECTED}")
-            frame = lake_frame(self.spark, table).where(f"{REJECTED} is not null")
-            frame.createOrReplaceTempView(name)
-            yield name
+        for suffix in (latest.SUFFIX, dead_letters.SUFFIX):
+            table = self.lake.find(stream, suffix)
+            if table is not None:
+                name = table_name(stream, suffix)
+                lake_frame(self.spark, table).createOrReplaceTempView(name)
+                yield name
 
     def _hot(self, info: wire.StreamInfo, offsets: dict[int, int]) -> DataFrame:
         starts = {

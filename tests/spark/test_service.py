@@ -129,7 +129,18 @@ def test_values_a_schema_refuses_are_dead_letters(
     spark = pipeline.spark
     numbers = spark.sql("select number from events order by offset").collect()
     assert [row[0] for row in numbers] == [1, None, 3, 9_000_000_000]
-    assert spark.sql("select offset from events_rejected").collect()[0][0] == 1
+    letters = spark.sql("select offset, cast(value as string), reason from events_dead_letters")
+    (letter,) = letters.collect()
+    assert (letter[0], letter[1]) == (1, '{"id":"two"}')
+    assert "id" in letter[2]
+    assert lake.get("events", "_dead_letters").scan().to_arrow().num_rows == 1
+    (told,) = read_progress(lake.settings.folder)
+    assert [stream.dead_letters for stream in told.streams] == [1]
+    status = nexo_command(
+        "pipeline", "status", "--json", "--url", url, "--lake", str(lake.settings.folder)
+    )
+    assert json.loads(status.stdout)["dead_letters"] == 1
+    assert "ended, took 4 records" in status.stderr
 
 
 def test_the_server_runs_the_pipeline_beside_its_brokers(tmp_path: Path) -> None:

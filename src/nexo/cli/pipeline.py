@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from nexo.model import duration_ms
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
+    from nexo.lake.progress import PipelineProgress
     from pyspark_nexo.pipeline import Pipeline, Progress
 
 # ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
@@ -147,10 +149,22 @@ def _report(progress: Progress) -> None:
 def status(**where: Any) -> None:
     """Show how far each stream is in the lake, and how far behind."""
     lake = open_lake(**where)
+    from nexo.lake.progress import read_progress
     from pyspark_nexo.status import status as find
 
-    columns = ["stream", "partition", "lake_offset", "hot_start", "hot_end", "behind"]
+    for each in read_progress(lake.settings.folder):
+        output.note(_line(each))
+    columns = [
+        "stream", "partition", "lake_offset", "hot_start", "hot_end", "behind", "dead_letters",
+    ]  # fmt: skip
     output.rows(find(lake, terms().url), columns, "no stream has tiering on")
+
+
+def _line(pipeline: PipelineProgress) -> str:
+    taken = sum(stream.taken for stream in pipeline.streams)
+    state = "running" if pipeline.alive(int(time.time() * 1000)) else "ended"
+    trouble = f", last error: {pipeline.error}" if pipeline.error else ""
+    return f"pipeline {pipeline.id}: {state}, took {taken:,} records{trouble}"
 
 
 @command.command()

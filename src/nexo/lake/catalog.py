@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
 STREAM, CREATED_MS, OFFSETS = "nexo.stream", "nexo.created-ms", "nexo.offsets"
-KIND, RECORDS = "nexo.kind", "records"
-"""Table properties: whose records these are, and how far they go (`nexo.lake.commit`)."""
+KIND = "nexo.kind"
+"""Table properties: whose records these are, how far they go (`nexo.lake.commit`), and what they
+are: every record, the newest per key, or those that typed columns refused."""
+RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
 _OWN_RETRIES = {"commit.retry.num-retries": "0"}
@@ -149,7 +151,7 @@ class Lake:
                 return self.catalog.create_table(
                     self._identifier(stream.name, suffix),
                     schema,
-                    partition_spec=_by_day(schema) if kind == RECORDS else _unpartitioned(),
+                    partition_spec=_unpartitioned() if kind == NEWEST else _by_day(schema),
                     properties=properties | _FORMAT | _OWN_RETRIES,
                 )
             except TableAlreadyExistsError:

@@ -166,6 +166,7 @@ def data_files(table: Table, facts: Iterable[DataFileFacts]) -> list[DataFile]:
             record_count=fact.count,
             column_sizes=fact.column_sizes,
             value_counts=fact.value_counts,
+            null_value_counts=fact.null_counts,
             lower_bounds=fact.lower,
             upper_bounds=fact.upper,
             split_offsets=fact.split_offsets,

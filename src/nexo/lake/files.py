@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
 from nexo.lake.schema import FIELD_ID, file_schema
-from nexo.lake.typed import Column, parsed, parser_of
+from nexo.lake.typed import REJECTED, Column, parsed, parser_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -57,9 +57,12 @@ class DataFileFacts:
     size_bytes: int
     column_sizes: dict[int, int] = field(default_factory=dict)
     value_counts: dict[int, int] = field(default_factory=dict)
+    null_counts: dict[int, int] = field(default_factory=dict)
     lower: dict[int, bytes] = field(default_factory=dict)
     upper: dict[int, bytes] = field(default_factory=dict)
     split_offsets: list[int] = field(default_factory=list)
+    rejected: int = 0
+    """Rows that the typed columns refused."""
 
 
 def target(table: Table) -> Target:
@@ -146,6 +149,7 @@ class _OpenFile:
         self._schema = schema
         self._count = 0
         self._bounds: dict[str, tuple[int, int]] = {}
+        self._rejected = 0
         names = set(schema.names)
         self._writer = pq.ParquetWriter(
             self._stream,
@@ -162,6 +166,8 @@ class _OpenFile:
             if name in table.column_names:
                 self._bound(name, table.column(name))
         self._count += table.num_rows
+        if REJECTED in self._schema.names:
+            self._rejected += table.num_rows - table.column(REJECTED).null_count
         rows = table.select(self._schema.names).cast(self._schema)
         self._writer.write_table(rows, row_group_size=table.num_rows)
 
@@ -181,6 +187,9 @@ class _OpenFile:
         facts = DataFileFacts(self.path, day, partition, first, last, self._count, size)
         _describe(facts, self._writer.writer.metadata, self._schema)
         self._add_bounds(facts)
+        if REJECTED in self._schema.names:
+            facts.rejected = self._rejected
+            facts.null_counts[_id(self._schema, REJECTED)] = self._count - self._rejected
         return facts
 
     def _add_bounds(self, facts: DataFileFacts) -> None:

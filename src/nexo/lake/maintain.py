@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
-from nexo.lake.catalog import KIND, OFFSETS, RECORDS, as_ours
+from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours
 from nexo.lake.commit import ATTEMPTS, data_files, may_retry, offsets_of, offsets_text
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.read import Span, row_groups, spans
@@ -76,7 +76,7 @@ def maintain(table: Table, care: Care | None = None) -> Report:
     care = care or Care()
     report = Report(".".join(table.name()))
     with as_ours(f"cannot maintain table {report.table}"):
-        if table.properties.get(KIND, RECORDS) == RECORDS:
+        if table.properties.get(KIND) != NEWEST:  # which is written anew with each step
             _merge_files(table, care, report)
         _merge_manifests(table, care, report)
         _expire(table, care, report)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from nexo.lake.catalog import Lake, as_ours
 from nexo.lake.commit import offsets_of
 from nexo.lake.entries import to_entry
 from nexo.lake.rows import ROWS
-from nexo.lake.schema import projected
+from nexo.lake.schema import projected, sources
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -67,11 +67,30 @@ def open_parquet(io: FileIO, path: str) -> pq.ParquetFile:
     return pq.ParquetFile(io.new_input(path).open())
 
 
-def row_groups(io: FileIO, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """A file's row groups in order, as ``schema`` (matched by field id)."""
+def every(first: int, last: int) -> bool:
+    """Any row group."""
+    return True
+
+
+def row_groups(
+    io: FileIO, path: str, schema: pa.Schema, wanted: Callable[[int, int], bool] = every
+) -> Iterator[pa.Table]:
+    """A file's row groups in order, as ``schema``; nothing but its columns is read.
+
+    ``wanted`` is given the first and the last offset of each and may leave it out.
+    """
     with open_parquet(io, path) as file:
+        columns = [name for name in sources(file.schema_arrow, schema) if name is not None]
         for number in range(file.num_row_groups):
-            yield projected(file.read_row_group(number), schema)
+            offsets = _offsets(file, number)
+            if wanted(offsets.min, offsets.max):
+                yield projected(file.read_row_group(number, columns), schema)
+
+
+def _offsets(file: pq.ParquetFile, number: int) -> Any:
+    """The bounds of a row group's offsets."""
+    column = file.schema_arrow.names.index("offset")
+    return file.metadata.row_group(number).column(column).statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +194,7 @@ class LakeReader:
 
 def _row_group(file: pq.ParquetFile, offset: int) -> int:
     """The row group that holds ``offset``, or the first behind it."""
-    metadata: Any = file.metadata
-    column = file.schema_arrow.names.index("offset")
-    for number in range(metadata.num_row_groups):
-        if metadata.row_group(number).column(column).statistics.max >= offset:
+    for number in range(file.num_row_groups):
+        if _offsets(file, number).max >= offset:
             return number
     raise AssertionError("the file's bounds say that it holds the offset")

@@ -73,16 +73,27 @@ def file_schema(schema: Schema) -> pa.Schema:
     )
 
 
-def projected(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``rows`` of a data file as ``schema``: renamed, widened, and with nulls for new columns.
+def sources(stored: pa.Schema, schema: pa.Schema) -> list[str | None]:
+    """For each column of ``schema``, the column of a data file that holds it; None if none does.
 
     Columns are matched by field id where ``schema`` has ids, else by name.
     """
-    by_id = {_id(field): name for name, field in zip(rows.schema.names, rows.schema, strict=True)}
+    by_id = {_id(field): field.name for field in stored}
+    names = set(stored.names)
+
+    def source(field: pa.Field) -> str | None:
+        if _id(field) is not None:
+            return by_id.get(_id(field))
+        return field.name if field.name in names else None
+
+    return [source(field) for field in schema]
+
+
+def projected(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """``rows`` of a data file as ``schema``: renamed, widened, and with nulls for new columns."""
     columns = []
-    for field in schema:
-        name = by_id.get(_id(field)) if _id(field) is not None else field.name
-        if name is None or name not in rows.schema.names:
+    for field, name in zip(schema, sources(rows.schema, schema), strict=True):
+        if name is None:
             columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
         else:
             columns.append(rows.column(name).cast(field.type))

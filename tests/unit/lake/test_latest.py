@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nexo.lake import latest
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.latest import finish, plan, run
+from nexo.lake.maintain import Care, maintain
+from nexo.lake.read import spans
 
 from .conftest import Filler
 
@@ -34,7 +41,11 @@ def test_the_newest_record_of_each_key_stays_at_its_offset(lake: Lake, filler: F
     assert compact(lake) == 0
 
 
-def test_steps_give_the_same_as_one_pass(lake: Lake, filler: Filler) -> None:
+@pytest.mark.parametrize("fold_rows", [1, 120, latest.FOLD_ROWS])
+def test_steps_give_the_same_as_one_pass(
+    lake: Lake, filler: Filler, fold_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "FOLD_ROWS", fold_rows)
     chance = random.Random(7)
     expected: dict[bytes, tuple[int, bytes]] = {}
     offset = 0
@@ -49,6 +60,35 @@ def test_steps_give_the_same_as_one_pass(lake: Lake, filler: Filler) -> None:
             offset += 1
         compact(lake)
     assert state(lake) == sorted((o, key, value) for key, (o, value) in expected.items())
+
+
+def test_files_merged_between_steps_change_nothing(lake: Lake, filler: Filler) -> None:
+    filler.append([b"1", b"2", b"3"], keys=[b"a", b"b", None])
+    compact(lake)
+    for value in (b"4", b"5"):
+        filler.append([value], keys=[b"a"])
+    maintain(filler.table, Care(min_files=2, grace_s=0))
+    assert len(spans(filler.table.refresh())) == 1
+    compact(lake)
+    assert state(lake) == [(1, b"b", b"2"), (2, None, b"3"), (4, b"a", b"5")]
+
+
+def test_values_are_read_only_where_a_newest_record_is(
+    lake: Lake, filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(5):
+        filler.append([b"%d" % n], keys=[b"a"])
+    read: list[list[str]] = []
+    original = pq.ParquetFile.read_row_group
+
+    def noted(self: pq.ParquetFile, number: int, columns: list[str]) -> pa.Table:
+        read.append(columns)
+        return original(self, number, columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", noted)
+    compact(lake)
+    assert sum("value" in columns for columns in read) == 1
+    assert len(read) == 6
 
 
 def test_a_step_taken_twice_changes_nothing(lake: Lake, filler: Filler) -> None:

@@ -1,0 +1,85 @@
+"""Dead letters: a table of the records whose value the typed columns refused, and why.
+
+A record is in the stream's table whatever its value is; the reason is in its column ``rejected``.
+This table is derived from that one, so a record is in it once if it is in that one. Manifests
+count the rejected rows of each file, so files without any are never opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nexo.lake import derive
+from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
+from nexo.lake.derive import Step
+from nexo.lake.files import DataFileFacts
+from nexo.lake.read import Span, spans
+from nexo.lake.rows import ROWS
+from nexo.lake.schema import iceberg_schema
+from nexo.lake.typed import REJECTED
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+
+SUFFIX = "_dead_letters"
+LETTERS = ROWS.append(pa.field("reason", pa.string()))
+"""A refused record as it was published, and why it was refused."""
+_REFUSED = ROWS.append(pa.field(REJECTED, pa.string()))
+
+
+def _schema() -> Schema:
+    return iceberg_schema(LETTERS)
+
+
+def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[Step]] | None:
+    """The table of dead letters and the partitions that have new ones; None if none has."""
+    source = lake.get(stream.name)
+    if REJECTED not in source.schema().column_names:
+        return None
+    rejected_id = int(source.schema().find_field(REJECTED).field_id)
+    table = lake.ensure(stream, _schema, SUFFIX, DEAD_LETTERS)
+    steps = derive.steps(source, table, lambda span: _refuses(span, rejected_id))
+    due = [step for step in steps if step.added]
+    return (table, due) if due else None
+
+
+def _refuses(span: Span, rejected_id: int) -> bool:
+    """Whether a file has rejected rows; files older than the column have none."""
+    rows = (span.file.value_counts or {}).get(rejected_id, 0)
+    nulls = (span.file.null_value_counts or {}).get(rejected_id)
+    return rows > 0 and nulls != rows
+
+
+def run(step: Step) -> list[DataFileFacts]:
+    """Write a partition's new dead letters; runs as one Spark task."""
+    writer = step.writer("dead")
+    try:
+        for rows in step.new_rows(_REFUSED):
+            refused = rows.filter(pc.field(REJECTED).is_valid())
+            if refused.num_rows:
+                writer.add(refused.rename_columns(LETTERS.names))
+        return writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def finish(
+    table: Table, steps: Sequence[Step], written: Sequence[Sequence[DataFileFacts]]
+) -> Table:
+    """Add them and move the table's offsets, in one commit."""
+    return derive.finish(table, steps, written)
+
+
+def count(lake: Lake, stream: str) -> dict[int, int]:
+    """How many a stream has, by partition."""
+    table = lake.find(stream, SUFFIX)
+    found: dict[int, int] = {}
+    for span in spans(table) if table is not None else ():
+        found[span.partition] = found.get(span.partition, 0) + span.file.record_count
+    return found

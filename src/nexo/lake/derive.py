@@ -1,0 +1,102 @@
+"""Tables made from a stream's table, step by step: newest records per key, dead letters.
+
+A derived table has offsets of its own and moves them in the commit that adds its files, as the
+stream's table does (`nexo.lake.commit`). So it may lag behind after a crash, but the next step
+takes up where it is: what it holds is exact, whatever was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nexo.lake.commit import Taken, commit, offsets_of
+from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
+from nexo.lake.read import Span, every, row_groups, spans
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+Wanted: TypeAlias = Callable[[int, int], bool]
+"""Whether any offset from the first up to and with the second is of use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One partition's step: everything below ``end``, of which ``after`` was taken before."""
+
+    partition: int
+    after: int | None
+    end: int
+    kept: Sequence[str]
+    """Files of the derived table that hold what earlier steps left."""
+    added: Sequence[str]
+    """Files of the stream's table that hold what came since; they may hold more."""
+    target: Target
+
+    def writer(self, kind: str) -> FileWriter:
+        """Writes its files."""
+        return FileWriter(self.target, self.partition, f"{self.partition:04}-{self.end:016}-{kind}")
+
+    def rows(self, columns: pa.Schema, wanted: Wanted = every) -> Iterator[pa.Table]:
+        """What earlier steps left, then what came since, in the order of offsets.
+
+        ``wanted`` may leave out row groups by their first and last offset.
+        """
+        io = file_io(self.target)
+        for path in self.kept:
+            yield from row_groups(io, path, columns, wanted)
+        yield from self.new_rows(columns, wanted)
+
+    def new_rows(self, columns: pa.Schema, wanted: Wanted = every) -> Iterator[pa.Table]:
+        """What came since."""
+        io, low, high = file_io(self.target), self.after or 0, self.end
+        within = (pc.field("offset") >= low) & (pc.field("offset") < high)
+
+        def due(first: int, last: int) -> bool:
+            return first < high and last >= low and wanted(max(first, low), min(last, high - 1))
+
+        for path in self.added:
+            for rows in row_groups(io, path, columns, due):
+                yield rows.filter(within)
+
+
+def steps(
+    source: Table, table: Table, wanted: Callable[[Span], bool] = lambda _: True
+) -> list[Step]:
+    """What ``table`` lacks of ``source``, per partition, looking only at ``wanted`` files."""
+    done, ends, where = offsets_of(table.properties), offsets_of(source.properties), target(table)
+    kept, added = _paths(spans(table)), [span for span in spans(source) if wanted(span)]
+    found = []
+    for partition, end in ends.items():
+        after = done.get(partition)
+        if end > (after or 0):
+            new = _paths(span for span in added if span.last >= (after or 0)).get(partition, [])
+            found.append(Step(partition, after, end, kept.get(partition, []), new, where))
+    return found
+
+
+def _paths(found: Sequence[Span] | Iterator[Span]) -> dict[int, list[str]]:
+    paths: dict[int, list[str]] = {}
+    for span in found:
+        paths.setdefault(span.partition, []).append(span.path)
+    return paths
+
+
+def finish(
+    table: Table,
+    done: Sequence[Step],
+    written: Sequence[Sequence[DataFileFacts]],
+    replaced: Sequence[str] = (),
+) -> Table:
+    """Add the steps' files and move the offsets, in one commit; ``replaced`` files go."""
+    taken = [
+        Taken(step.partition, step.after, step.end, files)
+        for step, files in zip(done, written, strict=True)
+    ]
+    return commit(table, taken, replaced)
