@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -13,7 +13,6 @@ from nexo.model import Broker
 GROWTH = 1_000
 """A lag that grew by this much in a minute, and by a tenth, is worth a warning."""
 LOW_DISK_FACTOR = 4
-SHOWN = 50
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -29,20 +28,8 @@ class Alert(msgspec.Struct, frozen=True):
     group: str = ""
 
 
-def alerts(
-    brokers: Iterable[BrokerWatch],
-    queues: Iterable[QueueWatch],
-    groups: Iterable[GroupWatch],
-    disk_reserve_bytes: int,
-) -> list[Alert]:
-    """Everything that is wrong now, the worst first; a bounded number."""
-    found = [alert for watch in brokers for alert in _of_broker(watch, disk_reserve_bytes)]
-    found += [alert for queue in queues for alert in _of_queue(queue)]
-    found += [alert for group in groups for alert in _of_group(group)]
-    return sorted(found, key=lambda alert: alert.level)[:SHOWN]
-
-
-def _of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
+def of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
+    """What is wrong with a broker; ``reserve`` is the disk it must not use up."""
     name = watch.broker.label
     if not watch.up:
         yield Alert("critical", "down", name, "", f"the broker does not answer: {watch.error}")
@@ -60,7 +47,8 @@ def _of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
         yield Alert("warning", "drops", name, "", f"slow subscribers lose messages: {slow}")
 
 
-def _of_queue(queue: QueueWatch) -> Iterator[Alert]:
+def of_queue(queue: QueueWatch) -> Iterator[Alert]:
+    """What is wrong with a queue."""
     info, name = queue.info, queue.info.name
     if info.dead:
         message = f"dead letters wait for a decision: {info.dead:,}"
@@ -71,17 +59,20 @@ def _of_queue(queue: QueueWatch) -> Iterator[Alert]:
         yield Alert("warning", "stuck", "queue", name, message)
 
 
-def _of_group(group: GroupWatch) -> Iterator[Alert]:
+def of_group(group: GroupWatch) -> Iterator[Alert]:
+    """What is wrong with a group."""
     info = group.info
-    where = ("stream", group.stream)
-    lags = [lag for lag in group.lag.tail(MINUTE_S) if lag is not None]
-    if group.parked:
-        message = f"group {info.name} has parked records: {group.parked:,}"
+    where = ("stream", info.stream)
+    if info.parked:
+        message = f"group {info.name} has parked records: {info.parked:,}"
         yield Alert("warning", "parked", *where, message, info.name)
+    if not info.lag:
+        return
+    lags = [lag for lag in group.lag.tail(MINUTE_S) if lag is not None]
     if len(lags) == MINUTE_S and lags[-1] - lags[0] > max(GROWTH, lags[0] / 10):
         message = f"group {info.name} falls behind, by {info.lag:,} records and more each second"
         yield Alert("warning", "lag", *where, message, info.name)
-    elif info.lag and info.consumers and _still(group.finished.series.tail(MINUTE_S)):
+    elif info.consumers and _still(group.finished.series.tail(MINUTE_S)):
         message = f"group {info.name} has consumers but finishes nothing"
         yield Alert("warning", "stuck", *where, message, info.name)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
+from math import isnan, nan
 
 SECONDS = 3_600
 
@@ -15,23 +16,30 @@ def step(count: int, most: int) -> int:
 class Series:
     """Points of one number; None where it was not known."""
 
-    __slots__ = ("_points",)
+    __slots__ = ("_points", "_seconds")
 
     def __init__(self, seconds: int = SECONDS) -> None:
-        self._points: deque[float | None] = deque(maxlen=seconds)
+        self._seconds = seconds
+        self._points = array("d")
 
-    def add(self, value: float | None) -> None:
-        """The next second."""
-        self._points.append(value)
+    def add(self, value: float | None, seconds: int = 1) -> None:
+        """The next second, or the next few if nobody looked meanwhile."""
+        points = self._points
+        points.extend((nan if value is None else value,) * min(seconds, self._seconds))
+        if len(points) > self._seconds:
+            del points[: len(points) - self._seconds]
+
+    def __len__(self) -> int:
+        return len(self._points)
 
     @property
     def last(self) -> float | None:
         """The newest point."""
-        return self._points[-1] if self._points else None
+        return _known(self._points[-1]) if self._points else None
 
     def tail(self, seconds: int) -> list[float | None]:
         """The newest points, oldest first."""
-        return list(self._points)[-seconds:]
+        return [_known(point) for point in self._points[-seconds:]]
 
     def means(self, seconds: int, most: int) -> list[float | None]:
         """The newest ``seconds``, averaged into at most ``most`` points."""
@@ -52,15 +60,19 @@ class Rate:
         self._count: float | None = None
         self._at_s = 0.0
 
-    def add(self, count: float | None, now_s: float) -> None:
-        """The counter's next reading."""
+    def add(self, count: float | None, now_s: float, seconds: int = 1) -> None:
+        """The counter's next reading, which stands for the last ``seconds``."""
         if count is None or self._count is None:
             self.series.add(None if count is None else 0.0)
         else:
             grown = count - self._count if count >= self._count else count
-            self.series.add(grown / max(now_s - self._at_s, 1e-3))
+            self.series.add(grown / max(now_s - self._at_s, 1e-3), seconds)
         if count is not None:
             self._count, self._at_s = count, now_s
+
+
+def _known(point: float) -> float | None:
+    return None if isnan(point) else point
 
 
 def _mean(points: list[float | None]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -17,6 +18,8 @@ from prometheus_client.registry import Collector
 from nexo.admin.sampler import Sampler
 from nexo.model import Broker
 
+SHOWN = 1_000
+"""Queues, streams and groups with metrics of their own; the sums are over all."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _COUNTERS: dict[Broker, dict[str, tuple[str, str]]] = {
@@ -162,7 +165,7 @@ class Readings(Collector):
     # -- queues, streams, groups ----------------------------------------------------------
 
     def _queues(self) -> Iterator[Metric]:
-        queues = self._sampler.queues.values()
+        queues = list(islice(self._sampler.survey.queues.watches.values(), SHOWN))
         for key, (name, text) in _QUEUE_GAUGES.items():
             gauge = GaugeMetricFamily(name, text, labels=["queue"])
             for queue in queues:
@@ -178,28 +181,27 @@ class Readings(Collector):
         shown = {"records": "Records kept.", "bytes": "Size of the local log."}
         for key, text in shown.items():
             family = GaugeMetricFamily(f"nexo_stream_{key}", text, labels=["stream"])
-            for name, watch in self._sampler.streams.items():
-                family.add_metric([name], watch.item[key])
+            for watch in islice(self._sampler.survey.streams.watches.values(), SHOWN):
+                family.add_metric([watch.info.name], getattr(watch.info, key))
             yield family
 
     def _groups(self) -> Iterator[Metric]:
-        labels = ["stream", "group"]
+        labels = ["stream", "group", "kind"]
         lag = GaugeMetricFamily("nexo_group_lag_records", "Records not finished.", labels=labels)
         flight = GaugeMetricFamily("nexo_group_pending_records", "Records in work.", labels=labels)
         parked = GaugeMetricFamily("nexo_group_parked_records", "Records set aside.", labels=labels)
         members = GaugeMetricFamily("nexo_group_consumers", "Consumers.", labels=labels)
-        for key, group in self._sampler.groups.items():
+        for key, group in islice(self._sampler.survey.groups.watches.items(), SHOWN):
             lag.add_metric(key, group.info.lag)
-            flight.add_metric(key, group.in_flight)
-            parked.add_metric(key, group.parked)
-            members.add_metric(key, len(group.info.consumers))
+            flight.add_metric(key, group.info.in_flight)
+            parked.add_metric(key, group.info.parked)
+            members.add_metric(key, group.info.consumers)
         yield from (lag, flight, parked, members)
 
     def _alerts(self) -> Metric:
         family = GaugeMetricFamily("nexo_alerts", "Alerts that stand.", labels=["level"])
-        found = [alert.level for alert in self._sampler.alerts()]
-        for level in ("critical", "warning"):
-            family.add_metric([level], found.count(level))
+        for level, count in self._sampler.alert_counts.items():
+            family.add_metric([level], count)
         return family
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from itertools import islice
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
-from nexo.admin import alerts
-from nexo.admin.watch import BrokerWatch, GroupWatch, QueueWatch, StreamWatch
+from nexo.admin.alerts import Alert, of_broker
+from nexo.admin.survey import Survey
+from nexo.admin.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
-from nexo.client.queue_views import QueueInfo
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -20,10 +19,11 @@ from nexo.protocol.values import decode_value
 
 log = logging.getLogger("nexo.admin")
 
+T = TypeVar("T")
+
 PERIOD_S = 1.0
 PATIENCE_S = 2.0
-GROUPS_PER_TURN = 40
-"""Streams whose groups are looked at in one turn; with more, they take turns."""
+SHOWN_ALERTS = 50
 ROUNDTRIP_BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
@@ -49,12 +49,12 @@ class Sampler:
         self._client = client
         self._reserve = disk_reserve_bytes
         self.brokers = {broker: BrokerWatch(broker) for broker in Broker}
-        self.queues: dict[str, QueueWatch] = {}
-        self.streams: dict[str, StreamWatch] = {}
-        self.groups: dict[tuple[str, str], GroupWatch] = {}
+        self.survey = Survey(client)
+        self.alerts: list[Alert] = []
+        """What needs attention, the worst first; only so many."""
+        self.alert_counts = {"critical": 0, "warning": 0}
         self.roundtrips = {broker: Histogram() for broker in Broker}
         self.started_ms = self.sampled_ms = int(time.time() * 1000)
-        self._turn = 0
         self._next = asyncio.Event()
 
     async def run(self) -> None:
@@ -72,6 +72,7 @@ class Sampler:
     async def sample(self) -> None:
         """One second's readings."""
         await asyncio.gather(*(self._ask(broker) for broker in Broker))
+        self._judge()
         self.sampled_ms = int(time.time() * 1000)
         fresh, self._next = self._next, asyncio.Event()
         fresh.set()
@@ -91,66 +92,30 @@ class Sampler:
         self.roundtrips[broker].add(roundtrip_s)
         now_ms = int(time.time() * 1000)
         if broker is Broker.QUEUE:
-            self._see_queues(status.get("by_queue", []), now_ms / 1000)
+            await self._quietly(self.survey.see_queues())
         elif broker is Broker.STREAM:
-            await self._see_streams(status, now_ms / 1000)
+            status |= await self._quietly(self.survey.see_streams()) or {}
         watch.answered(status, roundtrip_s, now_ms)
+
+    async def _quietly(self, looking: Awaitable[T]) -> T | None:
+        """The result, or None if the broker went away meanwhile: the next second tells."""
+        try:
+            return await looking
+        except NexoError:
+            return None
 
     async def _status(self, broker: Broker) -> dict[str, Any]:
         link = self._client.link(broker)
         reply = await link.call(Op.STATUS, bytes((broker,)), timeout_s=PATIENCE_S)
         return decode_value(reply or b"\x02{}", dict[str, Any])
 
-    # -- queues, streams and groups ---------------------------------------------------
+    # -- what is wrong ------------------------------------------------------------------
 
-    def _see_queues(self, rows: list[dict[str, Any]], now_s: float) -> None:
-        infos = [QueueInfo(**row) for row in rows]
-        self.queues = {info.name: self._queue(info) for info in infos}
-        for info in infos:
-            self.queues[info.name].seen(info, now_s)
-
-    def _queue(self, info: QueueInfo) -> QueueWatch:
-        known = self.queues.get(info.name)
-        same = known is not None and known.info.created_ms == info.created_ms
-        return known if known is not None and same else QueueWatch(info)
-
-    async def _see_streams(self, status: dict[str, Any], now_s: float) -> None:
-        items: list[dict[str, Any]] = status.get("items", [])
-        self.streams = {
-            item["name"]: self.streams.get(item["name"]) or StreamWatch(item) for item in items
-        }
-        for item in items:
-            self.streams[item["name"]].seen(item, now_s)
-        await self._see_groups([item["name"] for item in items if item["groups"]], now_s)
-        groups = self.groups.values()
-        status |= {
-            "lag": sum(group.info.lag for group in groups),
-            "in_flight": sum(group.in_flight for group in groups),
-            "parked": sum(group.parked for group in groups),
-            "finished": sum(group.finished_total for group in groups),
-        }
-
-    async def _see_groups(self, streams: list[str], now_s: float) -> None:
-        known = set(streams)
-        self.groups = {key: group for key, group in self.groups.items() if key[0] in known}
-        for name in self._some(streams):
-            with contextlib.suppress(NexoError):  # deleted meanwhile
-                infos = await self._client.stream(name).groups()
-                for key in [key for key in self.groups if key[0] == name]:
-                    if key[1] not in {info.name for info in infos}:
-                        del self.groups[key]
-                for info in infos:
-                    watch = self.groups.setdefault((name, info.name), GroupWatch(name, info))
-                    watch.seen(info, now_s)
-
-    def _some(self, names: list[str]) -> list[str]:
-        if len(names) <= GROUPS_PER_TURN:
-            return names
-        self._turn = (self._turn + GROUPS_PER_TURN) % len(names)
-        return list(islice((names + names)[self._turn :], GROUPS_PER_TURN))
-
-    def alerts(self) -> list[alerts.Alert]:
-        """What needs attention now."""
-        return alerts.alerts(
-            self.brokers.values(), self.queues.values(), self.groups.values(), self._reserve
-        )
+    def _judge(self) -> None:
+        """Everything that is wrong now, the worst first; a bounded number."""
+        brokers = self.brokers.values()
+        found = [alert for watch in brokers for alert in of_broker(watch, self._reserve)]
+        others, count = self.survey.alerts(SHOWN_ALERTS)
+        critical = sum(alert.level == "critical" for alert in found)
+        self.alert_counts = {"critical": critical, "warning": len(found) - critical + count}
+        self.alerts = sorted(found + others, key=lambda alert: alert.level)[:SHOWN_ALERTS]

@@ -8,7 +8,7 @@ from typing import Any
 from nexo.admin.history import Rate, Series
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
-from nexo.protocol.stream import GroupInfo
+from nexo.protocol.survey import GroupSeen, StreamSeen
 
 RATES: dict[Broker, tuple[str, ...]] = {
     Broker.STORE: ("commands", "hits", "misses", "expired", "evicted"),
@@ -85,60 +85,67 @@ class BrokerWatch:
             series.add(None)
 
 
+class Turns:
+    """How many seconds each look at a thing stands for, when many take turns."""
+
+    __slots__ = ("_at_s",)
+
+    def __init__(self) -> None:
+        self._at_s: float | None = None
+
+    def passed(self, now_s: float) -> int:
+        """Whole seconds since the last look, at least one."""
+        before_s, self._at_s = self._at_s, now_s
+        return 1 if before_s is None else max(1, round(now_s - before_s))
+
+
+def _minute() -> Rate:
+    return Rate(Series(MINUTE_S))
+
+
 @dataclass(slots=True)
 class QueueWatch:
     """One queue."""
 
     info: QueueInfo
-    pushed: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
-    finished: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
+    pushed: Rate = field(default_factory=_minute)
+    finished: Rate = field(default_factory=_minute)
+    turns: Turns = field(default_factory=Turns)
 
     def seen(self, info: QueueInfo, now_s: float) -> None:
         """Its counts now."""
         self.info = info
-        self.pushed.add(info.pushed_total, now_s)
-        self.finished.add(info.finished_total + info.died_total + info.failed_total, now_s)
+        ended, seconds = info.finished_total + info.failed_total, self.turns.passed(now_s)
+        self.pushed.add(info.pushed_total, now_s, seconds)
+        self.finished.add(ended + info.died_total, now_s, seconds)
 
 
 @dataclass(slots=True)
 class GroupWatch:
-    """One shared group of a stream."""
+    """One group of a stream, shared or ordered."""
 
-    stream: str
-    info: GroupInfo
+    info: GroupSeen
     lag: Series = field(default_factory=lambda: Series(MINUTE_S))
-    finished: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
+    finished: Rate = field(default_factory=_minute)
+    turns: Turns = field(default_factory=Turns)
 
-    def seen(self, info: GroupInfo, now_s: float) -> None:
+    def seen(self, info: GroupSeen, now_s: float) -> None:
         """Where it stands now."""
         self.info = info
-        self.lag.add(info.lag)
-        self.finished.add(self.finished_total, now_s)
-
-    @property
-    def finished_total(self) -> int:
-        """Records it is done with; falls when the group is reset."""
-        return sum(lane.next_offset for lane in self.info.partitions) - self.info.lag
-
-    @property
-    def in_flight(self) -> int:
-        """Records with a consumer now."""
-        return sum(lane.in_flight for lane in self.info.partitions)
-
-    @property
-    def parked(self) -> int:
-        """Records set aside."""
-        return sum(lane.parked for lane in self.info.partitions)
+        seconds = self.turns.passed(now_s)
+        self.lag.add(info.lag, seconds)
+        self.finished.add(info.finished, now_s, seconds)
 
 
 @dataclass(slots=True)
 class StreamWatch:
-    """One stream, as the broker's status lists it."""
+    """One stream."""
 
-    item: dict[str, Any]
-    published: Rate = field(default_factory=lambda: Rate(Series(MINUTE_S)))
+    info: StreamSeen
+    published: Rate = field(default_factory=_minute)
+    turns: Turns = field(default_factory=Turns)
 
-    def seen(self, item: dict[str, Any], now_s: float) -> None:
+    def seen(self, info: StreamSeen, now_s: float) -> None:
         """Its counts now."""
-        self.item = item
-        self.published.add(item.get("next", item["records"]), now_s)
+        self.info = info
+        self.published.add(info.published, now_s, self.turns.passed(now_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -77,37 +78,32 @@ def _holds(name: str, status: Status) -> str:
     return f"{status['streams']:,} streams, {status['groups']:,} groups"
 
 
-def queue_rows(before: Sample, now: Sample, limit: int) -> list[dict[str, Any]]:
-    """The fullest queues."""
-    earlier = {row["name"]: row for row in _items(before, "queue", "by_queue")}
-    elapsed_s = now.time_s - before.time_s
-    rows = [
-        {
-            "queue": row["name"],
-            "in_per_s": rate(earlier.get(row["name"], row), row, "pushed_total", elapsed_s),
-            "out_per_s": rate(earlier.get(row["name"], row), row, "finished_total", elapsed_s),
-            **{state: row[state] for state in ("waiting", "working", "dead")},
+class Board:
+    """Rows of one kind by name, each with the rates since it was last seen."""
+
+    def __init__(self, counters: Mapping[str, str]) -> None:
+        """``counters`` maps a rate to the counter that it is made of."""
+        self._counters = counters
+        self._rows: dict[tuple[str, ...], tuple[float, dict[str, Any]]] = {}
+        self._unseen: set[tuple[str, ...]] = set()
+
+    def see(self, key: tuple[str, ...], row: Status, now_s: float) -> None:
+        """One row now."""
+        before_s, before = self._rows.get(key, (now_s, row))
+        rates = {
+            name: rate(before, row, counter, now_s - before_s)
+            for name, counter in self._counters.items()
         }
-        for row in _items(now, "queue", "by_queue")
-    ]
-    return sorted(rows, key=lambda row: (-row["in_per_s"], -row["waiting"]))[:limit]
+        self._rows[key] = now_s, {**row, **rates}
+        self._unseen.discard(key)
 
+    def end_round(self) -> None:
+        """All there is was seen: forget the rest."""
+        for key in self._unseen:
+            del self._rows[key]
+        self._unseen = set(self._rows)
 
-def stream_rows(before: Sample, now: Sample, limit: int) -> list[dict[str, Any]]:
-    """The busiest streams."""
-    earlier = {row["name"]: row for row in _items(before, "stream", "items")}
-    elapsed_s = now.time_s - before.time_s
-    rows = [
-        {
-            "stream": row["name"],
-            "in_per_s": rate(earlier.get(row["name"], row), row, "records", elapsed_s),
-            **{name: row[name] for name in ("records", "bytes", "partitions", "groups")},
-        }
-        for row in _items(now, "stream", "items")
-    ]
-    return sorted(rows, key=lambda row: (-row["in_per_s"], -row["bytes"]))[:limit]
-
-
-def _items(sample: Sample, broker: str, name: str) -> list[Status]:
-    status = sample.brokers.get(broker)
-    return [] if status is None or isinstance(status, str) else list(status.get(name, ()))
+    def top(self, limit: int, *by: str) -> list[dict[str, Any]]:
+        """The rows with the highest numbers under these names."""
+        rows = (row for _, row in self._rows.values())
+        return heapq.nlargest(limit, rows, key=lambda row: [row[name] for name in by])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from nexo.cli import figures, output
-from nexo.cli.figures import Sample
+from nexo.cli.figures import Board, Sample
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import size_text
+from nexo.cli.surveys import queue_page, stream_page
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -27,8 +30,12 @@ if TYPE_CHECKING:
 
 _BROKERS = ("broker", "in_per_s", "out_per_s", "connections", "cpu_percent", "memory", "sync_ms")
 _HOLDINGS = ("broker", "holds")
-_QUEUES = ("queue", "in_per_s", "out_per_s", "waiting", "working", "dead")
+_QUEUES = ("queue", "in_per_s", "out_per_s", "waiting", "working", "scheduled", "dead")
 _STREAMS = ("stream", "in_per_s", "records", "size", "partitions", "groups")
+_GROUPS = ("group", "stream", "kind", "lag", "out_per_s", "in_flight", "parked", "consumers")
+_QUEUE_COUNTS = ("waiting", "working", "scheduled", "dead", "pushed_total", "finished_total")
+_PAGES = 10
+"""Pages of queues, and of streams, that one look reads; with more, they take turns."""
 
 
 @click.command()
@@ -37,7 +44,7 @@ _STREAMS = ("stream", "in_per_s", "records", "size", "partitions", "groups")
 @click.option("--once", is_flag=True, help="Look once, with rates over one interval, and end.")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many looks.")
 @click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True,
-              help="Queues and streams shown.")  # fmt: skip
+              help="Queues, streams and groups shown.")  # fmt: skip
 def command(interval_s: float, once: bool, count: int | None, limit: int) -> None:
     """Show rates, depths and load of all brokers, renewed until Ctrl-C."""
     with client() as nexo:
@@ -49,19 +56,68 @@ def command(interval_s: float, once: bool, count: int | None, limit: int) -> Non
             _show(views, live=not once)
 
 
+class Looks:
+    """What is known of a server, renewed with each look."""
+
+    def __init__(self, nexo: Client) -> None:
+        self._nexo = nexo
+        self._queues = Board({"in_per_s": "pushed_total", "out_per_s": "finished_total"})
+        self._streams = Board({"in_per_s": "published"})
+        self._groups = Board({"out_per_s": "finished"})
+        self._queue_position = self._stream_position = 0
+        self._before = self._look()
+
+    def next(self, limit: int) -> dict[str, Any]:
+        """What is shown after another look."""
+        before, self._before = self._before, self._look()
+        return {
+            "time_ms": int(time.time() * 1000),
+            "brokers": list(figures.broker_rows(before, self._before)),
+            "queues": self._queues.top(limit, "in_per_s", "out_per_s", "waiting"),
+            "streams": self._streams.top(limit, "in_per_s", "bytes"),
+            "groups": self._groups.top(limit, "lag", "out_per_s"),
+        }
+
+    def _look(self) -> Sample:
+        with contextlib.suppress(NexoError):  # a broker that is down shows in its status
+            self._see_queues()
+        with contextlib.suppress(NexoError):
+            self._see_streams()
+        return sample(self._nexo)
+
+    def _see_queues(self) -> None:
+        for _ in range(_PAGES):
+            page, now_s = queue_page(self._nexo, self._queue_position), time.monotonic()
+            for row in page.queues:
+                counts = {name: row[name] for name in _QUEUE_COUNTS}
+                self._queues.see((row["name"],), {"queue": row["name"], **counts}, now_s)
+            self._queue_position = page.next
+            if not page.next:
+                self._queues.end_round()
+                return
+
+    def _see_streams(self) -> None:
+        for _ in range(_PAGES):
+            page, now_s = stream_page(self._nexo, self._stream_position), time.monotonic()
+            for stream in page.streams:
+                row = {"stream": stream.name, **structs.asdict(stream)}
+                self._streams.see((stream.name,), row, now_s)
+            for group in page.groups:
+                key = (group.stream, group.name, group.kind)
+                self._groups.see(key, {"group": group.name, **structs.asdict(group)}, now_s)
+            self._stream_position = page.next
+            if not page.next:
+                self._streams.end_round()
+                self._groups.end_round()
+                return
+
+
 def _views(nexo: Client, interval_s: float, limit: int) -> Iterator[dict[str, Any]]:
     """What is shown, look by look."""
-    before = sample(nexo)
+    looks = Looks(nexo)
     while True:
         time.sleep(interval_s)
-        now = sample(nexo)
-        yield {
-            "time_ms": int(time.time() * 1000),
-            "brokers": list(figures.broker_rows(before, now)),
-            "queues": figures.queue_rows(before, now, limit),
-            "streams": figures.stream_rows(before, now, limit),
-        }
-        before = now
+        yield looks.next(limit)
 
 
 def sample(nexo: Client) -> Sample:
@@ -100,4 +156,6 @@ def _tables(view: dict[str, Any]) -> Group:
         parts.append(output.table(view["queues"], _QUEUES))
     if streams:
         parts.append(output.table(streams, _STREAMS))
+    if view["groups"]:
+        parts.append(output.table(view["groups"], _GROUPS))
     return Group(*parts)

@@ -110,7 +110,7 @@ class Op(enum.IntEnum):
     Q_JOB = 0x6B
     """msgpack `queue.JobRequest`, a long poll. Reply: the job's state, progress and result."""
     Q_PEEK = 0x6C
-    """msgpack `queue.Page`. Reply: waiting or scheduled jobs with their values."""
+    """msgpack `queue.Page`. Reply: waiting, scheduled or leased jobs with their values."""
     Q_CANCEL_JOB = 0x6D
     """msgpack `queue.Jobs`: remove jobs that have not started. Reply: how many."""
     Q_DLQ_LIST = 0x6E
@@ -125,6 +125,8 @@ class Op(enum.IntEnum):
     """msgpack `queue.CronRequest`. Reply: OK."""
     Q_CRON_LIST = 0x73
     """msgpack `queue.Named`. Reply: the queue's schedules."""
+    Q_SURVEY = 0x74
+    """msgpack `survey.SurveyAsk`. Reply: `survey.QueueSurvey`."""
 
     # Pub/Sub: 0x20-0x2F, 0x80-0x8F
     PUB = 0x21
@@ -168,6 +170,9 @@ class Op(enum.IntEnum):
     """``name str, group str, target u8`` (0 beginning, 1 end). Reply: OK."""
     S_LEAVE = 0x39
     """``name str, group str, consumer str, generation u64``. Reply: OK or ERR."""
+
+    S_SURVEY = 0x3A
+    """msgpack `survey.SurveyAsk`. Reply: `survey.StreamSurvey`."""
 
     # ours: payloads and replies are in `nexo.protocol.stream`
     S_PUBLISH = 0x90

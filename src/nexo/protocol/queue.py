@@ -246,7 +246,7 @@ class Page(Named, frozen=True):
     limit: int = 100
     offset: int = 0
     state: str = "waiting"
-    """``waiting`` or ``scheduled``."""
+    """``waiting``, ``scheduled`` or ``working``."""
 
 
 class Jobs(Named, frozen=True):

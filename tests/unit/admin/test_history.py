@@ -33,3 +33,11 @@ def test_a_counter_becomes_a_rate_and_survives_a_restart() -> None:
     for second, count in enumerate([100, 160, None, 180, 30]):
         rate.add(count, float(second))
     assert rate.series.tail(5) == [0.0, 60.0, None, 10.0, 30.0]
+
+
+def test_a_reading_may_stand_for_several_seconds() -> None:
+    series = Series(4)
+    rate = Rate(series)
+    rate.add(0, 0.0)
+    rate.add(30, 3.0, 3)
+    assert series.tail(10) == [0.0, 10.0, 10.0, 10.0]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexo.cli.figures import Sample, broker_rows, queue_rows, rate, stream_rows
+from nexo.cli.figures import Board, Sample, broker_rows, rate
 
 
 def queue_status(pushed: int, finished: int, cpu_s: float) -> dict[str, Any]:
     counts = {"waiting": 5, "scheduled": 0, "working": 2, "dead": 1}
     totals = {"pushed_total": pushed, "finished_total": finished}
-    rows = [{"name": "q", **counts, **totals}, {"name": "idle", **counts, "pushed_total": 0}]
     return {
-        **counts, **totals, "by_queue": rows, "connections": 3, "disk": {"sync_ms": 0.2},
+        **counts, **totals, "connections": 3, "disk": {"sync_ms": 0.2},
         "process": {"cpu_s": cpu_s, "rss_bytes": 1024},
     }  # fmt: skip
 
@@ -33,17 +32,23 @@ def test_a_broker_without_an_answer_is_shown_as_down() -> None:
     up, down = Sample(1.0, {"queue": queue_status(1, 1, 1.0)}), Sample(2.0, {"queue": "no answer"})
     assert [row["up"] for row in broker_rows(up, down)] == [False]
     assert [row["in_per_s"] for row in broker_rows(down, up)] == [0]
-    assert queue_rows(up, down, 10) == []
 
 
-def test_busy_queues_come_first_and_only_so_many() -> None:
-    before = Sample(10.0, {"queue": queue_status(100, 50, 1.0)})
-    now = Sample(11.0, {"queue": queue_status(300, 150, 1.5)})
-    assert [row["queue"] for row in queue_rows(before, now, 10)] == ["q", "idle"]
-    assert len(queue_rows(before, now, 1)) == 1
+def test_the_busiest_come_first_and_only_so_many() -> None:
+    board = Board({"in_per_s": "pushed"})
+    for second, pushed in ((1.0, 100), (3.0, 300)):
+        board.see(("idle",), {"queue": "idle", "pushed": 5}, second)
+        board.see(("q",), {"queue": "q", "pushed": pushed}, second)
+    rows = board.top(10, "in_per_s")
+    assert [(row["queue"], row["in_per_s"]) for row in rows] == [("q", 100), ("idle", 0)]
+    assert len(board.top(1, "in_per_s")) == 1
 
 
-def test_a_stream_that_is_new_has_no_rate_yet() -> None:
-    item = {"name": "s", "records": 10, "bytes": 500, "partitions": 1, "groups": 0}
-    before, now = Sample(1.0, {}), Sample(2.0, {"stream": {"items": [item]}})
-    assert [row["in_per_s"] for row in stream_rows(before, now, 5)] == [0]
+def test_a_row_that_is_new_has_no_rate_yet_and_one_that_is_gone_is_not_shown() -> None:
+    board = Board({"in_per_s": "published"})
+    board.see(("s",), {"published": 10}, 1.0)
+    assert [row["in_per_s"] for row in board.top(5, "in_per_s")] == [0]
+    board.end_round()
+    assert len(board.top(5, "in_per_s")) == 1
+    board.end_round()
+    assert board.top(5, "in_per_s") == []

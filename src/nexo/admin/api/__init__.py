@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from nexo.admin.api import connections, groups, overview, pipeline, pubsub, queue, store, stream
+from nexo.admin.api import (
+    connections,
+    groups,
+    jobs,
+    overview,
+    pipeline,
+    pubsub,
+    queue,
+    records,
+    schedules,
+    store,
+    stream,
+)
 from nexo.admin.routes import Endpoint
 
-_PARTS = (overview, store, pubsub, queue, stream, groups, pipeline, connections)
+_PARTS = (
+    overview, store, pubsub, queue, jobs, schedules, stream, records, groups, pipeline,
+    connections,
+)  # fmt: skip
 
 TABLE: list[Endpoint] = [row for part in _PARTS for row in part.routes.table]
 """Every endpoint."""

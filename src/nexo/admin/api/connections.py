@@ -59,14 +59,15 @@ class ConnectionPage(msgspec.Struct):
 async def connections(desk: Desk, ask: ConnectionsAsk) -> ConnectionPage:
     """The connections of every broker, or one."""
     chosen = [broker for broker in Broker if ask.broker in (None, broker.label)]
-    lists = await asyncio.gather(*(_peers(desk, broker) for broker in chosen))
+    lists = await asyncio.gather(*(peers(desk, broker) for broker in chosen))
     rows = [row for rows in lists for row in rows]
     found = matching(rows, ask.search, lambda row: f"{row.name} {row.address} {row.user or ''}")
     found.sort(key=lambda row: -row.opened_ms)
     return ConnectionPage(found[ask.offset : ask.offset + ask.limit], len(found))
 
 
-async def _peers(desk: Desk, broker: Broker) -> list[ConnectionRow]:
+async def peers(desk: Desk, broker: Broker) -> list[ConnectionRow]:
+    """The connections of one broker, the newest first."""
     try:
         reply = await desk.link(broker).call(Op.PEERS, bytes((broker,)))
     except (ConnectionLost, Unavailable):

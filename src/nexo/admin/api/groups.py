@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from nexo.admin.api.paging import Limit, Millis, Name, Skip
-from nexo.admin.api.stream import OneStream, Partition, RecordRow, record_row
+from nexo.admin.api.records import Partition, RecordRow, record_row
+from nexo.admin.api.stream import OneStream
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
 from nexo.errors import InvalidInput, NotFound
@@ -126,7 +127,7 @@ def _stream(desk: Desk, ask: Any) -> Any:
 
 
 def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
-    watch = desk.sampler.groups.get((stream, info.name))
+    watch = desk.sampler.survey.groups.watches.get((stream, info.name, "shared"))
     lanes = [
         Lane(i, lane.floor, lane.next_offset, lane.lag, lane.in_flight, lane.to_redeliver,
              lane.parked)
@@ -145,11 +146,13 @@ async def _ordered(desk: Desk, stream: str) -> list[GroupView]:
     reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk()))
     infos = wire.unpack(list[ordered.OrderedInfo], reply or b"")
     ends = [part.next_offset for part in (await desk.client.stream(stream).describe()).partitions]
-    views = (_ordered_view(info, stream, ends) for info in infos)
+    views = (_ordered_view(desk, info, stream, ends) for info in infos)
     return [view for view in views if view is not None]
 
 
-def _ordered_view(info: ordered.OrderedInfo, stream: str, ends: list[int]) -> GroupView | None:
+def _ordered_view(
+    desk: Desk, info: ordered.OrderedInfo, stream: str, ends: list[int]
+) -> GroupView | None:
     owners = {partition: member for topic, partition, member in info.owners if topic == stream}
     offsets = {row.partition: row.offset for row in info.offsets if row.topic == stream}
     if not owners and not offsets:
@@ -159,9 +162,11 @@ def _ordered_view(info: ordered.OrderedInfo, stream: str, ends: list[int]) -> Gr
         floor = offsets.get(partition, -1) + 1
         owner = owners.get(partition)
         lanes.append(Lane(partition, floor, end, max(0, end - floor), owner=owner))
+    watch = desk.sampler.survey.groups.watches.get((stream, info.name, "ordered"))
     return GroupView(
         info.name, "ordered", info.generation, info.options, info.members,
-        sum(lane.lag for lane in lanes), 0, 0, None, [], lanes,
+        sum(lane.lag for lane in lanes), 0, 0,
+        watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [], lanes,
     )  # fmt: skip
 
 

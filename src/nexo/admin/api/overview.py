@@ -60,6 +60,21 @@ class TopStream(msgspec.Struct):
     published_per_s: float
 
 
+class TopGroup(msgspec.Struct):
+    """A group that is far behind."""
+
+    stream: str
+    name: str
+    kind: str
+    lag: int
+    in_flight: int
+    parked: int
+    consumers: int
+    finished_per_s: float
+    lags: list[float | None]
+    """The lag in each second of the last minute."""
+
+
 class Overview(msgspec.Struct):
     """The server now."""
 
@@ -68,8 +83,11 @@ class Overview(msgspec.Struct):
     user: str | None
     brokers: list[BrokerView]
     alerts: list[Alert]
+    alerts_total: int
+    """More than are listed if there are very many."""
     queues: list[TopQueue]
     streams: list[TopStream]
+    groups: list[TopGroup]
 
 
 class HistoryAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,9 +145,11 @@ async def current(desk: Desk) -> Overview:
         sampler.sampled_ms,
         desk.who.user,
         [_broker(watch) for broker, watch in sampler.brokers.items() if broker in allowed],
-        [alert for alert in sampler.alerts() if alert.broker in labels],
+        [alert for alert in sampler.alerts if alert.broker in labels],
+        sum(sampler.alert_counts.values()),
         _queues(desk) if Broker.QUEUE in allowed else [],
         _streams(desk) if Broker.STREAM in allowed else [],
+        _groups(desk) if Broker.STREAM in allowed else [],
     )
 
 
@@ -144,28 +164,34 @@ def _broker(watch: BrokerWatch) -> BrokerView:
 
 
 def _queues(desk: Desk) -> list[TopQueue]:
-    views = [
+    return [
         TopQueue(
             watch.info.name, watch.info.waiting, watch.info.working, watch.info.scheduled,
             watch.info.dead, watch.info.paused, watch.pushed.series.last or 0.0,
             watch.finished.series.last or 0.0,
         )
-        for watch in desk.sampler.queues.values()
+        for watch in desk.sampler.survey.busy_queues[:TOP]
     ]  # fmt: skip
-    views.sort(key=lambda q: (-q.pushed_per_s - q.finished_per_s, -q.waiting - q.dead, q.name))
-    return views[:TOP]
 
 
 def _streams(desk: Desk) -> list[TopStream]:
-    lags: dict[str, int] = {}
-    for (stream, _), group in desk.sampler.groups.items():
-        lags[stream] = lags.get(stream, 0) + group.info.lag
-    views = [
+    survey = desk.sampler.survey
+    return [
         TopStream(
-            name, watch.item["partitions"], watch.item["records"], watch.item["bytes"],
-            watch.item["groups"], lags.get(name, 0), watch.published.series.last or 0.0,
+            watch.info.name, watch.info.partitions, watch.info.records, watch.info.bytes,
+            watch.info.groups, survey.lags.get(watch.info.name, 0),
+            watch.published.series.last or 0.0,
         )
-        for name, watch in desk.sampler.streams.items()
+        for watch in survey.busy_streams[:TOP]
     ]  # fmt: skip
-    views.sort(key=lambda s: (-s.published_per_s, -s.lag, -s.records, s.name))
-    return views[:TOP]
+
+
+def _groups(desk: Desk) -> list[TopGroup]:
+    return [
+        TopGroup(
+            watch.info.stream, watch.info.name, watch.info.kind, watch.info.lag,
+            watch.info.in_flight, watch.info.parked, watch.info.consumers,
+            watch.finished.series.last or 0.0, watch.lag.tail(60),
+        )
+        for watch in desk.sampler.survey.late_groups[:TOP]
+    ]  # fmt: skip

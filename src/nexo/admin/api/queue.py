@@ -1,25 +1,24 @@
-"""Queues: their jobs, dead letters and schedules."""
+"""Queues as a whole: their counts and options."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Limit, Name, Search, Seconds, Skip, matching
+from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
-from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
-from nexo.client.queue_views import QueueInfo, Schedule
+from nexo.client.queue_views import QueueInfo
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Declare, Jobs, Page, Update, decode, encode
+from nexo.protocol.queue import Declare, Update, decode, encode
+from nexo.protocol.survey import QueueSurvey, SurveyAsk
 
 routes = Routes("Queue", "/queue")
 
 Sort: TypeAlias = Literal["name", "waiting", "working", "scheduled", "dead", "pushed_total"]
-Id: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
 class QueuesAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,56 +53,6 @@ class OneQueue(msgspec.Struct, forbid_unknown_fields=True):
     queue: Name
 
 
-class JobsAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """Which jobs."""
-
-    queue: Name
-    state: Literal["waiting", "scheduled", "dead"] = "waiting"
-    limit: Limit = 50
-    offset: Skip = 0
-
-
-class JobRow(msgspec.Struct):
-    """A job that waits, is scheduled or is dead."""
-
-    id: str
-    value: Value
-    priority: int
-    key: str | None
-    pushed_ms: int
-    due_ms: int
-    attempts: int
-    history: list[tuple[int, str]]
-    reason: str | None = None
-    """Why it is dead: ``nack``, ``rejected`` or ``timeout``."""
-    died_ms: int | None = None
-    error: str | None = None
-
-
-class JobPage(msgspec.Struct):
-    """Jobs: waiting in their order, scheduled the soonest first, dead the newest first."""
-
-    jobs: list[JobRow]
-    total: int
-
-
-class JobAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A job."""
-
-    queue: Name
-    id: Id
-
-
-class JobView(msgspec.Struct):
-    """Where a job is."""
-
-    state: str
-    failures: int
-    error: str | None
-    progress: Any
-    result: Any
-
-
 class OptionsAsk(msgspec.Struct, forbid_unknown_fields=True):
     """A queue's options, named as ``/queue`` shows them."""
 
@@ -111,78 +60,33 @@ class OptionsAsk(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
 
 
-class PushAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A job to push."""
-
-    queue: Name
-    value: NewValue
-    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-    delay_s: Seconds = 0
-    ttl_s: Seconds = 0
-    key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
-    dedup_key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
-
-
-class Pushed(msgspec.Struct):
-    """The new job."""
-
-    id: str
-
-
-class IdsAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """Some jobs, or all for null."""
-
-    queue: Name
-    ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)] | None
-
-
-class SomeIds(msgspec.Struct, forbid_unknown_fields=True):
-    """Some jobs."""
-
-    queue: Name
-    ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)]
-
-
-class ScheduleAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A schedule, which replaces one of the same name."""
-
-    queue: Name
-    name: Name
-    cron: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    """Five fields, in UTC."""
-    value: NewValue
-    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-    key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
-
-
-class ScheduleName(msgspec.Struct, forbid_unknown_fields=True):
-    """A schedule of a queue."""
-
-    queue: Name
-    name: Name
-
-
-class Scheduled(msgspec.Struct):
-    """When a schedule fires next."""
-
-    next_ms: int
-
-
 # -- looking --------------------------------------------------------------------------
 
 
 @routes.get("/list")
 async def queues(desk: Desk, ask: QueuesAsk) -> QueuePage:
-    """A page of queues with their counts."""
-    found = matching(await desk.client.queues(), ask.search, lambda info: info.name)
-    if ask.sort != "name":
-        found.sort(key=lambda info: (-getattr(info, ask.sort), info.name))
-    shown_rows = found[ask.offset : ask.offset + ask.limit]
-    return QueuePage([_row(desk, info) for info in shown_rows], len(found))
+    """A page of queues with their counts; sorted by a count, as of the last few seconds."""
+    infos, total = await (_by_name(desk, ask) if ask.sort == "name" else _by_count(desk, ask))
+    return QueuePage([_row(desk, info) for info in infos], total)
+
+
+async def _by_name(desk: Desk, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
+    request = SurveyAsk(position=ask.offset, limit=ask.limit, by_name=True, search=ask.search)
+    reply = await desk.link(Broker.QUEUE).call(Op.Q_SURVEY, encode(request))
+    page = decode(reply or b"", QueueSurvey)
+    return [QueueInfo(**row) for row in page.queues], page.total
+
+
+async def _by_count(desk: Desk, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
+    await desk.check_watchable(Broker.QUEUE)
+    known = [watch.info for watch in desk.sampler.survey.queues.watches.values()]
+    found = matching(known, ask.search, lambda info: info.name)
+    found.sort(key=lambda info: (-getattr(info, ask.sort), info.name))
+    return found[ask.offset : ask.offset + ask.limit], len(found)
 
 
 def _row(desk: Desk, info: QueueInfo) -> QueueRow:
-    watch = desk.sampler.queues.get(info.name)
+    watch = desk.sampler.survey.queues.watches.get(info.name)
     if watch is None:
         return QueueRow(info, None, None, [])
     pushed = watch.pushed.series
@@ -195,45 +99,7 @@ async def info(desk: Desk, ask: OneQueue) -> QueueRow:
     return _row(desk, await desk.client.queue(ask.queue).info())
 
 
-@routes.get("/jobs")
-async def jobs(desk: Desk, ask: JobsAsk) -> JobPage:
-    """A page of waiting, scheduled or dead jobs with the beginning of their values."""
-    counts = await desk.client.queue(ask.queue).info()
-    link = desk.link(Broker.QUEUE)
-    if ask.state == "dead":
-        request = encode(Page(ask.queue, ask.limit, ask.offset))
-        page = decode(await link.call(Op.Q_DLQ_LIST, request) or b"", dict[str, Any])
-        return JobPage([_job(row) for row in page["jobs"]], page["total"])
-    request = encode(Page(ask.queue, ask.limit, ask.offset, ask.state))
-    rows = decode(await link.call(Op.Q_PEEK, request) or b"", list[dict[str, Any]])
-    return JobPage([_job(row) for row in rows], getattr(counts, ask.state))
-
-
-def _job(row: dict[str, Any]) -> JobRow:
-    history = [(at_ms, error) for at_ms, error in row["history"]]
-    return JobRow(**row | {"value": shown(row["value"], WHOLE_BYTES // 32), "history": history})
-
-
-@routes.get("/job")
-async def job(desk: Desk, ask: JobAsk) -> JobView:
-    """Where a job is, what it said of itself and what it returned."""
-    state = await desk.client.queue(ask.queue).job(ask.id)
-    return JobView(
-        state.state, state.failures, state.error, _plain(state.progress), _plain(state.result)
-    )
-
-
-def _plain(value: Any) -> Any:
-    return f"{len(value)} bytes" if isinstance(value, bytes) else value
-
-
-@routes.get("/schedules")
-async def schedules(desk: Desk, ask: OneQueue) -> list[Schedule]:
-    """The queue's cron schedules."""
-    return await desk.client.queue(ask.queue).cron.list()
-
-
-# -- the queue ------------------------------------------------------------------------
+# -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/create")
@@ -276,62 +142,4 @@ async def pause(desk: Desk, ask: OneQueue) -> Done:
 async def resume(desk: Desk, ask: OneQueue) -> Done:
     """Deliver again."""
     await desk.client.queue(ask.queue).resume()
-    return Done()
-
-
-# -- jobs -----------------------------------------------------------------------------
-
-
-@routes.post("/push")
-async def push(desk: Desk, ask: PushAsk) -> Pushed:
-    """Push a job."""
-    job_id = await desk.client.queue(ask.queue).push(
-        python_value(ask.value),
-        priority=ask.priority,
-        delay=ask.delay_s,
-        ttl=ask.ttl_s,
-        key=ask.key,
-        dedup_key=ask.dedup_key,
-    )
-    return Pushed(job_id)
-
-
-@routes.post("/cancel")
-async def cancel(desk: Desk, ask: SomeIds) -> Done:
-    """Remove jobs that have not started."""
-    return await _act(desk, Op.Q_CANCEL_JOB, ask)
-
-
-@routes.post("/replay")
-async def replay(desk: Desk, ask: IdsAsk) -> Done:
-    """Let dead letters run again, from the first attempt."""
-    return await _act(desk, Op.Q_DLQ_REPLAY, ask)
-
-
-@routes.post("/discard")
-async def discard(desk: Desk, ask: IdsAsk) -> Done:
-    """Remove dead letters for good."""
-    return await _act(desk, Op.Q_DLQ_DELETE, ask)
-
-
-async def _act(desk: Desk, op: Op, ask: IdsAsk | SomeIds) -> Done:
-    reply = await desk.link(Broker.QUEUE).call(op, encode(Jobs(ask.queue, ask.ids)))
-    return Done(decode(reply or b"", int))
-
-
-# -- schedules ------------------------------------------------------------------------
-
-
-@routes.post("/schedule")
-async def schedule(desk: Desk, ask: ScheduleAsk) -> Scheduled:
-    """Push a job whenever a cron expression matches."""
-    crons = desk.client.queue(ask.queue).cron
-    value = python_value(ask.value)
-    return Scheduled(await crons.set(ask.name, ask.cron, value, priority=ask.priority, key=ask.key))
-
-
-@routes.post("/unschedule")
-async def unschedule(desk: Desk, ask: ScheduleName) -> Done:
-    """Remove a schedule."""
-    await desk.client.queue(ask.queue).cron.delete(ask.name)
     return Done()

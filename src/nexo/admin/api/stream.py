@@ -1,21 +1,16 @@
-"""Streams: what they hold and where, and their records."""
+"""Streams as a whole: what they hold and where."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from itertools import islice
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.admin.api.paging import Millis, Name, Search, Skip, matching
+from nexo.admin.api.paging import Name, Search, Skip, matching
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
-from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown_content
-from nexo.client._async.stream import Stream
-from nexo.client.stream_records import Record, batches_in
-from nexo.errors import InvalidInput, NotFound
+from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -23,17 +18,15 @@ from nexo.protocol.ops import Op
 routes = Routes("Stream", "/stream")
 
 _NAMES_PER_CALL = 10_000
-_READ_BYTES = 256 * 1024
-_READS = 8
-"""Reads that one page of records may take where batches are small."""
 
-Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Sort: TypeAlias = Literal["name", "published", "records", "bytes", "lag"]
 
 
 class StreamsAsk(msgspec.Struct, forbid_unknown_fields=True):
     """Which streams."""
 
     search: Search = ""
+    sort: Sort = "name"
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
     offset: Skip = 0
 
@@ -46,6 +39,8 @@ class StreamRow(msgspec.Struct):
     records: int
     bytes: int
     groups: list[str]
+    lag: int
+    """Of all its groups, as of the last few seconds."""
     last_ms: int
     published_per_s: float | None
     published: list[float | None]
@@ -97,47 +92,6 @@ class StreamView(msgspec.Struct):
     published_per_s: float | None
 
 
-class RecordsAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """Records of a partition, from an offset or a time on; from the newest by default."""
-
-    stream: Name
-    partition: Partition = 0
-    offset: Skip | None = None
-    time_ms: Millis | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
-
-
-class RecordRow(msgspec.Struct):
-    """A record."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: str | None
-    headers: Any
-    value: Value
-
-
-class RecordPage(msgspec.Struct):
-    """Records in order."""
-
-    records: list[RecordRow]
-    start_offset: int
-    """The first offset there is."""
-    end_offset: int
-    """Where readers stop now."""
-    next_offset: int
-    """Where the next page starts."""
-
-
-class RecordAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """One record."""
-
-    stream: Name
-    offset: Skip
-    partition: Partition = 0
-
-
 class MakeAsk(msgspec.Struct, forbid_unknown_fields=True):
     """A stream's options, named as ``/stream`` shows them."""
 
@@ -145,32 +99,32 @@ class MakeAsk(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
 
 
-class PublishAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A record to publish; without a value, the key's deletion."""
-
-    stream: Name
-    value: NewValue | None
-    key: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
-    headers: dict[str, Any] | None = None
-
-
-class Place(msgspec.Struct):
-    """Where a record went."""
-
-    partition: int
-    offset: int
-
-
 # -- looking --------------------------------------------------------------------------
 
 
 @routes.get("/list")
 async def streams(desk: Desk, ask: StreamsAsk) -> StreamPage:
-    """A page of streams."""
-    found = matching(await _names(desk), ask.search, str)
+    """A page of streams; sorted by a number, as of the last few seconds."""
+    names = await (_names(desk) if ask.sort == "name" else _ranked(desk, ask.sort))
+    found = matching(names, ask.search, str)
     chosen = found[ask.offset : ask.offset + ask.limit]
     rows = await asyncio.gather(*(_row(desk, name) for name in chosen))
     return StreamPage([row for row in rows if row is not None], len(found))
+
+
+async def _ranked(desk: Desk, sort: Sort) -> list[str]:
+    await desk.check_watchable(Broker.STREAM)
+    survey = desk.sampler.survey
+    ranks: dict[str, float] = {}
+    for name, watch in survey.streams.watches.items():
+        match sort:
+            case "published":
+                ranks[name] = watch.published.series.last or 0.0
+            case "lag":
+                ranks[name] = survey.lags.get(name, 0)
+            case _:
+                ranks[name] = getattr(watch.info, sort)
+    return sorted(ranks, key=lambda name: (-ranks[name], name))
 
 
 async def _names(desk: Desk) -> list[str]:
@@ -191,7 +145,7 @@ async def _row(desk: Desk, name: str) -> StreamRow | None:
         info = await desk.client.stream(name).describe()
     except NotFound:
         return None  # deleted meanwhile
-    watch = desk.sampler.streams.get(name)
+    watch = desk.sampler.survey.streams.watches.get(name)
     series = watch.published.series if watch else None
     return StreamRow(
         name,
@@ -199,6 +153,7 @@ async def _row(desk: Desk, name: str) -> StreamRow | None:
         sum(part.next_offset - part.start_offset for part in info.partitions),
         sum(part.size_bytes for part in info.partitions),
         info.groups,
+        desk.sampler.survey.lags.get(name, 0),
         max((part.last_ms for part in info.partitions), default=0),
         series.last if series else None,
         series.tail(60) if series else [],
@@ -209,7 +164,7 @@ async def _row(desk: Desk, name: str) -> StreamRow | None:
 async def info(desk: Desk, ask: OneStream) -> StreamView:
     """A stream's options and partitions, and where each range of offsets lies."""
     found = await desk.client.stream(ask.stream).describe()
-    watch = desk.sampler.streams.get(ask.stream)
+    watch = desk.sampler.survey.streams.watches.get(ask.stream)
     return StreamView(
         found.name,
         found.created_ms,
@@ -229,78 +184,6 @@ def _partition(index: int, part: wire.PartitionInfo) -> PartitionView:
     )  # fmt: skip
 
 
-@routes.get("/records")
-async def records(desk: Desk, ask: RecordsAsk) -> RecordPage:
-    """A page of records from an offset or a time on, or the newest."""
-    stream = desk.client.stream(ask.stream)
-    bounds = (await stream.describe()).partitions
-    if ask.partition >= len(bounds):
-        raise InvalidInput(f"partition {ask.partition} does not exist: there are {len(bounds)}")
-    part = bounds[ask.partition]
-    at = await _first(desk, ask, part)
-    rows: list[RecordRow] = []
-    following = at
-    for _ in range(_READS):
-        more, following = await _read(desk, ask, following)
-        rows += more
-        if len(rows) >= ask.limit or following >= part.stable_offset:
-            break
-    if len(rows) > ask.limit:
-        rows = rows[: ask.limit]
-        following = rows[-1].offset + 1
-    return RecordPage(rows, part.start_offset, part.stable_offset, following)
-
-
-async def _first(desk: Desk, ask: RecordsAsk, part: wire.PartitionInfo) -> int:
-    if ask.time_ms is not None:
-        request = wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms)
-        reply = await desk.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(request))
-        return wire.unpack(list[int], reply or b"")[ask.partition]
-    newest = max(part.start_offset, part.stable_offset - ask.limit)
-    wanted = newest if ask.offset is None else ask.offset
-    return min(max(wanted, 0 if part.tiered_offset else part.start_offset), part.stable_offset)
-
-
-async def _read(desk: Desk, ask: RecordsAsk, offset: int) -> tuple[list[RecordRow], int]:
-    request = wire.Read(ask.stream, ask.partition, offset, _READ_BYTES)
-    reply = await desk.link(Broker.STREAM).call(Op.S_READ, wire.pack(request))
-    head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
-    found = (row for batch in batches_in(rest) for row in batch.records() if offset <= row.offset)
-    # One more than asked for, so that the caller sees that the page does not end here.
-    rows = [record_row(Record(ask.partition, row, None)) for row in islice(found, ask.limit + 1)]
-    return rows, head.next_offset
-
-
-def record_row(record: Record[Any], limit: int = 2_048) -> RecordRow:
-    """A record as the API shows it."""
-    return RecordRow(
-        record.partition,
-        record.offset,
-        record.timestamp_ms,
-        _readable(lambda: record.key),
-        _readable(lambda: record.headers),
-        shown_content(record.value_type, record.payload, limit),
-    )
-
-
-def _readable(read: Callable[[], Any]) -> Any:
-    """Keys and headers that are not text were written by other clients."""
-    try:
-        return read()
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        return "(not text)"
-
-
-@routes.get("/record")
-async def record(desk: Desk, ask: RecordAsk) -> RecordRow:
-    """One record with its whole value."""
-    stream: Stream[Any] = desk.client.stream(ask.stream)
-    for found in await stream.read(ask.partition, ask.offset, max_bytes=1):
-        if found.offset == ask.offset:
-            return record_row(found, WHOLE_BYTES)
-    raise NotFound(f"partition {ask.partition} holds no record with offset {ask.offset}")
-
-
 # -- acting ---------------------------------------------------------------------------
 
 
@@ -316,18 +199,6 @@ async def update(desk: Desk, ask: MakeAsk) -> Done:
     """Change options while the stream runs."""
     await desk.client.stream(ask.stream).update(**ask.options)
     return Done()
-
-
-@routes.post("/publish")
-async def publish(desk: Desk, ask: PublishAsk) -> Place:
-    """Publish a record."""
-    stream = desk.client.stream(ask.stream)
-    if ask.value is None:
-        if ask.key is None:
-            raise InvalidInput("a record without a value deletes a key: give the key")
-        return Place(*await stream.tombstone(ask.key))
-    value = python_value(ask.value)
-    return Place(*await stream.publish(value, key=ask.key, headers=ask.headers))
 
 
 @routes.post("/compact")

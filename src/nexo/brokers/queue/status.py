@@ -9,6 +9,7 @@ import msgspec
 
 from nexo.brokers.queue.batches import DEAD, OPEN
 from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.leases import Lease
 
 
 def info(name: str, queue: Queue) -> dict[str, Any]:
@@ -45,6 +46,17 @@ def waiting_jobs(queue: Queue, limit: int, offset: int) -> list[int]:
     runs = (run for _, ranges in queue.dispatch.lanes.in_order() for run in ranges)
     open_runs = (run for span in runs for _, run in queue.ledger.batches.runs(*span))
     return list(islice((job for run in open_runs for job in range(*run)), offset, offset + limit))
+
+
+def working_jobs(queue: Queue, limit: int, offset: int) -> list[tuple[int, Lease]]:
+    """Jobs in work and the leases on them, those leased first first."""
+    leased = (
+        (job, lease)
+        for lease in queue.dispatch.leases
+        for run in lease.remaining()
+        for job in range(*run)
+    )
+    return list(islice(leased, offset, offset + limit))
 
 
 def dead_jobs(queue: Queue, limit: int, offset: int) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from nexo.protocol import backup, pubsub, queue, store, stream, xstreams
+from nexo.protocol import backup, pubsub, queue, store, stream, survey, xstreams
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str, pack_u32
 from nexo.protocol.ops import Op
@@ -96,6 +96,7 @@ _QUEUE = {
         Op.Q_CRON_SET: queue.CronRequest,
         Op.Q_CRON_DELETE: queue.CronRequest,
         Op.Q_CRON_LIST: queue.Named,
+        Op.Q_SURVEY: survey.SurveyAsk,
     }.items()
 }
 _STREAM = {
@@ -152,6 +153,7 @@ _STREAM = {
         Op.S_ORDERED_SEEK: ordered.OrderedSeek,
         Op.S_ORDERED_GROUPS: ordered.OrderedAsk,
         Op.S_ORDERED_DELETE: ordered.OrderedName,
+        Op.S_SURVEY: survey.SurveyAsk,
         Op.S_X_GROUP: xstreams.MakeGroup,
         Op.S_X_READ: xstreams.ReadGroup,
         Op.S_X_ACK: xstreams.Ids,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.options import check_range, options
-from nexo.brokers.queue.status import dead_jobs, info, schedules, waiting_jobs
+from nexo.brokers.queue.status import dead_jobs, info, schedules, waiting_jobs, working_jobs
 from nexo.errors import AlreadyExists, InvalidInput
 from nexo.model import check_name
 from nexo.protocol.ops import Op
@@ -22,6 +22,7 @@ from nexo.protocol.queue import (
     encode,
     pack_block,
 )
+from nexo.protocol.survey import MAX_LIMIT, QueueSurvey, SurveyAsk
 from nexo.server.dialects.nexo.queue.deliveries import described
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
 from nexo.server.dialects.nexo.queue.work import job_number
@@ -44,6 +45,7 @@ class AdminRequests:
             Op.Q_UPDATE: self._update,
             Op.Q_INFO: self._info,
             Op.Q_LIST: self._list,
+            Op.Q_SURVEY: self._survey,
             Op.Q_PURGE: self._purge,
             Op.Q_PAUSE: self._pause,
             Op.Q_PEEK: self._peek,
@@ -96,6 +98,21 @@ class AdminRequests:
         shown = [info(queue.name, queue.engine) for queue in self._service.registry]
         peer.data(request_id, encode(sorted(shown, key=lambda queue: str(queue["name"]))))
 
+    def _survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, SurveyAsk)
+        check_range("limit", asked.limit, MAX_LIMIT, 1)
+        check_range("position", asked.position, 2**53)
+        registry = self._service.registry
+        found = registry.by_name(asked.search) if asked.by_name else list(registry)
+        after = asked.position + asked.limit
+        page = found[asked.position : after]
+        reply = QueueSurvey(
+            queues=[info(queue.name, queue.engine) for queue in page],
+            total=len(found),
+            next=after if after < len(found) else 0,
+        )
+        peer.data(request_id, encode(reply))
+
     def _purge(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         queue = self._find(decode(payload, Named).queue)
         self._confirm(queue, peer, request_id, queue.engine.purge())
@@ -112,8 +129,11 @@ class AdminRequests:
         asked = _page(payload)
         queue = self._find(asked.queue)
         queue.write_pushes(self._service.now_ms())
-        jobs = _listed(queue.engine, asked)
-        peer.data(request_id, encode(described(queue, jobs)))
+        if asked.state == "working":
+            found = _in_work(queue, asked)
+        else:
+            found = described(queue, _listed(queue.engine, asked))
+        peer.data(request_id, encode(found))
 
     def _cancel(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Jobs)
@@ -186,4 +206,14 @@ def _listed(engine: Queue, asked: Page) -> list[int]:
             return waiting_jobs(engine, asked.limit, asked.offset)
         case "scheduled":
             return [job for _, job in engine.dispatch.delays.upcoming(asked.limit, asked.offset)]
-    raise InvalidInput(f"state {asked.state!r} is neither 'waiting' nor 'scheduled'")
+    raise InvalidInput(f"state {asked.state!r} is not 'waiting', 'scheduled' or 'working'")
+
+
+def _in_work(queue: OpenQueue, asked: Page) -> list[dict[str, Any]]:
+    """Jobs with who holds them: the number of a connection, as PEERS lists it."""
+    leased = working_jobs(queue.engine, asked.limit, asked.offset)
+    rows = described(queue, (job for job, _ in leased))
+    return [
+        row | {"holder": lease.holder, "lease_ms": lease.lease_ms, "expires_ms": lease.expires_ms}
+        for row, (_, lease) in zip(rows, leased, strict=False)
+    ]

@@ -26,6 +26,7 @@ class Registry:
         self._runtime = runtime
         self._budget = Budget()
         self._by_name: dict[str, OpenQueue] = {}
+        self._sorted: list[str] | None = None
         self._damaged: dict[str, Corrupt] = {}
         self._last_incarnation = 0
 
@@ -67,12 +68,25 @@ class Registry:
             raise self._damaged[name]
         return self._by_name.get(name)
 
+    def holds(self, queue: OpenQueue) -> bool:
+        """Whether this very queue still exists."""
+        return self._by_name.get(queue.name) is queue
+
     def find(self, name: str) -> OpenQueue:
         """The queue of that name; `NotFound` otherwise."""
         queue = self.get(name)
         if queue is None:
             raise NotFound(f"Queue '{name[:255]}' not found. Create it first.")
         return queue
+
+    def by_name(self, search: str = "") -> list[OpenQueue]:
+        """The queues whose name holds ``search``, whatever the case, in order."""
+        if self._sorted is None:
+            self._sorted = sorted(self._by_name)
+        wanted, names = search.casefold(), self._sorted
+        if wanted:
+            names = [name for name in names if wanted in name.casefold()]
+        return [self._by_name[name] for name in names]
 
     def create(self, name: str, rules: QueueOptions, now_ms: int) -> OpenQueue:
         """A new queue. Not durable before the next commit."""
@@ -81,11 +95,13 @@ class Registry:
         queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
         queue.create(rules, self._last_incarnation, now_ms)
         self._by_name[name] = queue
+        self._sorted = None
         return queue
 
     def delete(self, queue: OpenQueue) -> None:
         """Remove a queue and all its jobs, durably."""
         del self._by_name[queue.name]
+        self._sorted = None
         queue.abandon()
         files, folder = self._runtime.files, queue.folder
         grave = folder.with_name(f"{_REMOVED}{queue.engine.ledger.incarnation}")

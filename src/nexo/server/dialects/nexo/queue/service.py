@@ -10,7 +10,6 @@ from typing import Any
 
 from nexo.brokers.queue.leases import Lease
 from nexo.brokers.queue.options import MAX_WAIT_MS, QueueOptions, check_range
-from nexo.brokers.queue.status import info
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
@@ -19,6 +18,7 @@ from nexo.server.dialects.nexo.queue.classic import ClassicRequests
 from nexo.server.dialects.nexo.queue.deliveries import gather
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
 from nexo.server.dialects.nexo.queue.registry import Registry
+from nexo.server.dialects.nexo.queue.totals import Totals
 from nexo.server.dialects.nexo.queue.turn import Turn
 from nexo.server.dialects.nexo.queue.values import Slice
 from nexo.server.dialects.nexo.queue.waiters import Waiter
@@ -26,9 +26,6 @@ from nexo.server.dialects.nexo.queue.work import WorkRequests
 from nexo.server.service import Handler, Peer, Runtime
 
 log = logging.getLogger("nexo.queue")
-
-SHOWN_QUEUES = 1_000
-"""Queues listed in a status."""
 
 Encoder = Callable[[OpenQueue, Lease, list[Slice]], list[Buffer]]
 
@@ -43,6 +40,7 @@ class QueueService:
         self.now_ms = runtime.clock.now_ms
         self.luck = Random().random
         self.registry = Registry(runtime)
+        self.totals = Totals(self.registry)
         self.turn = Turn(runtime, self._after_turn)
         self.handlers: Mapping[int, Handler] = (
             ClassicRequests(self).handlers
@@ -185,12 +183,8 @@ class QueueService:
                 self.turn.touch(queue)
 
     def status(self) -> dict[str, Any]:
-        """Counts of the whole broker and of each queue."""
-        shown = [info(queue.name, queue.engine) for queue in self.registry]
-        counts = ("waiting", "scheduled", "working", "dead", "pushed_total", "finished_total",
-                  "failed_total", "died_total")  # fmt: skip
-        totals = {what: sum(queue[what] for queue in shown) for what in counts}
-        return {"queues": len(shown), **totals, "by_queue": shown[:SHOWN_QUEUES]}
+        """Counts of the whole broker; Q_SURVEY has those of each queue."""
+        return {"queues": len(self.registry), **self.totals.read()}
 
     def close(self) -> None:
         """Answer who waits, and save every queue."""

@@ -1,0 +1,208 @@
+"""The jobs of a queue: those that wait, are in work, come later or are dead; push."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from nexo.admin.api.connections import ConnectionRow, peers
+from nexo.admin.api.paging import Limit, Name, Seconds, Skip
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Done, Routes
+from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
+from nexo.errors import Forbidden
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import Jobs, Page, decode, encode
+
+routes = Routes("Queue", "/queue")
+
+Id: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+State: TypeAlias = Literal["waiting", "working", "scheduled", "dead"]
+
+
+class JobsAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which jobs."""
+
+    queue: Name
+    state: State = "waiting"
+    limit: Limit = 50
+    offset: Skip = 0
+
+
+class JobRow(msgspec.Struct):
+    """A job that is not done."""
+
+    id: str
+    value: Value
+    priority: int
+    key: str | None
+    pushed_ms: int
+    due_ms: int
+    attempts: int
+    history: list[tuple[int, str]]
+    reason: str | None = None
+    """Why it is dead: ``nack``, ``rejected`` or ``timeout``."""
+    died_ms: int | None = None
+    error: str | None = None
+    holder: str | None = None
+    """Of a job in work: who holds it."""
+    holder_id: int | None = None
+    """The connection's number, as ``/connections`` lists it."""
+    lease_ms: int | None = None
+    expires_ms: int | None = None
+    """When its holder loses it, unless renewed."""
+
+
+class JobPage(msgspec.Struct):
+    """Jobs: waiting in their order, in work the longest first, scheduled the soonest first, dead
+    the newest first.
+    """
+
+    jobs: list[JobRow]
+    total: int
+
+
+class JobAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A job."""
+
+    queue: Name
+    id: Id
+
+
+class JobView(msgspec.Struct):
+    """Where a job is."""
+
+    state: str
+    failures: int
+    error: str | None
+    progress: Any
+    result: Any
+
+
+class PushAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A job to push."""
+
+    queue: Name
+    value: NewValue
+    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    delay_s: Seconds = 0
+    ttl_s: Seconds = 0
+    key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
+    dedup_key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
+
+
+class Pushed(msgspec.Struct):
+    """The new job."""
+
+    id: str
+
+
+class IdsAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Some jobs, or all for null."""
+
+    queue: Name
+    ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)] | None
+
+
+class SomeIds(msgspec.Struct, forbid_unknown_fields=True):
+    """Some jobs."""
+
+    queue: Name
+    ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)]
+
+
+# -- looking --------------------------------------------------------------------------
+
+
+@routes.get("/jobs")
+async def jobs(desk: Desk, ask: JobsAsk) -> JobPage:
+    """A page of waiting, working, scheduled or dead jobs with the beginning of their values."""
+    counts = await desk.client.queue(ask.queue).info()
+    link = desk.link(Broker.QUEUE)
+    if ask.state == "dead":
+        request = encode(Page(ask.queue, ask.limit, ask.offset))
+        page = decode(await link.call(Op.Q_DLQ_LIST, request) or b"", dict[str, Any])
+        return JobPage([_job(row) for row in page["jobs"]], page["total"])
+    request = encode(Page(ask.queue, ask.limit, ask.offset, ask.state))
+    rows = decode(await link.call(Op.Q_PEEK, request) or b"", list[dict[str, Any]])
+    found = [_job(row) for row in rows]
+    if ask.state == "working" and found:
+        await _name_holders(desk, found)
+    return JobPage(found, getattr(counts, ask.state))
+
+
+def _job(row: dict[str, Any]) -> JobRow:
+    history = [(at_ms, error) for at_ms, error in row["history"]]
+    given = row | {"value": shown(row["value"], WHOLE_BYTES // 32), "history": history}
+    given["holder_id"] = given.pop("holder", None)
+    return JobRow(**given)
+
+
+async def _name_holders(desk: Desk, found: list[JobRow]) -> None:
+    """Connections have names, if the caller may see them."""
+    try:
+        known = {peer.id: peer for peer in await peers(desk, Broker.QUEUE)}
+    except Forbidden:
+        known = {}
+    for row in found:
+        peer = known.get(row.holder_id or 0)
+        row.holder = _holder(peer) if peer else f"connection {row.holder_id}"
+
+
+def _holder(peer: ConnectionRow) -> str:
+    return f"{peer.user}@{peer.name}" if peer.user else peer.name
+
+
+@routes.get("/job")
+async def job(desk: Desk, ask: JobAsk) -> JobView:
+    """Where a job is, what it said of itself and what it returned."""
+    state = await desk.client.queue(ask.queue).job(ask.id)
+    return JobView(
+        state.state, state.failures, state.error, _plain(state.progress), _plain(state.result)
+    )
+
+
+def _plain(value: Any) -> Any:
+    return f"{len(value)} bytes" if isinstance(value, bytes) else value
+
+
+# -- acting ---------------------------------------------------------------------------
+
+
+@routes.post("/push")
+async def push(desk: Desk, ask: PushAsk) -> Pushed:
+    """Push a job."""
+    job_id = await desk.client.queue(ask.queue).push(
+        python_value(ask.value),
+        priority=ask.priority,
+        delay=ask.delay_s,
+        ttl=ask.ttl_s,
+        key=ask.key,
+        dedup_key=ask.dedup_key,
+    )
+    return Pushed(job_id)
+
+
+@routes.post("/cancel")
+async def cancel(desk: Desk, ask: SomeIds) -> Done:
+    """Remove jobs that have not started."""
+    return await _act(desk, Op.Q_CANCEL_JOB, ask)
+
+
+@routes.post("/replay")
+async def replay(desk: Desk, ask: IdsAsk) -> Done:
+    """Let dead letters run again, from the first attempt."""
+    return await _act(desk, Op.Q_DLQ_REPLAY, ask)
+
+
+@routes.post("/discard")
+async def discard(desk: Desk, ask: IdsAsk) -> Done:
+    """Remove dead letters for good."""
+    return await _act(desk, Op.Q_DLQ_DELETE, ask)
+
+
+async def _act(desk: Desk, op: Op, ask: IdsAsk | SomeIds) -> Done:
+    reply = await desk.link(Broker.QUEUE).call(op, encode(Jobs(ask.queue, ask.ids)))
+    return Done(decode(reply or b"", int))

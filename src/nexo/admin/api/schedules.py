@@ -1,0 +1,62 @@
+"""The cron schedules of a queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from nexo.admin.api.paging import Name
+from nexo.admin.api.queue import OneQueue
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Done, Routes
+from nexo.admin.values import NewValue, python_value
+from nexo.client.queue_views import Schedule
+
+routes = Routes("Queue", "/queue")
+
+
+class ScheduleAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A schedule, which replaces one of the same name."""
+
+    queue: Name
+    name: Name
+    cron: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    """Five fields, in UTC."""
+    value: NewValue
+    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
+
+
+class ScheduleName(msgspec.Struct, forbid_unknown_fields=True):
+    """A schedule of a queue."""
+
+    queue: Name
+    name: Name
+
+
+class Scheduled(msgspec.Struct):
+    """When a schedule fires next."""
+
+    next_ms: int
+
+
+@routes.get("/schedules")
+async def schedules(desk: Desk, ask: OneQueue) -> list[Schedule]:
+    """The queue's cron schedules."""
+    return await desk.client.queue(ask.queue).cron.list()
+
+
+@routes.post("/schedule")
+async def schedule(desk: Desk, ask: ScheduleAsk) -> Scheduled:
+    """Push a job whenever a cron expression matches."""
+    crons = desk.client.queue(ask.queue).cron
+    value = python_value(ask.value)
+    return Scheduled(await crons.set(ask.name, ask.cron, value, priority=ask.priority, key=ask.key))
+
+
+@routes.post("/unschedule")
+async def unschedule(desk: Desk, ask: ScheduleName) -> Done:
+    """Remove a schedule."""
+    await desk.client.queue(ask.queue).cron.delete(ask.name)
+    return Done()

@@ -1,0 +1,181 @@
+"""Keeps an eye on every queue, stream and group, however many there are.
+
+They are looked at in rounds of bounded pages, a few pages a second, so that the brokers do
+not notice. With some hundreds, each is seen every second; with more, they take turns.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from nexo.admin import alerts
+from nexo.admin.alerts import Alert
+from nexo.admin.watch import GroupWatch, QueueWatch, StreamWatch
+from nexo.client._async.client import AsyncClient
+from nexo.client.queue_views import QueueInfo
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import decode, encode
+from nexo.protocol.survey import QueueSurvey, StreamSeen, StreamSurvey, SurveyAsk
+
+PAGES = 10
+"""Pages of one broker that are read in a second."""
+PATIENCE_S = 2.0
+MOST = 50_000
+"""Things of one kind that are watched; further ones are only counted."""
+TOP = 100
+"""Busiest things that are known by rank."""
+
+GroupKey: TypeAlias = tuple[str, str, str]
+"""``stream, group, kind``."""
+
+
+class _Watch(Protocol):
+    def seen(self, info: Any, now_s: float) -> None: ...
+
+
+K = TypeVar("K")
+W = TypeVar("W", bound=_Watch)
+
+
+class Book(Generic[K, W]):
+    """The things of one kind as they were last seen, and what is wrong with them."""
+
+    def __init__(self, judge: Callable[[W], Iterable[Alert]]) -> None:
+        self.watches: dict[K, W] = {}
+        self.alerts: dict[K, list[Alert]] = {}
+        self._judge = judge
+        self._unseen: set[K] = set()
+
+    def see(self, key: K, info: Any, now_s: float, make: Callable[[Any], W]) -> None:
+        """One thing now."""
+        watch = self.watches.get(key)
+        if watch is None:
+            if len(self.watches) >= MOST:
+                return
+            watch = self.watches[key] = make(info)
+        watch.seen(info, now_s)
+        self._unseen.discard(key)
+        found = list(self._judge(watch))
+        if found:
+            self.alerts[key] = found
+        else:
+            self.alerts.pop(key, None)
+
+    def forget(self, key: K) -> None:
+        """It is gone, or not the same any more."""
+        self.watches.pop(key, None)
+        self.alerts.pop(key, None)
+
+    def end_round(self) -> None:
+        """Everything was looked at: what was not there is gone."""
+        for key in self._unseen:
+            self.forget(key)
+        self._unseen = set(self.watches)
+
+
+class Survey:
+    """The three books, filled a few pages at a time."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self.queues: Book[str, QueueWatch] = Book(alerts.of_queue)
+        self.streams: Book[str, StreamWatch] = Book(lambda watch: ())
+        self.groups: Book[GroupKey, GroupWatch] = Book(alerts.of_group)
+        self.busy_queues: list[QueueWatch] = []
+        self.busy_streams: list[StreamWatch] = []
+        self.late_groups: list[GroupWatch] = []
+        self.lags: dict[str, int] = {}
+        """By stream, over all its groups."""
+        self._finished = 0
+        self._queue_position = self._stream_position = 0
+
+    # -- queues -----------------------------------------------------------------------
+
+    async def see_queues(self) -> None:
+        """This second's pages of queues."""
+        for _ in range(PAGES):
+            ask = encode(SurveyAsk(position=self._queue_position))
+            link = self._client.link(Broker.QUEUE)
+            reply = await link.call(Op.Q_SURVEY, ask, timeout_s=PATIENCE_S)
+            page = decode(reply or b"", QueueSurvey)
+            now_s = time.time()
+            for row in page.queues:
+                self._see_queue(QueueInfo(**row), now_s)
+            self._queue_position = page.next
+            if not page.next:
+                self.queues.end_round()
+                break
+        self.busy_queues = heapq.nlargest(TOP, self.queues.watches.values(), _queue_rank)
+
+    def _see_queue(self, info: QueueInfo, now_s: float) -> None:
+        known = self.queues.watches.get(info.name)
+        if known is not None and known.info.created_ms != info.created_ms:
+            self.queues.forget(info.name)  # another queue of the same name
+        self.queues.see(info.name, info, now_s, QueueWatch)
+
+    # -- streams and groups -----------------------------------------------------------
+
+    async def see_streams(self) -> dict[str, int]:
+        """This second's pages of streams and groups; returns the sums over all groups."""
+        for _ in range(PAGES):
+            ask = wire.pack(SurveyAsk(position=self._stream_position))
+            link = self._client.link(Broker.STREAM)
+            reply = await link.call(Op.S_SURVEY, ask, timeout_s=PATIENCE_S)
+            self._see_page(wire.unpack(StreamSurvey, reply or b""), time.time())
+            if not self._stream_position:
+                self.streams.end_round()
+                self.groups.end_round()
+                break
+        self.lags = {}
+        for (stream, *_), group in self.groups.watches.items():
+            self.lags[stream] = self.lags.get(stream, 0) + group.info.lag
+        self.busy_streams = heapq.nlargest(TOP, self.streams.watches.values(), self._stream_rank)
+        late = (group for group in self.groups.watches.values() if group.info.lag)
+        self.late_groups = heapq.nlargest(TOP, late, lambda group: group.info.lag)
+        return self._sums()
+
+    def _see_page(self, page: StreamSurvey, now_s: float) -> None:
+        for stream in page.streams:
+            self._see_stream(stream, now_s)
+        for group in page.groups:
+            key = (group.stream, group.name, group.kind)
+            known = self.groups.watches.get(key)
+            if known is not None:
+                self._finished += max(0, group.finished - known.info.finished)
+            self.groups.see(key, group, now_s, GroupWatch)
+        self._stream_position = page.next
+
+    def _see_stream(self, info: StreamSeen, now_s: float) -> None:
+        self.streams.see(info.name, info, now_s, StreamWatch)
+
+    def _sums(self) -> dict[str, int]:
+        rows = [group.info for group in self.groups.watches.values()]
+        return {
+            "lag": sum(row.lag for row in rows),
+            "in_flight": sum(row.in_flight for row in rows),
+            "parked": sum(row.parked for row in rows),
+            "finished": self._finished,
+        }
+
+    def _stream_rank(self, watch: StreamWatch) -> tuple[float, int, int]:
+        info = watch.info
+        return watch.published.series.last or 0.0, self.lags.get(info.name, 0), info.records
+
+    # -- what is wrong ----------------------------------------------------------------
+
+    def alerts(self, most: int) -> tuple[list[Alert], int]:
+        """Some of the alerts about queues, streams and groups, and how many there are."""
+        books: tuple[dict[Any, list[Alert]], ...] = (self.queues.alerts, self.groups.alerts)
+        every = chain.from_iterable(found for book in books for found in book.values())
+        return list(islice(every, most)), sum(len(row) for book in books for row in book.values())
+
+
+def _queue_rank(watch: QueueWatch) -> tuple[float, int]:
+    rate = (watch.pushed.series.last or 0.0) + (watch.finished.series.last or 0.0)
+    return rate, watch.info.waiting + watch.info.dead

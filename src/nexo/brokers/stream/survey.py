@@ -1,0 +1,117 @@
+"""All streams and groups with their lag, page by page, each page bounded work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from itertools import islice
+
+from nexo.brokers.stream.engine import StreamEngine
+from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError
+from nexo.protocol.survey import GroupSeen, StreamSeen, StreamSurvey
+
+OPENS = 5
+"""Logs that one page may open to learn where they end; then it ends."""
+
+
+class _Page:
+    """What one page may still do, and what it found."""
+
+    def __init__(self, engine: StreamEngine, limit: int) -> None:
+        self._engine = engine
+        self._left = limit
+        self._opens = OPENS
+        self.streams: list[StreamSeen] = []
+        self.groups: list[GroupSeen] = []
+        self.looked_at = 0
+
+    def fill(self, streams: Iterable[Stream], ordered: Iterable[tuple[str, OrderedGroup]]) -> None:
+        """Look at one after the other while there is room."""
+        for stream in streams:
+            weight = stream.options.partitions * (1 + len(stream.groups))
+            if not self._room(weight, [stream] if stream.groups else []):
+                return
+            self.streams.append(_stream(stream))
+            with contextlib.suppress(NexoError):  # a damaged log hides only its own groups
+                self.groups += _shared(stream)
+        for name, group in ordered:
+            topics = self._topics(group)
+            if not self._room(1 + len(group.offsets), [stream for stream, _ in topics]):
+                return
+            with contextlib.suppress(NexoError):
+                self.groups += [_ordered(name, group, *topic) for topic in topics]
+
+    def _room(self, weight: int, read: Iterable[Stream]) -> bool:
+        """Whether the page can hold this too; the first thing always fits, so rounds end."""
+        closed = sum(s.options.partitions - sum(1 for _ in s.opened()) for s in read)
+        if self.looked_at and (self._left < weight or self._opens < closed):
+            return False
+        self._left -= weight
+        self._opens -= closed
+        self.looked_at += 1
+        return True
+
+    def _topics(self, group: OrderedGroup) -> list[tuple[Stream, list[int]]]:
+        """The streams that a group reads, each with the partitions it knows of."""
+        known: dict[str, list[int]] = {}
+        for topic, partition in {**group.owners, **group.offsets}:
+            known.setdefault(topic, []).append(partition)
+        streams = self._engine.streams
+        return [(streams.get(name), known[name]) for name in known if name in streams]
+
+
+def survey(engine: StreamEngine, position: int, limit: int) -> StreamSurvey:
+    """The page at ``position``: streams in the order they were made, then ordered groups."""
+    streams, ordered = len(engine.streams), len(engine.ordered)
+    page = _Page(engine, limit)
+    page.fill(
+        islice(engine.streams, position, None),
+        islice(engine.ordered.items(), max(0, position - streams), None),
+    )
+    after = position + page.looked_at
+    following = after if after < streams + ordered else 0
+    return StreamSurvey(streams=page.streams, groups=page.groups, next=following)
+
+
+def _stream(stream: Stream) -> StreamSeen:
+    opened = [part for _, part in stream.opened()]
+    return StreamSeen(
+        stream.name,
+        stream.options.partitions,
+        sum(part.next_offset - part.start_offset for part in opened),
+        sum(part.log.size_bytes for part in opened),
+        sum(part.next_offset for part in opened),
+        len(stream.groups),
+    )
+
+
+def _shared(stream: Stream) -> list[GroupSeen]:
+    if not stream.groups:
+        return []
+    ends = stream.ends()
+    published = sum(part.next_offset for part in stream.partitions())
+    return [_group(stream, name, ends, published) for name in stream.groups]
+
+
+def _group(stream: Stream, name: str, ends: list[int], published: int) -> GroupSeen:
+    group = stream.groups[name]
+    lanes = group.status(ends)
+    lag = sum(lane.lag for lane in lanes)
+    return GroupSeen(
+        stream.name, name, "shared", lag, sum(lane.in_flight for lane in lanes),
+        sum(lane.parked for lane in lanes), sum(1 for _ in group.members), published - lag,
+    )  # fmt: skip
+
+
+def _ordered(name: str, group: OrderedGroup, stream: Stream, partitions: list[int]) -> GroupSeen:
+    """A partition that was never committed is read from its start."""
+    lag = finished = 0
+    for index in partitions:
+        kept, part = group.offsets.get((stream.name, index)), stream.partition(index)
+        at = max(kept.offset + 1 if kept else 0, part.start_offset)
+        lag += max(0, part.stable_offset - at)
+        finished += at
+    owners = {owner for (topic, _), owner in group.owners.items() if topic == stream.name}
+    return GroupSeen(stream.name, name, "ordered", lag, 0, 0, len(owners), finished)

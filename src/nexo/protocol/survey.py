@@ -1,0 +1,72 @@
+"""Looking over all streams, groups and queues, some at a time (S_SURVEY, Q_SURVEY).
+
+A round begins at position 0 and follows ``next`` until it is 0 again. Each page is bounded
+work for the broker, so a round over many thousands delays nobody. What is created or deleted
+meanwhile may be missed or seen twice until the next round.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+
+
+class SurveyAsk(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Where to go on, and how much to look at."""
+
+    position: int = 0
+    limit: int = DEFAULT_LIMIT
+    """Queues, or partitions of streams and groups; a page has at least one thing on it."""
+    by_name: bool = False
+    """Queues in the order of their names, not of their making."""
+    search: str = ""
+    """Of queues by name: only those whose name holds this, whatever the case."""
+
+
+class StreamSeen(msgspec.Struct, frozen=True, array_like=True):
+    """One stream, as far as it is open."""
+
+    name: str
+    partitions: int
+    records: int
+    bytes: int
+    published: int
+    """Records ever, as far as known."""
+    groups: int
+
+
+class GroupSeen(msgspec.Struct, frozen=True, array_like=True):
+    """Where a group stands in a stream."""
+
+    stream: str
+    name: str
+    kind: Literal["shared", "ordered"]
+    lag: int
+    in_flight: int
+    parked: int
+    consumers: int
+    finished: int
+    """Records done with, counted over all time; falls when the group is reset."""
+
+
+class StreamSurvey(msgspec.Struct, frozen=True, kw_only=True):
+    """A page: streams with their shared groups, then ordered groups."""
+
+    streams: list[StreamSeen]
+    groups: list[GroupSeen]
+    next: int
+
+
+class QueueSurvey(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of queues: their infos, as Q_INFO gives them."""
+
+    queues: list[dict[str, Any]]
+    total: int
+    """Queues that match."""
+    next: int
