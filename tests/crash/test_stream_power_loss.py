@@ -11,6 +11,7 @@ import pytest
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import Producer
 from nexo.protocol.ops import Op
 from nexo.storage.faulty import FaultyFiles, PowerLoss
@@ -67,12 +68,12 @@ def work(files: FaultyFiles, acked: Acked) -> None:
 
 
 def transact(peer: Peer, value: bytes, who: tuple[str, int], offset: int) -> None:
-    number = peer.call(Op.S_TX_BEGIN, wire.TxBegin(), int)
+    number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
     for name in ("a", "b"):
         head = number.to_bytes(8, "big") + wire.publish_head(name, 0)
         peer.ask(Op.S_TX_PUBLISH, head + peer.batch(value, flags=Flags.TRANSACTIONAL))
-    acks = [wire.TxAcks("in", "g", *who, [(0, offset, offset + 1)])]
-    peer.ask(Op.S_TX_INPUTS, wire.pack(wire.TxInputs(transaction=number, acks=acks)))
+    acks = [transactions.TxAcks("in", "g", *who, [(0, offset, offset + 1)])]
+    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=number, acks=acks)))
     peer.ask(Op.S_TX_COMMIT, wire.pack(number))
 
 
@@ -123,7 +124,7 @@ def loose_work(files: FaultyFiles) -> None:
         consumer = peer.join("s", "g")
         for got in consumer.take():
             consumer.settle("ack", got.offset)
-        transaction = peer.call(Op.S_TX_BEGIN, wire.TxBegin(), int)
+        transaction = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
         head = transaction.to_bytes(8, "big") + wire.publish_head("s", 0)
         peer.ask(Op.S_TX_PUBLISH, head + peer.batch(b"never", flags=Flags.TRANSACTIONAL))
         peer.ask(Op.S_TX_ABORT, wire.pack(transaction))

@@ -25,6 +25,7 @@ from nexo.errors import (
 )
 from nexo.model import Broker
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import Producer as ProducerId
 from nexo.protocol.batch import encode
 from nexo.protocol.frames import pack_str
@@ -332,7 +333,9 @@ async def test_a_partitioner_can_be_a_function(
 async def test_a_batch_sent_twice_is_stored_once(aclient: nexo.AsyncClient) -> None:
     await fill(aclient, "t", 0)
     link = aclient.link(Broker.STREAM)
-    start = wire.unpack(wire.ProducerStart, await link.call(Op.S_PRODUCER, pack_str("")) or b"")
+    start = wire.unpack(
+        transactions.ProducerStart, await link.call(Op.S_PRODUCER, pack_str("")) or b""
+    )
 
     async def send(sequence: int) -> int:
         me = ProducerId(start.producer, start.epoch, sequence)

@@ -1,7 +1,8 @@
 """What stream clients and the stream broker say to each other, beyond the existing client's table.
 
-Requests are msgpack: maps where options may be added later, arrays where every byte counts.
-Unknown fields are refused. Batches (`nexo.protocol.batch`) follow raw.
+Requests are packed as `nexo.protocol.stream_codec` says. Batches (`nexo.protocol.batch`) follow
+raw. Ordered groups, producers and transactions have tables of their own, in
+`nexo.protocol.stream_ordered` and `nexo.protocol.stream_transactions`.
 
 ================  ========================================  =================================
 opcode            request                                   reply
@@ -24,12 +25,6 @@ S_DESCRIBE        `Name`                                    `StreamInfo`
 S_UPDATE          `Make`                                    `StreamInfo`
 S_LIST            `ListAsk`                                 list of names
 S_READ            `Read`                                    `ReadReply`, batches; long poll
-S_PRODUCER        name str                                  `ProducerStart`
-S_TX_BEGIN        `TxBegin`                                 transaction id
-S_TX_PUBLISH      transaction u64, then as S_PUBLISH        as S_PUBLISH
-S_TX_INPUTS       `TxInputs`                                OK
-S_TX_COMMIT       transaction id                            OK
-S_TX_ABORT        transaction id                            OK
 S_COMPACT         `Name`                                    bytes freed
 S_GET             `Get`                                     a batch of one record, or NULL
 S_STATE           `StateAsk`                                `StateReply`, batches
@@ -44,14 +39,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct, error
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.errors import InvalidOption, ProtocolError
-from nexo.protocol.frames import Buffer, pack_str, pack_u32
+from nexo.errors import ProtocolError
+from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.stream_codec import pack, pack_headed, unpack, unpack_headed
 
-T = TypeVar("T")
+__all__ = ["pack", "pack_headed", "unpack", "unpack_headed"]
 
 PLACE = Struct(">IQI")
 """``partition u32, offset u64, count u32``: where records went."""
@@ -60,9 +56,6 @@ _HEAD = Struct(">I")
 
 Span: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
-
-_encoder = msgspec.msgpack.Encoder()
-_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 class _Hot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -369,99 +362,7 @@ class TieredTo(_Open, frozen=True):
     offset: int
 
 
-# -- producers and transactions ---------------------------------------------------------
-
-
-class ProducerStart(_Hot, frozen=True):
-    """Who an idempotent producer is."""
-
-    producer: int
-    epoch: int
-
-
-class TxBegin(_Open, frozen=True):
-    """Open a transaction, aborted by itself after ``timeout_ms``."""
-
-    timeout_ms: int = 60_000
-
-
-class TxAcks(_Hot, frozen=True):
-    """Records of a shared group that are finished with the transaction."""
-
-    stream: str
-    group: str
-    consumer: str
-    generation: int
-    spans: list[Span]
-
-
-class TxOffsets(_Hot, frozen=True):
-    """Offsets of an ordered group that are committed with the transaction."""
-
-    group: str
-    member: str
-    generation: int
-    offsets: list[tuple[str, int, int, str]]
-    """``stream, partition, offset, metadata``: the last one processed."""
-    rewind: bool = False
-    """The member sought back, so that lower offsets are meant."""
-
-
-class KeyAt(_Hot, frozen=True):
-    """The newest record of a key, as a transaction saw it."""
-
-    stream: str
-    key: bytes
-    offset: int
-    """-1: there was none."""
-
-
-class TxInputs(_Open, frozen=True):
-    """What the transaction has read."""
-
-    transaction: int
-    acks: list[TxAcks] = []
-    offsets: list[TxOffsets] = []
-    unchanged: list[KeyAt] = []
-    """If one of these keys has another newest record by then, the commit is refused."""
-
-
-# -- codecs -------------------------------------------------------------------------------
-
-
-def pack(message: Any) -> bytes:
-    """A message's bytes."""
-    return _encoder.encode(message)
-
-
-def unpack(type_: type[T], payload: Buffer) -> T:
-    """The message in ``payload``; `InvalidOption` says what does not fit."""
-    decoder = _decoders.get(type_)
-    if decoder is None:
-        decoder = _decoders[type_] = msgspec.msgpack.Decoder(type_)
-    try:
-        return decoder.decode(payload)  # type: ignore[no-any-return]
-    except msgspec.ValidationError as error:
-        raise InvalidOption(f"request {getattr(type_, '__name__', type_)}: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"request is not msgpack: {error}") from None
-
-
-def pack_headed(message: Any) -> bytes:
-    """A message that raw batches follow."""
-    raw = _encoder.encode(message)
-    return pack_u32(len(raw)) + raw
-
-
-def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:
-    """The message, and what follows it."""
-    view = memoryview(payload)
-    if len(view) < _HEAD.size:
-        raise ProtocolError("reply is cut short")
-    end = _HEAD.size + _HEAD.unpack_from(view)[0]
-    if end > len(view):
-        raise ProtocolError("reply is cut short")
-    return unpack(type_, view[_HEAD.size : end]), view[end:]
+# -- publishing -------------------------------------------------------------------------
 
 
 def publish_head(stream: str, partition: int) -> bytes:

@@ -20,6 +20,7 @@ from nexo.client.stream_records import (
 )
 from nexo.errors import Conflict, NexoError
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.storage.header import Flags
@@ -41,12 +42,12 @@ class Transaction:
         self._id: int | None = None
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
-        self._offsets: list[wire.TxOffsets] = []
-        self._unchanged: list[wire.KeyAt] = []
+        self._offsets: list[transactions.TxOffsets] = []
+        self._unchanged: list[transactions.KeyAt] = []
 
     async def begin(self) -> Transaction:
         """Open it; ``async with`` does."""
-        ask = wire.TxBegin(timeout_ms=int(self._timeout_s * 1000))
+        ask = transactions.TxBegin(timeout_ms=int(self._timeout_s * 1000))
         self._id = wire.unpack(int, await self._link.call(Op.S_TX_BEGIN, wire.pack(ask)) or b"")
         return self
 
@@ -114,14 +115,14 @@ class Transaction:
 
         With ``rewind`` they may be lower than what is stored.
         """
-        self._offsets.append(wire.TxOffsets(group, member, generation, offsets, rewind))
+        self._offsets.append(transactions.TxOffsets(group, member, generation, offsets, rewind))
 
     def rely_on(self, stream: str, key: str | bytes, offset: int) -> None:
         """Roll back unless the newest record of ``key`` is still that at ``offset``.
 
         -1 stands for none, or a deleted one.
         """
-        self._unchanged.append(wire.KeyAt(stream, key_bytes(key) or b"", offset))
+        self._unchanged.append(transactions.KeyAt(stream, key_bytes(key) or b"", offset))
 
     # -- ending
 
@@ -135,12 +136,12 @@ class Transaction:
         finally:
             self._id = None
 
-    def _inputs(self, number: int) -> wire.TxInputs:
+    def _inputs(self, number: int) -> transactions.TxInputs:
         acks = [
-            wire.TxAcks(consumer.stream, consumer.group, consumer.name, generation, spans)
+            transactions.TxAcks(consumer.stream, consumer.group, consumer.name, generation, spans)
             for (consumer, generation), spans in self._acks.items()
         ]
-        return wire.TxInputs(
+        return transactions.TxInputs(
             transaction=number, acks=acks, offsets=self._offsets, unchanged=self._unchanged
         )
 

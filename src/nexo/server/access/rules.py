@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from nexo.protocol import pubsub, queue, store, stream, xstreams
 from nexo.protocol import stream_ordered as ordered
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 from nexo.server.access.grants import Action, Extent
@@ -214,7 +215,7 @@ def _after_transaction(payload: memoryview) -> Iterable[str]:
 
 
 def _inputs(payload: memoryview) -> Iterable[str]:
-    ask = stream.unpack(stream.TxInputs, payload)
+    ask = stream.unpack(transactions.TxInputs, payload)
     acks = [in_group(row.stream, row.group) for row in ask.acks]
     offsets = [in_group(row[0], part.group) for part in ask.offsets for row in part.offsets]
     return {*acks, *offsets}

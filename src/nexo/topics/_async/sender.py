@@ -28,6 +28,7 @@ from nexo.errors import (
 )
 from nexo.model import Broker
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import ANONYMOUS, Compression, Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
@@ -308,7 +309,7 @@ class NexoSender:
         async with self._identifying:
             if self._identity is None:
                 reply = await self._link.call(Op.S_PRODUCER, pack_str(self._options.name))
-                start = wire.unpack(wire.ProducerStart, reply or b"")
+                start = wire.unpack(transactions.ProducerStart, reply or b"")
                 self._identity = Producer(start.producer, start.epoch, 0)
                 for each in self._lanes.values():
                     each.sequence = 0

@@ -11,6 +11,7 @@ import pytest
 from nexo.errors import Forbidden, NotFound
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.storage.header import Flags, parse
@@ -51,7 +52,7 @@ def test_a_rolled_back_transaction_gives_none_a_committed_one_does(desk: Desk) -
     peer = desk.client()
     peer.make("s")
     for op in (Op.S_TX_ABORT, Op.S_TX_COMMIT):
-        number = peer.call(Op.S_TX_BEGIN, wire.TxBegin(), int)
+        number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
         batch = peer.batch(b"x", flags=Flags.TRANSACTIONAL)
         peer.ask(Op.S_TX_PUBLISH, number.to_bytes(8, "big") + wire.publish_head("s", 0) + batch)
         assert captured(peer) == []

@@ -20,6 +20,7 @@ from nexo.errors import (
     ReadOnly,
 )
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
@@ -264,7 +265,7 @@ def test_a_gap_is_an_error_and_an_older_epoch_is_fenced(desk: Desk) -> None:  # 
 def test_producer_ids_are_never_given_out_twice(desk: Desk) -> None:
     def start(desk: Desk, name: str = "") -> tuple[int, int]:
         reply = desk.client().ask(Op.S_PRODUCER, pack_str(name))
-        started = wire.unpack(wire.ProducerStart, reply)
+        started = wire.unpack(transactions.ProducerStart, reply)
         return started.producer, started.epoch
 
     first, named = start(desk), start(desk, "till")

@@ -8,6 +8,7 @@ import msgspec
 
 from nexo.protocol import backup, pubsub, queue, store, stream, survey, xstreams
 from nexo.protocol import stream_ordered as ordered
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str, pack_u32
 from nexo.protocol.ops import Op
 
@@ -117,7 +118,7 @@ _STREAM = {
     Op.S_TX_COMMIT: _encode(1),
     Op.S_TX_ABORT: _encode(1),
     Op.S_TX_INPUTS: request(
-        stream.TxInputs, acks=[stream.TxAcks(NAME, GROUP, "c", 1, [(0, 0, 1)])]
+        transactions.TxInputs, acks=[transactions.TxAcks(NAME, GROUP, "c", 1, [(0, 0, 1)])]
     ),
     Op.S_X_ADD: stream.pack_headed(xstreams.Add(NAME, 10)) + b"\x01v",
     Op.S_GET: request(stream.Get, key=b"k"),
@@ -138,7 +139,7 @@ _STREAM = {
         Op.S_UPDATE: stream.Make,
         Op.S_LIST: stream.ListAsk,
         Op.S_READ: stream.Read,
-        Op.S_TX_BEGIN: stream.TxBegin,
+        Op.S_TX_BEGIN: transactions.TxBegin,
         Op.S_COMPACT: stream.Name,
         Op.S_STATE: stream.StateAsk,
         Op.S_TIERED: stream.TieredTo,

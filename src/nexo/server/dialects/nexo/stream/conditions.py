@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import Conflict
-from nexo.protocol.stream import KeyAt
+from nexo.protocol.stream_transactions import KeyAt
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.keyed import Keyed
 

@@ -8,7 +8,8 @@ from nexo.errors import NexoError, ProtocolError
 from nexo.model import Persistence
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import PLACE, ProducerStart, pack, read_publish
+from nexo.protocol.stream import PLACE, pack, read_publish
+from nexo.protocol.stream_transactions import ProducerStart
 from nexo.protocol.values import ValueType
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.service import Handler, Peer

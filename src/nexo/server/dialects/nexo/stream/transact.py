@@ -12,6 +12,7 @@ from nexo.brokers.stream.transactions import Acks, Offsets, Transaction
 from nexo.errors import NexoError, TransactionAborted
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.conditions import Conditions
@@ -39,7 +40,7 @@ class Transact:
 
     def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Open a transaction; it lives no longer than its connection."""
-        ask, core = wire.unpack(wire.TxBegin, payload), self._core
+        ask, core = wire.unpack(transactions.TxBegin, payload), self._core
         deadline_ms = core.now_ms + min(max(1, ask.timeout_ms), MAX_TIMEOUT_MS)
         transaction = core.engine.transactions.begin(peer.id, deadline_ms)
         core.runtime.wake_at(deadline_ms)
@@ -60,7 +61,7 @@ class Transact:
 
     def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Note what the transaction has read."""
-        ask, core = wire.unpack(wire.TxInputs, payload), self._core
+        ask, core = wire.unpack(transactions.TxInputs, payload), self._core
         transaction = core.engine.transactions.get(ask.transaction, peer.id)
         acks = [
             Acks(core.engine.find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.spans)

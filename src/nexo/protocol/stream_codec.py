@@ -1,0 +1,56 @@
+"""How messages about streams are packed: msgpack, with raw batches behind it where need be.
+
+Messages are maps where options may be added later, arrays where every byte counts.
+Unknown fields are refused.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, TypeVar
+
+import msgspec
+
+from nexo.errors import InvalidOption, ProtocolError
+from nexo.protocol.frames import Buffer, pack_u32
+
+T = TypeVar("T")
+
+_HEAD = Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def pack(message: Any) -> bytes:
+    """A message's bytes."""
+    return _encoder.encode(message)
+
+
+def unpack(type_: type[T], payload: Buffer) -> T:
+    """The message in ``payload``; `InvalidOption` says what does not fit."""
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.msgpack.Decoder(type_)
+    try:
+        return decoder.decode(payload)  # type: ignore[no-any-return]
+    except msgspec.ValidationError as error:
+        raise InvalidOption(f"request {getattr(type_, '__name__', type_)}: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"request is not msgpack: {error}") from None
+
+
+def pack_headed(message: Any) -> bytes:
+    """A message that raw batches follow."""
+    raw = _encoder.encode(message)
+    return pack_u32(len(raw)) + raw
+
+
+def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:
+    """The message, and what follows it."""
+    view = memoryview(payload)
+    if len(view) < _HEAD.size:
+        raise ProtocolError("reply is cut short")
+    end = _HEAD.size + _HEAD.unpack_from(view)[0]
+    if end > len(view):
+        raise ProtocolError("reply is cut short")
+    return unpack(type_, view[_HEAD.size : end]), view[end:]

@@ -1,0 +1,83 @@
+"""What producers and transactions say to the stream broker (SPEC G3, H1).
+
+=============  ===================================  ===============
+opcode         request                              reply
+=============  ===================================  ===============
+S_PRODUCER     name str                             `ProducerStart`
+S_TX_BEGIN     `TxBegin`                            transaction id
+S_TX_PUBLISH   transaction u64, then as S_PUBLISH   as S_PUBLISH
+S_TX_INPUTS    `TxInputs`                           OK
+S_TX_COMMIT    transaction id                       OK
+S_TX_ABORT     transaction id                       OK
+=============  ===================================  ===============
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.protocol.stream import Span
+
+
+class _Hot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Encoded without field names."""
+
+
+class _Open(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Encoded with field names, so that fields can be added."""
+
+
+class ProducerStart(_Hot, frozen=True):
+    """Who an idempotent producer is."""
+
+    producer: int
+    epoch: int
+
+
+class TxBegin(_Open, frozen=True):
+    """Open a transaction, aborted by itself after ``timeout_ms``."""
+
+    timeout_ms: int = 60_000
+
+
+class TxAcks(_Hot, frozen=True):
+    """Records of a shared group that are finished with the transaction."""
+
+    stream: str
+    group: str
+    consumer: str
+    generation: int
+    spans: list[Span]
+
+
+class TxOffsets(_Hot, frozen=True):
+    """Offsets of an ordered group that are committed with the transaction."""
+
+    group: str
+    member: str
+    generation: int
+    offsets: list[tuple[str, int, int, str]]
+    """``stream, partition, offset, metadata``: the last one processed."""
+    rewind: bool = False
+    """The member sought back, so that lower offsets are meant."""
+
+
+class KeyAt(_Hot, frozen=True):
+    """The newest record of a key, as a transaction saw it."""
+
+    stream: str
+    key: bytes
+    offset: int
+    """-1: there was none."""
+
+
+class TxInputs(_Open, frozen=True):
+    """What the transaction has read."""
+
+    transaction: int
+    acks: list[TxAcks] = []
+    offsets: list[TxOffsets] = []
+    unchanged: list[KeyAt] = []
+    """If one of these keys has another newest record by then, the commit is refused."""
