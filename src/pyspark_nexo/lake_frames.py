@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nexo.lake.files import local_path
+from nexo.lake.paths import local_path
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

@@ -17,8 +17,8 @@ from nexo import testing
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
-from nexo.lake.files import local_path
 from nexo.lake.maintain import Care, maintain
+from nexo.lake.paths import local_path
 from nexo.lake.plan import Limits
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings

@@ -11,7 +11,7 @@ import nexo
 from nexo.errors import Conflict, ConnectionLost, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
-from nexo.lake.files import local_path
+from nexo.lake.paths import local_path
 from nexo.lake.plan import Limits
 from pyspark_nexo.pipeline import Pipeline
 

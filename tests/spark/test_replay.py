@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo.pipeline import Pipeline
+from pyspark_nexo.views import register_views
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,21 +23,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def cool(spark: SparkSession, url: str, lake: Lake) -> None:
+    """Have 90 % of the 1,000 records of a stream ``log`` in the lake only."""
+    with nexo.connect(url) as client:
+        log = client.stream("log").create(tiering=True, retention_bytes=20_000)
+        for n in range(100):
+            log.publish_many([f"{10 * n + i:0100}" for i in range(10)])
+        Pipeline(spark, lake, url).run_once()
+        log.apply_retention()
+        (part,) = log.describe().partitions
+        assert part.start_offset == 0
+        assert part.hot_offset >= 800
+        assert part.tiered_offset == 1_000
+
+
 @pytest.fixture
 def cooled(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Lake]]:
-    """A server whose stream ``log`` has 90 % of its 1,000 records in the lake only."""
+    """A server with such a stream."""
     with testing.server(data_dir=tmp_path / "nexo", segment_bytes=4096) as url:
         lake = Lake(LakeSettings(tmp_path / "nexo" / "lake"))
-        with nexo.connect(url) as client:
-            log = client.stream("log").create(tiering=True, retention_bytes=20_000)
-            for n in range(100):
-                log.publish_many([f"{10 * n + i:0100}" for i in range(10)])
-            Pipeline(spark, lake, url).run_once()
-            log.apply_retention()
-            (part,) = log.describe().partitions
-            assert part.start_offset == 0
-            assert part.hot_offset >= 800
-            assert part.tiered_offset == 1_000
+        cool(spark, url, lake)
         yield url, lake
 
 
@@ -69,6 +76,24 @@ def test_a_topic_consumer_goes_through_all_tiers(cooled: tuple[str, Lake]) -> No
         while len(found) < 1_000:
             found += [message.offset for message in consumer.poll_batch(timeout=5)]
     assert found == list(range(1_000))
+
+
+def test_a_data_folder_moved_while_stopped_has_everything(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new place"
+    with testing.server(data_dir=old, segment_bytes=4096) as url:
+        cool(spark, url, Lake(LakeSettings(old / "lake")))
+    shutil.move(old, new)
+    lake = Lake(LakeSettings(new / "lake"))
+    with testing.server(data_dir=new, segment_bytes=4096) as url, nexo.connect(url) as client:
+        assert read_all(url) == list(range(1_000))
+        client.stream("log").publish(f"{1_000:0100}")
+        assert Pipeline(spark, lake, url).run_once() == 1
+        assert read_all(url) == list(range(1_001))
+        register_views(spark, lake, url)
+        assert spark.sql("select count(distinct offset) from log").collect()[0][0] == 1_001
+    assert not old.exists()
 
 
 def test_spark_reads_from_the_earliest_offset(

@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nexo.errors import ConfigError, Conflict, NexoError, NotFound, Unavailable
+from nexo.lake.moved import WAREHOUSE, settle
+from nexo.lake.paths import location_of
 from nexo.lake.settings import LakeSettings
 
 if TYPE_CHECKING:
@@ -83,11 +85,12 @@ class Lake:
         from pyiceberg.catalog.sql import SqlCatalog
 
         folder = self.settings.folder.absolute()
-        (folder / "warehouse").mkdir(parents=True, exist_ok=True)
+        (folder / WAREHOUSE).mkdir(parents=True, exist_ok=True)
+        settle(folder)
         return SqlCatalog(
             "nexo",
             uri=f"sqlite:///{folder / 'catalog.db'}",
-            warehouse=(folder / "warehouse").as_uri(),
+            warehouse=location_of(folder / WAREHOUSE),
         )
 
     # -- tables ----------------------------------------------------------------------

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from nexo.errors import Conflict, Unavailable
 from nexo.lake.catalog import OFFSETS, as_ours, first_line
-from nexo.lake.files import DataFileFacts, delete_files, sync_local
+from nexo.lake.files import DataFileFacts
+from nexo.lake.paths import delete_files, sync_local
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

@@ -5,19 +5,18 @@ Runs where the data is, in a Spark task or a test; only `DataFileFacts` travel.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from struct import Struct
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
 from nexo.lake.schema import FIELD_ID, file_schema
 from nexo.lake.typed import REJECTED, Column, parsed, parser_of
@@ -218,34 +217,3 @@ def _start(group: Any) -> int:
     column = group.column(0)
     start = column.data_page_offset
     return int(min(start, column.dictionary_page_offset or start))
-
-
-def local_path(location: str) -> str | None:
-    """The path behind a location on this machine's file system; None for object stores."""
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        return unquote(parts.path) if parts.scheme else location
-    return None
-
-
-def sync_local(locations: Iterable[str]) -> None:
-    """Sync files and their folders to disk: the broker will forget what they hold."""
-    paths = [path for location in locations if (path := local_path(location))]
-    for path in [*paths, *{os.path.dirname(path) for path in paths}]:  # noqa: PTH120
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def delete_files(io: FileIO, locations: Iterable[str]) -> int:
-    """Delete files that are there; returns how many."""
-    count = 0
-    for location in locations:
-        try:
-            io.delete(location)
-            count += 1
-        except FileNotFoundError:
-            continue
-    return count

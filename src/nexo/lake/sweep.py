@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pyarrow.fs import FileSelector, FileType
 
-from nexo.lake.files import delete_files, local_path
+from nexo.lake.paths import delete_files, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

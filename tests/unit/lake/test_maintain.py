@@ -8,8 +8,8 @@ import pytest
 
 from nexo.lake import maintain as maintenance
 from nexo.lake.commit import offsets_of
-from nexo.lake.files import local_path
 from nexo.lake.maintain import Care, maintain
+from nexo.lake.paths import local_path
 from nexo.lake.read import spans
 
 from .conftest import DAY_MS, Filler

@@ -1,0 +1,126 @@
+"""A lake whose folder was moved or copied is all there (MEASURE: "data folder moved or copied")."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nexo.lake import moved
+from nexo.lake.catalog import Lake
+from nexo.lake.commit import offsets_of
+from nexo.lake.maintain import Care, maintain
+from nexo.lake.moved import settle
+from nexo.lake.paths import local_path
+from nexo.lake.read import spans
+from nexo.lake.settings import LakeSettings
+
+from .conftest import DAY_MS, Filler
+
+
+@pytest.fixture
+def filled(filler: Filler) -> Filler:
+    """Several days, merged files, deleted entries in manifests, a tag."""
+    for n in range(3):
+        filler.append([b"%d" % n], at_ms=n * DAY_MS)
+    tagged = filler.table.current_snapshot()
+    assert tagged is not None
+    filler.table.manage_snapshots().create_tag(tagged.snapshot_id, "audit").commit()
+    for n in range(3, 6):
+        filler.append([b"%d" % n], partition=1)
+    maintain(filler.table, Care(min_files=2))
+    filler.append([b"6"])
+    return filler
+
+
+def values(lake: Lake, snapshot_id: int | None = None) -> list[bytes]:
+    rows = lake.get("log").scan(snapshot_id=snapshot_id).to_arrow()
+    return sorted(rows.column("value").to_pylist())
+
+
+def paths(lake: Lake) -> list[str]:
+    return [local_path(span.path) or "" for span in spans(lake.get("log"))]
+
+
+@pytest.mark.parametrize("take", [shutil.move, shutil.copytree])
+def test_everything_is_there_and_it_goes_on(
+    filled: Filler, tmp_path: Path, take: Callable[[Path, Path], object]
+) -> None:
+    old, new = filled.lake.settings.folder, tmp_path / "else where #2, 100 %" / "lake"
+    new.parent.mkdir()
+    before = filled.table.refresh().metadata
+    take(old, new)
+    lake = Lake(LakeSettings(new))
+    table = lake.get("log")
+    assert values(lake) == [b"%d" % n for n in range(7)]
+    assert all(Path(path).is_relative_to(new) for path in paths(lake))
+    assert [s.snapshot_id for s in table.metadata.snapshots] == [
+        s.snapshot_id for s in before.snapshots
+    ]
+    for snapshot in before.snapshots:
+        assert len(values(lake, snapshot.snapshot_id)) == int(
+            snapshot.summary.additional_properties["total-records"]  # type: ignore[union-attr]
+        )
+    assert values(lake, table.refs()["audit"].snapshot_id) == [b"0", b"1", b"2"]
+    assert offsets_of(table.properties) == {0: 4, 1: 3}
+
+    Filler(lake).append([b"7"])
+    maintain(lake.get("log"), Care(min_files=2, grace_s=0, max_snapshots=1))
+    assert values(Lake(LakeSettings(new))) == [b"%d" % n for n in range(8)]
+
+
+def test_a_copy_leaves_the_original_alone(filled: Filler, tmp_path: Path) -> None:
+    old, new = filled.lake.settings.folder, tmp_path / "copy"
+    shutil.copytree(old, new)
+    there = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    copy = Lake(LakeSettings(new))
+    Filler(copy).append([b"only here"])
+    maintain(copy.get("log"), Care(min_files=2, grace_s=0, max_snapshots=1))
+    assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == there
+    assert len(values(copy)) == 8
+    assert len(values(Lake(LakeSettings(old)))) == 7
+
+
+def test_it_may_be_moved_again_and_back(filled: Filler, tmp_path: Path) -> None:
+    old, new = filled.lake.settings.folder, tmp_path / "new"
+    for source, to in ((old, new), (new, old)):
+        shutil.move(source, to)
+        assert len(values(Lake(LakeSettings(to)))) == 7
+        assert settle(to) == 0
+
+
+def test_a_crash_while_settling_leaves_it_to_be_done(
+    filled: Filler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new"
+    shutil.move(filled.lake.settings.folder, new)
+
+    def crash(locations: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moved, "sync_local", crash)
+        with pytest.raises(KeyboardInterrupt):
+            settle(new)
+    assert settle(new) == 1
+    assert len(values(Lake(LakeSettings(new)))) == 7
+
+
+def test_another_name_for_the_same_folder_is_no_move(filled: Filler, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(filled.lake.settings.folder)
+    assert settle(link) == 0
+    assert len(values(Lake(LakeSettings(link)))) == 7
+
+
+def test_tables_that_are_elsewhere_are_left_alone(filled: Filler, tmp_path: Path) -> None:
+    folder = filled.lake.settings.folder
+    with sqlite3.connect(folder / "catalog.db") as catalog:
+        catalog.execute(
+            "insert into iceberg_tables (catalog_name, table_namespace, table_name,"
+            " metadata_location) values ('nexo', 'other', 't', 's3://lake/warehouse/t/m.json')"
+        )
+    assert settle(folder) == 0
