@@ -49,7 +49,7 @@ def _int64s(numbers: array[int], kind: pa.DataType) -> pa.Array:
 def _offsets(batch: Batch) -> pa.Array:
     if batch.layout.deltas >= 0:
         return _int64s(array("q", batch.offsets), pa.int64())
-    return pc.add(_counting(len(batch)), batch.base_offset)
+    return pc.add(counting(len(batch)), batch.base_offset)
 
 
 _COUNT = 65_536
@@ -60,7 +60,7 @@ def _first_numbers() -> pa.Array:
     return _int64s(array("q", range(_COUNT)), pa.int64())
 
 
-def _counting(n: int) -> pa.Array:
+def counting(n: int) -> pa.Array:
     """0 up to before ``n``; made once, because counting in Python costs more than all the rest."""
     if n <= _COUNT:
         return _first_numbers().slice(0, n)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nexo.lake.arrow import counting
 from nexo.protocol.batch import MIXED
 from nexo.protocol.batch.columns import Column, padded
 from nexo.storage.header import seal
@@ -39,7 +40,7 @@ def _column(rows: pa.Table, name: str) -> pa.Array:
     """One array that starts at the start of its buffers."""
     column = rows.column(name)
     array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    return array if array.offset == 0 else pc.take(array, pa.array(range(len(array))))
+    return array if array.offset == 0 else array.take(counting(len(array)))
 
 
 def _millis(rows: pa.Table) -> pa.Array:

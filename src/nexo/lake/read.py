@@ -7,7 +7,7 @@ longer holds (SPEC I3).
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
+LEAST_ROWS = 1_000
+"""Records in an entry however little is asked for: each entry has its price."""
 _LONG, _INT = Struct("<q"), Struct("<i")
 
 
@@ -105,12 +107,20 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
-    """A row group as an entry, kept because the next read is likely in it or behind it."""
+class _RowGroup:
+    """A row group, kept because the next read is likely in it."""
 
-    first: int
-    last: int
-    entry: bytes
+    path: str
+    number: int
+    rows: pa.Table
+    offsets: memoryview
+
+    def entry(self, offset: int, max_bytes: int) -> tuple[bytes, int]:
+        """An entry from ``offset`` on, of about ``max_bytes`` but not tiny, and its last offset."""
+        start = bisect_left(self.offsets, offset)
+        wanted = int(max_bytes * self.rows.num_rows / max(self.rows.nbytes, 1))
+        rows = self.rows.slice(start, max(wanted, LEAST_ROWS))
+        return to_entry(rows), self.offsets[start + rows.num_rows - 1]
 
 
 class LakeReader:
@@ -127,6 +137,7 @@ class LakeReader:
         self._spans: dict[int, list[Span]] = {}
         self._firsts: dict[int, list[int]] = {}
         self._file: tuple[str, pq.ParquetFile] | None = None
+        self._kept: _RowGroup | None = None
 
     def read(self, partition: int, offset: int, max_bytes: int) -> Replayed:
         """Entries from the one that holds ``offset`` on, at least one and up to ``max_bytes``.
@@ -150,7 +161,7 @@ class LakeReader:
         return offsets_of(self._table.properties).get(partition, 0)
 
     def _plan(self) -> None:
-        self._file = None
+        self._file = self._kept = None
         self._table = self._lake.get(self._stream)
         self._spans = {}
         for span in spans(self._table):
@@ -162,28 +173,33 @@ class LakeReader:
         entries: list[bytes] = []
         at, left = offset, max_bytes
         while at < end and left > 0:
-            chunk = self._next(partition, at)
-            if chunk is None:
+            group = self._next(partition, at)
+            if group is None:
                 return Replayed(entries, end)
-            entries.append(chunk.entry)
-            at, left = chunk.last + 1, left - len(chunk.entry)
+            entry, last = group.entry(at, left)
+            entries.append(entry)
+            at, left = last + 1, left - len(entry)
         return Replayed(entries, at)
 
-    def _next(self, partition: int, offset: int) -> _Chunk | None:
+    def _next(self, partition: int, offset: int) -> _RowGroup | None:
         """The first row group that reaches ``offset`` or lies behind it."""
         found = self._spans.get(partition, [])
         index = max(bisect_right(self._firsts.get(partition, []), offset) - 1, 0)
         for span in found[index:]:
             if span.last >= offset:
-                return self._chunk(span, offset)
+                return self._row_group(span.path, offset)
         return None
 
-    def _chunk(self, span: Span, offset: int) -> _Chunk | None:
-        file = self._opened(span.path)
+    def _row_group(self, path: str, offset: int) -> _RowGroup:
+        file = self._opened(path)
         number = _row_group(file, offset)
-        rows = projected(file.read_row_group(number), ROWS)
-        offsets = rows.column("offset")
-        return _Chunk(offsets[0].as_py(), offsets[-1].as_py(), to_entry(rows))
+        kept = self._kept
+        if kept is None or (kept.path, kept.number) != (path, number):
+            rows = projected(file.read_row_group(number), ROWS).combine_chunks()
+            offsets = rows.column("offset").chunk(0)
+            places = memoryview(offsets.buffers()[1]).cast("q")[offsets.offset :][: len(offsets)]
+            kept = self._kept = _RowGroup(path, number, rows, places)
+        return kept
 
     def _opened(self, path: str) -> pq.ParquetFile:
         assert self._table is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nexo.errors import NotFound
@@ -35,6 +37,28 @@ def test_every_record_comes_back_once_and_in_order(lake: Lake, filler: Filler) -
     assert {record.headers for record in found} == {b'{"n":1}'}
     assert {record.value_type for record in found} == {1}
     assert [r.offset for r in records(reader, 0, 37, 50)] == list(range(37, 50))
+
+
+def test_little_is_sent_when_little_is_asked_for(
+    lake: Lake, filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filler.append([b"%05d" % n for n in range(5_000)])
+    filler.append([b"%05d" % n for n in range(5_000, 5_010)], skip=3)
+    reader = LakeReader(lake, "log")
+    first = reader.read(0, 2_345, 1)
+    assert [r.offset for r in verify(first.entries[0]).records()] == list(range(2_345, 3_345))
+    decoded: list[int] = []
+    original = pq.ParquetFile.read_row_group
+
+    def counted(self: pq.ParquetFile, number: int) -> pa.Table:
+        decoded.append(number)
+        return original(self, number)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    found = records(reader, 0, first.next_offset, 5_013)
+    assert [r.offset for r in found] == [*range(3_345, 5_000), *range(5_003, 5_013)]
+    assert [r.value for r in found] == [b"%05d" % n for n in range(3_345, 5_010)]
+    assert len(decoded) == 1  # the second file's: the first's was kept
 
 
 def test_nulls_and_keys_survive(lake: Lake, filler: Filler) -> None:
