@@ -118,3 +118,15 @@ def test_the_commands_see_them_all_too(running: Process) -> None:  # SPEC K5
     (look,) = run("top", "--once", "--interval", "0.05")
     assert [row["group"] for row in look["groups"][:2]] == ["careful", "billing"]
     assert look["queues"][0]["queue"] == LAST
+
+
+def test_topics_in_use_are_shown_though_nobody_listens(api: Api, running: Process) -> None:
+    with nexo.connect(running.url) as sdk:
+        sdk.pubsub.publish_many("plant/press/7", [1, 2, 3])
+        sdk.pubsub.publish("plant/kept", 1, retain=True)
+        with sdk.pubsub.subscribe("plant/+/alarm"):
+            rows = {row["topic"]: row for row in api.get("/pubsub/topics")["topics"]}
+    assert rows["plant/press/7"]["messages"] == 3
+    assert rows["plant/press/7"]["retained_bytes"] is None
+    assert (rows["plant/kept"]["messages"], rows["plant/kept"]["retained_bytes"] > 0) == (1, True)
+    assert rows["plant/+/alarm"]["messages"] is None

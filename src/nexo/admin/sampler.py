@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from nexo.admin.alerts import Alert, of_broker
 from nexo.admin.survey import Survey
+from nexo.admin.topic_rates import TopicRates
 from nexo.admin.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
 from nexo.errors import NexoError
@@ -50,6 +51,7 @@ class Sampler:
         self._reserve = disk_reserve_bytes
         self.brokers = {broker: BrokerWatch(broker) for broker in Broker}
         self.survey = Survey(client)
+        self.topics = TopicRates()
         self.alerts: list[Alert] = []
         """What needs attention, the worst first; only so many."""
         self.alert_counts = {"critical": 0, "warning": 0}

@@ -240,7 +240,7 @@ class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """PS_SUBSCRIPTIONS and PS_RETAINED: which topics or patterns to list."""
+    """PS_SUBSCRIPTIONS, PS_RETAINED and PS_TOPICS: which topics or patterns to list."""
 
     pattern: str = "#"
     limit: int = 100

@@ -16,10 +16,15 @@ from nexo.brokers.pubsub.topics import check_topic
 from nexo.client._async.pubsub_subscription import Subscription
 from nexo.client.pubsub_message import Message
 from nexo.errors import InvalidInput, NotFound
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.pubsub import Listing, pack_command, parse_rows
 
 routes = Routes("Pub/Sub", "/pubsub")
 
 _MOST_ROWS = 10_000
+_MOST_ACTIVE = 1_000
+"""Topics in use that are shown; asking for them must not hold the broker up."""
 _PAUSE_S = 0.25
 """A live view gets its messages in groups, at most this often."""
 _PATIENCE_S = 15.0
@@ -38,9 +43,13 @@ class TopicsAsk(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TopicRow(msgspec.Struct):
-    """A topic with a retained message, or a pattern with subscribers."""
+    """A topic that had messages or retains one, or a pattern with subscribers."""
 
     topic: str
+    messages: int | None = None
+    """Published since the topic is remembered; of patterns, null."""
+    per_s: float | None = None
+    """As of the last two looks."""
     subscribers: int = 0
     waiting: int = 0
     dropped: int = 0
@@ -116,10 +125,14 @@ class Tail(msgspec.Struct):
 
 @routes.get("/topics")
 async def topics(desk: Desk, ask: TopicsAsk) -> TopicPage:
-    """Topics that retain a message and patterns that someone subscribes to."""
+    """Topics in use, topics that retain a message, patterns that someone subscribes to."""
     rows: dict[str, TopicRow] = {}
+    counts = await _counts(desk)
+    rates = desk.sampler.topics.looked(counts, time.monotonic())
+    for topic, messages in counts.items():
+        rows[topic] = TopicRow(topic, messages, rates.get(topic))
     for one in await desk.client.pubsub.retained("#", limit=_MOST_ROWS):
-        row = rows[one["topic"]] = TopicRow(one["topic"])
+        row = rows.setdefault(one["topic"], TopicRow(one["topic"]))
         row.retained_bytes, row.expires_ms = one["bytes"], one["expires_ms"]
     for one in await desk.client.pubsub.subscriptions(limit=_MOST_ROWS):
         row = rows.setdefault(one["pattern"], TopicRow(one["pattern"]))
@@ -128,6 +141,13 @@ async def topics(desk: Desk, ask: TopicsAsk) -> TopicPage:
         row.dropped += one["dropped"]
     found = matching(sorted(rows.values(), key=_topic), ask.search, _topic)
     return TopicPage(found[ask.offset : ask.offset + ask.limit], len(found))
+
+
+async def _counts(desk: Desk) -> dict[str, int]:
+    """Messages by topic, of the topics used last."""
+    asked = pack_command(Listing(limit=_MOST_ACTIVE))
+    rows = parse_rows(await desk.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b"")
+    return {row["topic"]: row["messages"] for row in rows}
 
 
 def _topic(row: TopicRow) -> str:

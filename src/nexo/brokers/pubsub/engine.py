@@ -16,6 +16,7 @@ from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Route, Routes
 from nexo.brokers.pubsub.subscriber import Messages, Subscriber, Subscription
 from nexo.brokers.pubsub.topics import parse_pattern
+from nexo.brokers.pubsub.traffic import Traffic
 
 
 class Published(Protocol):
@@ -49,6 +50,7 @@ class PubSub:
         self.slowed: set[Subscriber] = set()
         """Those that have been behind: only they can have lost anything."""
         self.wills: dict[Subscriber, LastWill] = {}
+        self.traffic = Traffic()
         self.published = 0
         self.delivered = 0
         """Copies handed to clients, those that a slow one lost later included."""
@@ -116,6 +118,7 @@ class PubSub:
             counts.append((route.receivers, last - first))
             self.delivered += route.receivers * (last - first)
         self.published += len(run.topics)
+        self.traffic.count(run.topics)
         return counts
 
     def retain(self, topic: str, message: bytes, expires_ms: int) -> bytes:

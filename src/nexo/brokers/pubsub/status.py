@@ -8,7 +8,7 @@ from typing import Any
 
 from nexo.brokers.pubsub.engine import PubSub
 from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
-from nexo.brokers.pubsub.topics import parse_pattern
+from nexo.brokers.pubsub.topics import covers, parse_pattern
 
 _SLOWEST = 20
 
@@ -33,6 +33,13 @@ def subscriptions(engine: PubSub, limit: int) -> list[dict[str, Any]]:
     """Each client's subscriptions, with what waits and what was dropped."""
     every = (s for client in engine.subscribers for s in client.subscriptions.values())
     return [_subscription(subscription) for subscription in islice(every, limit)]
+
+
+def topics(engine: PubSub, pattern: str, limit: int) -> list[dict[str, Any]]:
+    """Topics that match a pattern and had messages, the last used first."""
+    wanted = parse_pattern(pattern).levels
+    found = (row for row in engine.traffic.latest() if covers(wanted, row[0]))
+    return [{"topic": topic, "messages": count} for topic, count in islice(found, limit)]
 
 
 def retained(engine: PubSub, pattern: str, limit: int, now_ms: int) -> list[dict[str, Any]]:

@@ -51,7 +51,12 @@ def parse_pattern(text: str) -> Pattern:
 
 def matches(pattern: str, topic: str) -> bool:
     """Whether a subscription to ``pattern`` gets what is published to ``topic``."""
-    wanted, levels = parse_pattern(pattern).levels, topic.split("/")
+    return covers(parse_pattern(pattern).levels, topic)
+
+
+def covers(wanted: Sequence[str], topic: str) -> bool:
+    """Whether a pattern of these levels matches ``topic``."""
+    levels = topic.split("/")
     if topic.startswith("$") and wanted[0] in ("+", "#"):
         return False
     for at, level in enumerate(wanted):

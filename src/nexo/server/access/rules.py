@@ -120,6 +120,7 @@ _PUBSUB = {
     Op.UNSUB: Rule(READ, _first_text, Extent.TOPICS),
     Op.SUBSCRIBE: Rule(READ, lambda p: (pubsub.parse_subscribe(p).pattern,), Extent.TOPICS),
     Op.PS_RETAINED: Rule(READ, lambda p: (pubsub.parse_listing(p).pattern,), Extent.TOPICS),
+    Op.PS_TOPICS: Rule(READ, lambda p: (pubsub.parse_listing(p).pattern,), Extent.TOPICS),
     Op.PS_SUBSCRIPTIONS: Rule(
         (Action.READ, Action.ADMIN), lambda p: (pubsub.parse_listing(p).pattern,), Extent.TOPICS
     ),

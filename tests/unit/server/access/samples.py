@@ -61,6 +61,7 @@ _PUBSUB = {
     Op.WILL: request(pubsub.Will),
     Op.PS_SUBSCRIPTIONS: request(pubsub.Listing),
     Op.PS_RETAINED: request(pubsub.Listing),
+    Op.PS_TOPICS: request(pubsub.Listing),
 }
 _QUEUE = {
     Op.Q_CREATE: _STR + _OPTIONS,

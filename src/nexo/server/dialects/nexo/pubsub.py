@@ -46,6 +46,7 @@ class PubSubService:
             Op.WILL: self._on_will,
             Op.PS_SUBSCRIPTIONS: self._on_subscriptions,
             Op.PS_RETAINED: self._on_retained,
+            Op.PS_TOPICS: self._on_topics,
         }
 
     # -- life (Service) -------------------------------------------------------------
@@ -265,6 +266,11 @@ class PubSubService:
         peer.data(
             request_id, wire.pack_rows(status.retained(self._engine, asked.pattern, limit, now_ms))
         )
+
+    def _on_topics(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = wire.parse_listing(payload)
+        listed = status.topics(self._engine, asked.pattern, _listed(asked))
+        peer.data(request_id, wire.pack_rows(listed))
 
 
 def _encoded(client: Subscriber, pattern: str, messages: list[bytes]) -> Iterator[bytes]:
