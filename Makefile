@@ -11,7 +11,7 @@ BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench bench-quick demo soak docs upgrade clean
+.PHONY: help setup serve test check format bench bench-quick demo soak fuzz docs upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into I
 
 soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one table
 	$(BIN)/python tools/soak.py
+
+fuzz: $(VENV)/.test ## ten minutes of fuzzing at every entrance, goes on where it was stopped
+	$(BIN)/python tools/fuzz.py --minutes 10 --workers $(WORKERS)
 
 docs: $(VENV)/.test ## write the generated files: reference pages, sync client
 	$(BIN)/python tools/unasync.py

@@ -6,42 +6,50 @@ bug. Seeds are what a well-behaved peer or a sound file would hold.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import google_crc32c
-
 from nexo.brokers.pubsub.records import kept, replay
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.queue.cron import parse_cron
+from nexo.brokers.queue.image import restore as restore_queue
+from nexo.brokers.queue.image import snapshot as snapshot_queue
+from nexo.brokers.queue.ledger import Ledger
+from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import Pushed, decode_record, encode_record
 from nexo.brokers.store import snapshot as store_snapshot
 from nexo.brokers.store.engine import Store
 from nexo.client.address import parse_url
 from nexo.client.replies import error_of
 from nexo.client.stream_records import Outgoing
-from nexo.config import Settings
+from nexo.config import load
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
 from nexo.protocol import batch, hello, pubsub, queue, store, stream, values
-from nexo.protocol.frames import Buffer, Kind, Reader, Status, frame, pack_str
-from nexo.protocol.ops import Op
+from nexo.protocol.frames import Kind, Reader, Status, frame, pack_str
+from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.rules import RULES
 from nexo.server.access.users import parse_users
 from nexo.server.alpn import alpn_names
 from nexo.server.dialects.nexo.inbox import Inbox, ReadBuffer
-from nexo.server.host import Host
-from nexo.server.services import factory
-from nexo.storage.header import ALIGN, SIZE, stamp
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.sealed import unpack as unpack_sealed
 from nexo.storage.snapshot import MAGIC, Snapshot, Snapshots
+from tests.property.fuzz_http import Http, http_seeds
+from tests.property.fuzz_services import (
+    Connection,
+    Publishing,
+    Requests,
+    connection_seeds,
+    resealed,
+    sample_batch,
+)
 from tests.unit.server.access.samples import REQUESTS
 
 FOLDER = Path("/data")
@@ -104,19 +112,6 @@ def _batches(data: bytes) -> None:
         list(batch.decode(entry, 1_000_000).records())
 
 
-def resealed(data: bytes) -> bytes:
-    """The same batch with checks that fit, as a hostile client would send it."""
-    if len(data) < SIZE:
-        return data
-    body = data[SIZE:]
-    body += bytes(-len(body) % ALIGN)
-    head = bytearray(data[:SIZE])
-    head[:2], head[16:20] = _sample_batch()[:2], (SIZE + len(body)).to_bytes(4, "little")
-    head[4:8] = int(google_crc32c.value(bytes(head[16:]) + body)).to_bytes(4, "little")
-    stamp(head, int.from_bytes(head[8:16], "little", signed=True))
-    return bytes(head) + body
-
-
 def _block(data: bytes) -> None:
     count = queue.check_block(data)
     queue.values_of(*queue.cut(data, 0, count))
@@ -142,11 +137,6 @@ def _stream_replies(data: bytes) -> None:
     list(stream.places(data))
 
 
-def _sample_batch() -> bytes:
-    head, body = batch.encode_plain([b"one", b"two"], 1, 1_000)
-    return b"".join([bytes(head), *body])
-
-
 def _keyed_batch() -> bytes:
     outgoing = Outgoing()
     for key in (b"k", None, b"l"):
@@ -166,9 +156,9 @@ WIRE = {
     ),
     "welcome": Target(hello.decode_welcome, [hello.encode_welcome(hello.Welcome("1", 10))]),
     "request names": Target(_names, [bytes([OPS.index(op)]) + raw for op, raw in REQUESTS.items()]),
-    "batch": Target(_batch, [_sample_batch()]),
-    "hostile batch": Target(lambda data: _batch(resealed(data)), [_sample_batch()]),
-    "batches": Target(_batches, [_sample_batch() * 2]),
+    "batch": Target(_batch, [sample_batch()]),
+    "hostile batch": Target(lambda data: _batch(resealed(data)), [sample_batch()]),
+    "batches": Target(_batches, [sample_batch() * 2]),
     "job block": Target(_block, [queue.pack_block([b"\x01a", b"\x02{}"])]),
     "message run": Target(_pushes, [REQUESTS[Op.PUBLISH_RUN]]),
     "map set": Target(lambda data: store.decode_map_set(memoryview(data)), [REQUESTS[Op.MAP_SET]]),
@@ -186,6 +176,14 @@ def _text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: parse(data.decode("utf-8", "replace"))
 
 
+def _settings(data: bytes) -> None:
+    """A settings file that holds just these bytes."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(data)
+        file.flush()
+        load(Path(file.name))
+
+
 TEXTS = {
     "users file": Target(
         parse_users, [b'[{"name": "ana", "grants": ["*:read:*"], "tokens": {"a": "b"}}]']
@@ -194,6 +192,7 @@ TEXTS = {
     "url": Target(_text(parse_url), [b"nexo://a:b@host:1?timeout=1&verify=false"]),
     "cron": Target(_text(parse_cron), [b"*/5 0-3,7 1 jan-dec mon"]),
     "name": Target(_text(check_name), [b"a/b:c"]),
+    "settings file": Target(_settings, [b'port = 1\nauth = true\nlog = "info"\nflush_ms = "50ms"']),
     "duration": Target(_text(duration_ms), [b"7d", b"250ms"]),
 }
 
@@ -288,123 +287,54 @@ FILES = {
     "snapshot": Target(_snapshot_file, [_saved_snapshot()]),
     "store snapshot": Target(_store_file, [_saved_store()]),
     "queue record": Target(decode_record, [encode_record(Pushed(0, 1, 1_000, b"block"))]),
+    "queue image": Target(restore_queue, [snapshot_queue(Ledger(), Places())]),
     "retained record": Target(_retained, [kept(Retained("t", REQUESTS[Op.PUBLISH_RUN], 0))]),
 }
 
 
-# -- whole services -----------------------------------------------------------------------------
+# -- whole services: state between the requests, so they are made anew for every run ----------
 
 
-class SilentPeer:
-    """A client that drops every answer."""
-
-    def __init__(self) -> None:
-        self.id = 1
-        self.name = "fuzz"
-        self.coded = True
-        self.closed = False
-        self.congested = False
-
-    def ok(self, request_id: int) -> None: ...
-
-    def null(self, request_id: int) -> None: ...
-
-    def data(self, request_id: int, *parts: Buffer) -> None:
-        sum(map(len, parts))
-
-    def fail(self, request_id: int, error: NexoError) -> None:
-        pack_str(error.message)
-
-    def push(self, frames: Buffer) -> None: ...
-
-    def kick(self, reason: str) -> None: ...
-
-
-class Services:
-    """All four brokers in memory; the first byte of an input picks the request.
-
-    They begin anew every now and then, as requests that succeed add up.
-    """
-
-    LIFE = 2_000
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._errors: list[BaseException] = []
-        self._loop.set_exception_handler(self._note)
-        self._runs = 0
-        self._host: Host | None = None
-
-    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        error = context.get("exception")
-        self._errors.append(error if isinstance(error, BaseException) else RuntimeError(context))
-
-    async def _start(self) -> Host:
-        settings = Settings(data_dir=FOLDER, disk_reserve_bytes=0)
-        host = Host(settings, MemoryFiles, {broker: factory(broker) for broker in Broker})
-        host.open()
-        return host
-
-    def __call__(self, data: bytes) -> None:
-        if not data:
-            return
-        if self._host is None or self._runs % self.LIFE == 0:
-            self.close()
-            self._host = self._loop.run_until_complete(self._start())
-        self._runs += 1
-        handler = self._host.handlers[OPS[data[0] % len(OPS)]]
-        if handler is not None:
-            self._loop.run_until_complete(self._handle(handler, data[1:]))
-        if self._errors:
-            raise self._errors.pop()
-
-    async def _handle(self, handler: Callable[..., None], payload: bytes) -> None:
-        with contextlib.suppress(NexoError):
-            handler(SilentPeer(), 1, memoryview(payload))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-    def close(self) -> None:
-        """Forget everything."""
-        if self._host is not None:
-            self._host.crash()
-            self._host = None
-
-
-class Publishing(Services):
-    """A stream that hostile batches are published to, and read from again."""
-
-    async def _start(self) -> Host:
-        host = await super()._start()
-        make = stream.pack(stream.Make(stream="thing", options={"partitions": 3}))
-        self._ask(host, Op.S_MAKE, make)
-        return host
-
-    def _ask(self, host: Host, op: Op, payload: bytes) -> None:
-        handler = host.handlers[op]
-        assert handler is not None
-        with contextlib.suppress(NexoError):
-            handler(SilentPeer(), 1, memoryview(payload))
-
-    def __call__(self, data: bytes) -> None:
-        entry = resealed(data[1:])
-        partition = int.from_bytes(data[:1], "big", signed=True) % 4 - 1
-        super().__call__(_PUBLISH + stream.publish_head("thing", partition) + entry)
-        if self._host is not None:
-            self._ask(self._host, Op.S_READ, stream.pack(stream.Read("thing", 0, 0, 4_000)))
-            self._ask(self._host, Op.S_GET, stream.pack(stream.Get(stream="thing", key=b"k")))
-
-
-_PUBLISH = bytes([OPS.index(Op.S_PUBLISH)])
+def _services() -> dict[str, Target]:
+    requests = {
+        f"{broker.label} requests": Target(
+            Requests(broker),
+            [bytes([op]) + raw for op, raw in REQUESTS.items() if BROKER_OF[op] == broker],
+        )
+        for broker in Broker
+    }
+    batches = [b"\0" + sample_batch(), b"\1" + _keyed_batch()]
+    return requests | {
+        "published batch": Target(Publishing(), batches),
+        "connection": Target(Connection(auth=False), connection_seeds()),
+        "login": Target(Connection(auth=True), connection_seeds()),
+        "http": Target(Http(auth=False), http_seeds()),
+        "http login": Target(Http(auth=True), http_seeds()),
+    }
 
 
 def every_target() -> dict[str, Target]:
-    """All of them; ``requests`` has services of its own."""
-    seeds = [bytes([OPS.index(op)]) + payload for op, payload in REQUESTS.items()]
-    return {
-        **WIRE,
-        **TEXTS,
-        **FILES,
-        "requests": Target(Services(), seeds),
-        "published batch": Target(Publishing(), [b"\0" + _sample_batch(), b"\1" + _keyed_batch()]),
-    }
+    """All of them."""
+    return {**WIRE, **TEXTS, **FILES, **_services()}
+
+
+ENTRANCES = {
+    "a connection's bytes": ["connection", "frames", "fields", "request names"],
+    "hello, login, TLS hello": ["login", "hello", "client hello"],
+    "store requests": ["store requests", "map set", "ttl options"],
+    "pub/sub requests": ["pubsub requests", "message run"],
+    "queue requests": ["queue requests", "job block"],
+    "stream requests": ["stream requests"],
+    "batches": ["published batch", "hostile batch", "batch", "batches"],
+    "HTTP": ["http", "http login"],
+    "log and segment files": ["journal", "log segment", "log index"],
+    "snapshots and records": [
+        "sealed file", "snapshot", "store snapshot", "queue image", "queue record",
+        "retained record",
+    ],
+    "options, users, settings": [
+        "users file", "grant", "settings file", "cron", "name", "duration", "url",
+    ],
+    "replies, at the client": ["welcome", "value", "error reply", "stream replies"],
+}  # fmt: skip
+"""Where bytes come in, the most exposed first, and the decoders behind each."""

@@ -10,6 +10,8 @@ import msgspec
 FOLDER = Path(__file__).parent / "corpus"
 LARGEST = 1_024
 """Longer ones seldom show more and weigh the repository down."""
+MOST = 300
+"""The shortest ones."""
 
 
 def load(target: str) -> list[bytes]:
@@ -22,9 +24,9 @@ def load(target: str) -> list[bytes]:
 
 def save(target: str, inputs: Iterable[bytes]) -> None:
     """Keep these."""
-    kept = sorted({data for data in inputs if len(data) <= LARGEST})
+    kept = sorted({data for data in inputs if len(data) <= LARGEST}, key=lambda x: (len(x), x))
     FOLDER.mkdir(exist_ok=True)
-    _path(target).write_bytes(msgspec.msgpack.encode(kept))
+    _path(target).write_bytes(msgspec.msgpack.encode(kept[:MOST]))
 
 
 def _path(target: str) -> Path:
