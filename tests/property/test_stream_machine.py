@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
 from nexo.storage.header import Flags
@@ -69,7 +70,7 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 3)
     @rule()
     def begin(self) -> None:
-        self.open.add(self.peer.call(Op.S_TX_BEGIN, wire.TxBegin(timeout_ms=10**9), int))
+        self.open.add(self.peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=10**9), int))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), keys=st.lists(KEYS, min_size=1, max_size=5))
