@@ -94,6 +94,7 @@ class HostRuntime:
             "syncs": times.count,
             "sync_ms": round(times.ewma_ms, 3),
             "sync_max_ms": round(times.max_ms, 3),
+            "sync_times": times.histogram.status(),
             "free_bytes": self.files.free_bytes(self.folder),
             "full": self._guard.full,
             "failed": failed.message if failed else None,

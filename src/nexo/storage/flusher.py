@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
 from nexo.errors import DiskFull, NexoError, ReadOnly
+from nexo.histogram import Histogram
 from nexo.storage.ports import File, Files
 
 MANY_FILES = 16
@@ -28,6 +29,7 @@ class SyncTimes:
     last_ms: float = 0.0
     ewma_ms: float = 0.0
     max_ms: float = 0.0
+    histogram: Histogram = field(default_factory=Histogram)
 
     def note(self, took_ms: float) -> None:
         """Count one sync."""
@@ -36,6 +38,7 @@ class SyncTimes:
         self.last_ms = took_ms
         self.ewma_ms += weight * (took_ms - self.ewma_ms)
         self.max_ms = max(self.max_ms, took_ms)
+        self.histogram.add(int(took_ms * 1e6))
 
 
 class Flusher:

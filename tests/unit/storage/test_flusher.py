@@ -95,6 +95,7 @@ def test_times_are_counted() -> None:
     assert flusher.times.last_ms == pytest.approx(2)
     assert flusher.times.max_ms == pytest.approx(10)
     assert flusher.times.ewma_ms == pytest.approx(8.4)
+    assert [count for count in flusher.times.histogram.counts if count] == [1, 1]
     assert SyncTimes().ewma_ms == 0
 
 
