@@ -72,10 +72,6 @@ class Http(Fresh):
     async def _stop(self) -> None:
         self._admin.stop()
         await self._admin.desk.client.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
         await self._server.crash()
         self._folder.cleanup()
 

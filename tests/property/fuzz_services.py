@@ -64,9 +64,17 @@ class Fresh:
     def close(self) -> None:
         """Forget everything."""
         if self._loop is not None:
-            self._do(self._stop())
+            self._do(self._end())
             self._loop.close()
             self._loop = None
+
+    async def _end(self) -> None:
+        await self._stop()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.get_running_loop().shutdown_default_executor()
 
     async def _start(self) -> None:
         raise NotImplementedError
