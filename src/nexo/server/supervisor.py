@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +23,7 @@ from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock
 from nexo.server.gate import Gate, listening_socket
+from nexo.server.run_folder import RunFolder
 from nexo.server.tls import server_context
 
 log = logging.getLogger("nexo.supervisor")
@@ -109,17 +108,14 @@ class Supervisor:
     ) -> None:
         self._settings = settings
         self._lock = lock
-        self._run = Path(tempfile.mkdtemp(prefix="nexo-"))
+        self._run_folder = RunFolder()
+        run = self._run_folder.path
         if settings.auth:
-            internal.write_token(self._run)
-        self._brokers = {
-            broker: BrokerProcess(broker, settings, self._run, lock.fd) for broker in Broker
-        }
+            internal.write_token(run)
+        self._brokers = {broker: BrokerProcess(broker, settings, run, lock.fd) for broker in Broker}
         self._gate = Gate(listener, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
-        self._admin = (
-            AdminProcess(settings, http_listener, port, self._run) if http_listener else None
-        )
+        self._admin = AdminProcess(settings, http_listener, port, run) if http_listener else None
         self.addresses = Addresses(host, port, self._admin.port if self._admin else None)
 
     def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
@@ -157,7 +153,7 @@ class Supervisor:
             self._admin.close()
         for process in self._brokers.values():
             process.close_channel()
-        shutil.rmtree(self._run, ignore_errors=True)
+        self._run_folder.close()
         self._lock.close()
 
 
