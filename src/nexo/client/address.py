@@ -50,11 +50,18 @@ class Address:
     """The client's own certificate with its key, for servers that ask for one."""
     verify: bool = True
     """False accepts any certificate: for tests only."""
+    door_folder: str | None = None
+    """Of the server's own processes: unix sockets to use instead, see `door_path`."""
 
     def __str__(self) -> str:
         scheme = "nexos" if self.tls else "nexo"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
+
+
+def door_path(folder: str, broker: Broker) -> str:
+    """Where a broker lets in processes of its own server, which log in as anyone must."""
+    return f"{folder}/{broker.label}.door"
 
 
 def parse_url(url: str | None = None) -> Address:

@@ -65,10 +65,10 @@ def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
         value_at = key_end + 4 + _unpack_u32(payload, key_end)[0]
     except struct.error:
         raise ProtocolError("MAP_SET is cut short: it needs key, options and value") from None
-    value = bytes(payload[value_at:])
+    value = payload[value_at:].tobytes()
     if not value:
         raise ProtocolError("MAP_SET is cut short: a value needs at least its type byte")
-    return _key(payload[4:key_end], key_end - 4), payload[key_end + 4 : value_at], value
+    return _key(payload[4:key_end].tobytes()), payload[key_end + 4 : value_at], value
 
 
 def decode_map_key(payload: memoryview) -> str:
@@ -76,14 +76,14 @@ def decode_map_key(payload: memoryview) -> str:
     size = len(payload) - 4
     if size < 0 or _unpack_u32(payload)[0] != size:
         raise ProtocolError("the request holds more or less than one key")
-    return _key(payload[4:], size)
+    return _key(payload.tobytes()[4:])
 
 
-def _key(raw: memoryview, size: int) -> str:
-    if not 0 < size <= MAX_KEY_BYTES:
-        raise InvalidInput(f"a key of {size} bytes is not allowed: use 1 to {MAX_KEY_BYTES}")
+def _key(raw: bytes) -> str:
+    if not 0 < len(raw) <= MAX_KEY_BYTES:
+        raise InvalidInput(f"a key of {len(raw)} bytes is not allowed: use 1 to {MAX_KEY_BYTES}")
     try:
-        return str(raw, "utf-8")
+        return raw.decode()  # half the time of making a str of a memoryview
     except UnicodeDecodeError as error:
         raise _not_utf8(error) from None
 

@@ -85,16 +85,18 @@ def _has_nan(value: object) -> bool:
 def decode_value(data: Buffer) -> Any: ...
 @overload
 def decode_value(data: Buffer, type_: type[T]) -> T: ...
+@overload
+def decode_value(data: Buffer, type_: type[Any] | None) -> Any: ...
 def decode_value(data: Buffer, type_: type[T] | None = None) -> Any:
     """The value in ``data``; with ``type_``, checked and converted to it.
 
     ``type_`` may be a dataclass, a msgspec struct, a pydantic model or any annotation
     msgspec understands.
     """
-    if not len(data):
+    if not data:
         raise ProtocolError("a value needs at least its type byte")
-    if type_ is None and data.__class__ is bytes and data[0] < len(_UNTYPED):
-        return _UNTYPED[data[0]](data[1:])  # the hot path of every client: half the time
+    if type_ is None and data.__class__ is bytes and (kind := data[0]) < _UNTYPED_KINDS:
+        return _UNTYPED[kind](data[1:])  # the hot path of every client: half the time
     return decode_content(data[0], memoryview(data)[1:], type_)
 
 
@@ -138,6 +140,7 @@ def _any_json(content: Buffer) -> Any:
 
 _UNTYPED = (bytes, _text, _any_json)
 """What decodes the content of each `ValueType` if any type will do."""
+_UNTYPED_KINDS = len(_UNTYPED)
 
 
 def _checked(value: Any, type_: type[T] | None) -> Any:

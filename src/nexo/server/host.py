@@ -30,7 +30,7 @@ from nexo.server.dialects.nexo.relay import Relay
 from nexo.server.dialects.nexo.session import Session, run_other
 from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
-from nexo.server.service import Handler, Service
+from nexo.server.service import Answer, Handler, Service
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.host")
@@ -56,6 +56,8 @@ class Host:
         self.sessions: set[Session] = set()
         self.services: dict[Broker, Service] = {}
         self.handlers: list[Handler | None] = [None] * 256
+        self.answers: list[Answer | None] = [None] * 256
+        """What goes before a handler of the same opcode."""
         self._runtimes: dict[Broker, HostRuntime] = {}
         self._backups = Backups(self.loop)
         self._relay_folder = relay_folder
@@ -72,6 +74,7 @@ class Host:
     def _set_guard(self, guard: Guard) -> None:
         self._guard = guard
         self.handlers = guard.over(self.handlers, self.services, run_other)
+        self.answers = [None] * 256
 
     def _add(self, broker: Broker, make: Callable[[HostRuntime], Service]) -> None:
         runtime = HostRuntime(self, broker)
@@ -80,6 +83,7 @@ class Host:
         self._runtimes[broker] = runtime
         for op, handler in service.handlers.items():
             self.handlers[op] = handler
+            self.answers[op] = service.answers.get(op)
 
     def open(self) -> None:
         """Recover every service from disk."""
@@ -228,7 +232,7 @@ class Host:
     async def close(self) -> None:
         """Finish what is in flight, make it durable, close every connection (SPEC A7)."""
         self._stop_watching()
-        self.handlers = [_refuse_all] * 256
+        self.handlers, self.answers = [_refuse_all] * 256, [None] * 256
         for runtime in self._runtimes.values():
             await runtime.drain()
         for service in self.services.values():

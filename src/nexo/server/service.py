@@ -58,6 +58,25 @@ Handler: TypeAlias = Callable[[Peer, int, memoryview], None]
 """``handler(peer, request_id, payload)``. It replies through ``peer``, now or later, or raises
 a `NexoError`, which is sent as the reply. ``payload`` is only valid during the call."""
 
+Answer: TypeAlias = Callable[[memoryview], bytes | None]
+"""``answer(payload)``, for requests that never wait: what it returns is the reply, NULL for
+None and OK for nothing but ``b""``. Cheaper than a `Handler`, which see for the rest."""
+
+
+def handler_of(answer: Answer) -> Handler:
+    """The same request for those who call handlers."""
+
+    def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
+        reply = answer(payload)
+        if reply is None:
+            peer.null(request_id)
+        elif reply:
+            peer.data(request_id, reply)
+        else:
+            peer.ok(request_id)
+
+    return handle
+
 
 class Runtime(Protocol):
     """What a host gives to a service."""
@@ -94,6 +113,8 @@ class Service(Protocol):
 
     broker: Broker
     handlers: Mapping[int, Handler]
+    """By opcode; of requests in ``answers`` too."""
+    answers: Mapping[int, Answer]
     """By opcode."""
 
     def open(self) -> None:

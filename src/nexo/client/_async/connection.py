@@ -15,7 +15,7 @@ from typing import TypeAlias
 from nexo.client._async.held import HeldRequest, HeldRequests
 from nexo.client._async.poll import Poll
 from nexo.client._async.wire import PushHandler, ReplyFuture, Wire
-from nexo.client.address import Address, tls_context
+from nexo.client.address import Address, door_path, tls_context
 from nexo.client.backoff import pause_s
 from nexo.client.replies import Reply, hello_frame
 from nexo.errors import (
@@ -24,7 +24,7 @@ from nexo.errors import (
     Unauthenticated,
 )
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER, Buffer, Kind
+from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
 
 __all__ = ["Duplex", "Link", "Poll"]
@@ -32,11 +32,6 @@ __all__ = ["Duplex", "Link", "Poll"]
 log = logging.getLogger("nexo.client")
 
 Hook = Callable[[], Awaitable[None]]
-
-_REQUEST = int(Kind.REQUEST)
-_pack = HEADER.pack
-_SHORTEST_SWEEP_S = 0.001
-_PING = HEADER.pack(Kind.PING, 0, 0, 0)
 
 
 class Link:
@@ -71,9 +66,7 @@ class Link:
         wire = self._wire
         if wire is None:
             return self._hold(op, parts, timeout_s)
-        future: ReplyFuture = wire.loop.create_future()
-        wire.request(future, op, parts, timeout_s)
-        return future
+        return wire.request(op, parts, timeout_s)
 
     def poll(
         self,
@@ -189,13 +182,18 @@ class Link:
         loop = asyncio.get_running_loop()
         address = self.address
         context = tls_context(address, self.broker) if address.tls else None
+
+        def opened() -> Wire:
+            return Wire(loop, address, self._pushed, self._lost)
+
         async with asyncio.timeout(address.connect_timeout_s):
-            _, wire = await loop.create_connection(
-                lambda: Wire(loop, address, self._pushed, self._lost),
-                address.host,
-                address.port,
-                ssl=context,
-            )
+            if address.door_folder is not None:
+                path = door_path(address.door_folder, self.broker)
+                _, wire = await loop.create_unix_connection(opened, path)
+            else:
+                _, wire = await loop.create_connection(
+                    opened, address.host, address.port, ssl=context
+                )
             hello: ReplyFuture = loop.create_future()
             wire.waiting[0] = hello
             wire.send(hello_frame(address, self.broker))

@@ -46,7 +46,7 @@ class HeldRequests:
         """Send everything that is still wanted."""
         for request in self._take():
             try:
-                wire.request(request.future, request.op, request.parts, request.timeout_s)
+                wire.request(request.op, request.parts, request.timeout_s, request.future)
             except PayloadTooLarge as error:
                 request.future.set_exception(error)
 

@@ -48,7 +48,8 @@ class Store:
     async def get(self, key: str, type_: type[T], *, default: D) -> T | D: ...
     async def get(self, key: str, type_: type[Any] | None = None, *, default: Any = None) -> Any:
         """The value of ``key``, or ``default`` if there is none."""
-        return _decoded(await self._link.call(_GET, encode_map_key(key)), type_, default)
+        value = await self._link.call(_GET, encode_map_key(key))
+        return default if value is None else decode_value(value, type_)
 
     async def set(
         self,

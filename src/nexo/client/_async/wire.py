@@ -48,6 +48,7 @@ class Wire(asyncio.BufferedProtocol):
         self.late: dict[int, Callable[[Reply], None]] = {}
         self.closed: asyncio.Future[NexoError] = loop.create_future()
         self.loop = loop
+        self._new_future = loop.create_future
         self.max_bytes = MAX_ID
         self._address = address
         self._next_id = 1
@@ -69,9 +70,13 @@ class Wire(asyncio.BufferedProtocol):
     # -- writing
 
     def request(
-        self, future: ReplyFuture, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
-    ) -> None:
-        """Send a request whose reply settles ``future``."""
+        self,
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None,
+        future: ReplyFuture | None = None,
+    ) -> ReplyFuture:
+        """Send a request; its reply settles the future returned, which is ``future`` if given."""
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if size > self.max_bytes:
             raise PayloadTooLarge(
@@ -82,10 +87,15 @@ class Wire(asyncio.BufferedProtocol):
         while request_id in waiting:
             request_id = request_id % MAX_ID + 1
         self._next_id = request_id % MAX_ID + 1
-        waiting[request_id] = future
-        self.send(_pack(_REQUEST, op, request_id, size), *parts)
+        waiting[request_id] = future = future or self._new_future()
+        out = self._out
+        if not out:
+            self.loop.call_soon(self._flush)
+        out.append(_pack(_REQUEST, op, request_id, size))
+        out += parts
         if timeout_s is not None:
             self._set_deadline(request_id, timeout_s)
+        return future
 
     def send(self, *parts: Buffer) -> None:
         """Queue bytes for the one write at the end of this loop turn."""

@@ -19,7 +19,8 @@ READ_BYTES = 256 * 1024
 FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
 """``sink(kind, meta, id, payload)``; the payload is only valid during the call."""
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(map(int, Kind))
+_unpack = HEADER.unpack_from
 
 
 class ReadBuffer:
@@ -76,7 +77,7 @@ class Inbox:
         at = 0
         sink, limit = self._sink, self._max_payload
         while end - at >= HEADER_SIZE:
-            kind, meta, request_id, length = HEADER.unpack_from(view, at)
+            kind, meta, request_id, length = _unpack(view, at)
             if length > limit or kind not in _KINDS:
                 raise self._refusal(kind, length)
             stop = at + HEADER_SIZE + length

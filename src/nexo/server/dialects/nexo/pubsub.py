@@ -17,7 +17,7 @@ from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import Reader, pack_str
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.pubsub_journal import RetainedJournal
-from nexo.server.service import Handler, Peer, Runtime
+from nexo.server.service import Answer, Handler, Peer, Runtime
 
 log = logging.getLogger("nexo.pubsub")
 
@@ -36,6 +36,7 @@ class PubSubService:
         self._journal = RetainedJournal(runtime, self._engine.retained)
         self._clients: dict[int, Subscriber] = {}
         self._lagging: set[Subscriber] = set()
+        self.answers: Mapping[int, Answer] = {}
         self.handlers: Mapping[int, Handler] = {
             Op.PUB: self._on_pub,
             Op.SUB: self._on_sub,

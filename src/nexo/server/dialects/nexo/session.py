@@ -138,22 +138,39 @@ class Session(asyncio.BufferedProtocol):
         if kind != _REQUEST:
             self._on_sign_of_life(kind, request_id)
         elif not self._closing:
-            handler = self._host.handlers[meta]
+            answer = self._host.answers[meta]
             self._in_flight += 1
             try:
-                if self._in_flight > self._max_in_flight and meta != Op.CANCEL:
-                    raise Overloaded(
-                        f"{self._max_in_flight} requests wait for an answer; slow down"
-                    )
-                if handler is not None:
-                    handler(self, request_id, payload)
+                if answer is not None:
+                    self._answered(request_id, answer(payload))
                 else:
-                    self.on_other(meta, request_id, payload)
+                    self._run(meta, request_id, payload)
             except NexoError as error:
                 self.fail(request_id, error)
             except Exception:
                 log.exception("request 0x%02X of %s failed", meta, self.name)
                 self.fail(request_id, NexoError("internal error; the server's log has details"))
+
+    def _run(self, op: int, request_id: int, payload: memoryview) -> None:
+        if self._in_flight > self._max_in_flight and op != Op.CANCEL:
+            raise Overloaded(f"{self._max_in_flight} requests wait for an answer; slow down")
+        handler = self._host.handlers[op]
+        if handler is not None:
+            handler(self, request_id, payload)
+        else:
+            self.on_other(op, request_id, payload)
+
+    def _answered(self, request_id: int, reply: bytes | None) -> None:
+        """As `handler_of` an answer does it, without the detour."""
+        self._in_flight -= 1
+        out = self._out
+        if reply:
+            out.append(_pack(_RESPONSE, _DATA, request_id, len(reply)))
+            out.append(reply)
+        else:
+            out.append(_pack(_RESPONSE, _NULL if reply is None else _OK, request_id, 0))
+        if len(out) >= EARLY_PARTS:
+            self._flush_early()
 
     def _on_sign_of_life(self, kind: int, request_id: int) -> None:
         if kind == Kind.PING:
@@ -238,7 +255,8 @@ class Session(asyncio.BufferedProtocol):
             return
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         out = self._out
-        out += (_pack(_RESPONSE, _DATA, request_id, size), *parts)
+        out.append(_pack(_RESPONSE, _DATA, request_id, size))
+        out += parts
         if not self._replying:
             self._touch()
         elif len(out) >= EARLY_PARTS:

@@ -12,7 +12,7 @@ from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.store_commands import COMMANDS
 from nexo.server.dialects.nexo.store_saving import Saving
-from nexo.server.service import Handler, Peer, Runtime
+from nexo.server.service import Answer, Handler, Peer, Runtime, handler_of
 
 SWEEP_KEYS = 500
 """Expired keys dropped per tick: well under a millisecond of work."""
@@ -29,26 +29,28 @@ class StoreService:
         self._store = Store(runtime.settings.store_max_bytes)
         self._saving = Saving(runtime, self._store)
         self._hits = self._misses = self._commands = 0
-        self.handlers: Mapping[int, Handler] = {
+        self.answers: Mapping[int, Answer] = {
             Op.MAP_SET: self._map_set,
             Op.MAP_GET: self._map_get,
             Op.MAP_DEL: self._map_del,
-        } | {op: self._handler(op, run) for op, run in COMMANDS.items()}
+        } | {op: self._answer(op, run) for op, run in COMMANDS.items()}
+        self.handlers: Mapping[int, Handler] = {
+            op: handler_of(answer) for op, answer in self.answers.items()
+        }
 
     # -- requests -------------------------------------------------------------
 
-    def _map_get(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def _map_get(self, payload: memoryview) -> bytes | None:
         # Without any TTL nothing depends on the time, and asking for it costs.
         now_ms = self._now_ms() if self._store.keyspace.expiry.due else 0
         value = self._store.get(wire.decode_map_key(payload), now_ms)
         if value is None:
             self._misses += 1
-            peer.null(request_id)
         else:
             self._hits += 1
-            peer.data(request_id, value)
+        return value
 
-    def _map_set(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def _map_set(self, payload: memoryview) -> bytes:
         key, options, value = wire.decode_map_set(payload)
         if options and (ttl_ms := wire.options_ttl_ms(options)) is not None:
             self._store.set(key, value, self._now_ms(), ttl_ms=ttl_ms)
@@ -56,22 +58,22 @@ class StoreService:
         else:
             self._store.put(key, value)
         self._commands += 1
-        peer.ok(request_id)
+        return b""
 
-    def _map_del(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def _map_del(self, payload: memoryview) -> bytes:
         self._store.delete([wire.decode_map_key(payload)], self._now_ms())
         self._commands += 1
-        peer.ok(request_id)
+        return b""
 
-    def _handler(self, op: Op, run: Callable[[Store, Any, int], object]) -> Handler:
-        def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
+    def _answer(self, op: Op, run: Callable[[Store, Any, int], object]) -> Answer:
+        def answer(payload: memoryview) -> bytes:
             asked = wire.decode_request(op, payload)
             reply = wire.encode_reply(run(self._store, asked, self._now_ms()))
             self._commands += 1
-            peer.data(request_id, reply)
             self._wake_for_expiry()
+            return reply
 
-        return handle
+        return answer
 
     # -- the host's calls ------------------------------------------------------
 

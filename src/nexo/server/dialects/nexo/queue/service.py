@@ -23,7 +23,7 @@ from nexo.server.dialects.nexo.queue.turn import Turn
 from nexo.server.dialects.nexo.queue.values import Slice
 from nexo.server.dialects.nexo.queue.waiters import Waiter
 from nexo.server.dialects.nexo.queue.work import WorkRequests
-from nexo.server.service import Handler, Peer, Runtime
+from nexo.server.service import Answer, Handler, Peer, Runtime
 
 log = logging.getLogger("nexo.queue")
 
@@ -42,6 +42,7 @@ class QueueService:
         self.registry = Registry(runtime)
         self.totals = Totals(self.registry)
         self.turn = Turn(runtime, self._after_turn)
+        self.answers: Mapping[int, Answer] = {}
         self.handlers: Mapping[int, Handler] = (
             ClassicRequests(self).handlers
             | WorkRequests(self).handlers

@@ -21,7 +21,7 @@ from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.dialects.nexo.stream.reading import Reading
 from nexo.server.dialects.nexo.stream.transact import Transact
 from nexo.server.dialects.nexo.stream.xgroups import XGroups
-from nexo.server.service import Handler, Peer, Runtime
+from nexo.server.service import Answer, Handler, Peer, Runtime
 
 SWEEP = 50
 """Streams per tick whose limits are checked, so that no tick takes long."""
@@ -42,6 +42,7 @@ class StreamService:
         self._ordered = Ordered(self.core)
         self._transact = Transact(self.core, self._ordered, Conditions(self.core, self._keyed))
         publishing = Publishing(self.core)
+        self.answers: Mapping[int, Answer] = {}
         self.handlers: Mapping[int, Handler] = {
             **publishing.handlers,
             **self._groups.handlers,
