@@ -1,58 +1,123 @@
-"""``python -m benchmarks [--quick] [--only store,queue]``: one table, one JSON file, one chart."""
+"""``python -m benchmarks [--quick] [--only store,queue]``: a table, JSON and charts.
+
+A row that fails is shown as failed, a peer that is missing as missing. The exit code is 1
+if the guard found a regression.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from benchmarks import charts, report
-from benchmarks.harness import Row, run
+from benchmarks import charts, curves, guard, machine, report
+from benchmarks.harness import Contender, Outcome, Result, Row, run
 
-GROUPS = ("store", "pubsub", "queue", "stream", "growth", "pipeline", "service")
+GROUPS = ("store", "pubsub", "queue", "stream", "growth", "scaling", "pipeline", "service")
 
 
-def main() -> None:
-    """Run the rows asked for and report them."""
+def main() -> int:
+    """Run what was asked for and report it."""
     asked = _arguments()
-    rounds = asked.rounds or (3 if asked.quick else 5)
-    records = []
-    for group, row in _rows(asked.only.split(",") if asked.only else GROUPS, asked.match):
-        print(f"{group}: {row.name} ...", flush=True)
-        records.append(report.record(group, run(row, rounds=rounds, quick=asked.quick)))
-    report.print_table(records)
-    path = report.write_json(asked.out, records, rounds=rounds, quick=asked.quick)
-    charts.write_svg(asked.out / "chart.svg", records)
-    print(f"wrote {path} and {asked.out / 'chart.svg'}")
+    start = time.monotonic()
+    found: dict[str, Any] = {
+        "time": report.stamp(),
+        "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+        "quick": asked.quick,
+        "complete": not (asked.quick or asked.only or asked.match),
+        "machine": machine.describe(),
+        "limits": machine.limits(asked.quick),
+        "rows": [],
+        "curves": [],
+    }
+    report.print_machine(found)
+    groups = asked.only.split(",") if asked.only else (*GROUPS, "guard")
+    for group in groups:
+        if group != "guard":
+            _run_group(group, asked, found)
+    regressions = 0
+    if "guard" in groups:
+        found["guard"] = guard.check(update=asked.update_baseline)
+        regressions = report.print_guard(found["guard"])
+    found["seconds"] = round(time.monotonic() - start)
+    report.print_table(found["rows"])
+    path = report.write_json(asked.out, found)
+    written = [path, *charts.write_all(asked.out, found)]
+    print(f"{found['seconds']} s; wrote {', '.join(map(str, written))}")
+    return 1 if regressions else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, three rounds")
-    parser.add_argument("--only", help=f"groups, comma-separated: {', '.join(GROUPS)}")
-    parser.add_argument("--match", default="", help="only rows whose name contains this")
-    parser.add_argument("--rounds", type=int, help="rounds per row, at least 3")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--only", help=f"groups, comma-separated: {', '.join(GROUPS)}, guard")
+    parser.add_argument("--match", default="", help="only rows and curves whose name contains this")
+    parser.add_argument("--rounds", type=int, help="rounds per row, 3 to 5 if not given")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="folder to write")
+    parser.add_argument(
+        "--update-baseline", action="store_true", help="let the guard store what it measures"
+    )
     asked = parser.parse_args()
     if asked.rounds is not None and asked.rounds < 3:
         parser.error("--rounds must be at least 3: only medians side by side count")
-    if unknown := set((asked.only or "store").split(",")) - set(GROUPS):
+    if unknown := set((asked.only or "store").split(",")) - {*GROUPS, "guard"}:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     return asked
 
 
-def _rows(groups: list[str] | tuple[str, ...], match: str) -> list[tuple[str, Row]]:
-    found = []
-    for group in groups:
-        name = f"benchmarks.{group}"
-        if importlib.util.find_spec(name) is None:
-            print(f"{group}: no rows yet")
-            continue
-        module = importlib.import_module(name)
-        found += [(group, row) for row in module.rows() if match in row.name]
-    return found
+def _run_group(group: str, asked: argparse.Namespace, found: dict[str, Any]) -> None:
+    """All rows and curves of one module; one that cannot be loaded is a row that failed."""
+    try:
+        module = importlib.import_module(f"benchmarks.{group}")
+        rows, shapes = _found(module, "rows"), _found(module, "curves")
+    except Exception as error:  # as in a row
+        found["rows"].append(_not_loaded(group, error))
+        return
+    for row in _matching(rows, asked.match):
+        with _announced(f"{group}: {row.name}"):
+            result = run(row, rounds=asked.rounds, quick=asked.quick)
+        found["rows"].append(report.record(group, result))
+    for curve in _matching(shapes, asked.match):
+        with _announced(f"{group}: curve {curve.name}"):
+            measured = curves.run(curve, rounds=asked.rounds, quick=asked.quick)
+        found["curves"].append(curves.record(measured, found["limits"]))
+        found["rows"] += curves.bar_records(group, measured)
+
+
+def _found(module: ModuleType, name: str) -> list[Any]:
+    return list(getattr(module, name, list)())
+
+
+def _matching(items: Sequence[Any], match: str) -> Iterator[Any]:
+    return (item for item in items if match in item.name)
+
+
+class _announced:  # noqa: N801 - reads as a clause
+    """Says what runs, and how long it took."""
+
+    def __init__(self, what: str) -> None:
+        print(f"{what} ...", end="", flush=True)
+
+    def __enter__(self) -> None:
+        self._start = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        print(f" {time.monotonic() - self._start:.0f} s", flush=True)
+
+
+def _not_loaded(group: str, error: Exception) -> dict[str, Any]:
+    def nothing(_bench: object) -> Any:
+        raise error
+
+    row = Row(f"all rows of {group}", "", Contender("nexo", nothing))
+    outcome = Outcome("nexo", failed=f"{type(error).__name__}: {error}")
+    return report.record(group, Result(row, [outcome]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

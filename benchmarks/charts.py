@@ -1,73 +1,124 @@
-"""A run as one SVG: a bar per contender, as long as its share of the row's best.
+"""A run as SVG: one chart of all ratios, and one per curve.
 
 Written by hand, so that it needs no library and the text stays text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import short
+from benchmarks import curve_charts
+from benchmarks.report import short, why_not, work_text
 
-_WIDTH, _LABEL, _BAR, _LINE, _GAP = 860, 190, 470, 20, 34
+_WIDTH, _LABEL, _BAR, _LINE = 900, 400, 300, 22
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .head { font-weight: 600 }
 .soft { fill: #6e7781 }
-.ours { fill: #2f6fed }
-.peer { fill: #b6bfc9 }
+.met { fill: #2f6fed }
+.missed { fill: #d9480f }
+.even { stroke: #6e7781; stroke-width: 1 }
+.goal { stroke: #24292f; stroke-width: 2 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 } .soft { fill: #8b949e } .ours { fill: #5b93ff } .peer { fill: #484f58 }
+  text { fill: #e6edf3 } .soft { fill: #8b949e } .met { fill: #5b93ff } .missed { fill: #ff922b }
+  .even { stroke: #8b949e } .goal { stroke: #e6edf3 }
 }
 """
 
 
-def write_svg(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Draw every row of a run."""
-    body: list[str] = []
-    top = 10
-    for entry in records:
-        drawn, top = _row(entry, top)
-        body += drawn
+def charts(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every chart of a run, by file name."""
+    yield "speed.svg", speed(run["rows"])
+    for curve in run["curves"]:
+        yield f"scaling-{curve['name']}.svg", curve_charts.svg(curve)
+
+
+def write_all(folder: Path, run: dict[str, Any]) -> list[Path]:
+    """All charts into one folder."""
+    written = []
+    for name, text in charts(run):
+        (folder / name).write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return written
+
+
+def speed(records: Sequence[dict[str, Any]]) -> str:
+    """How many times faster than the best peer, row by row; a tick is the bar."""
+    rows = [entry for entry in records if len(entry["contenders"]) > 1]
+    advantages = [entry_advantage for entry in rows if (entry_advantage := _advantage(entry))]
+    goals = [goal for entry in rows if (goal := _goal(entry))]
+    scale = _Scale([*advantages, *goals, 1.0])
+    height = 40 + _LINE * len(rows)
+    title = "Nexo against the best peer: times faster, or times less of what should be little"
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" role="img" '
-        f'aria-label="Nexo compared"><style>{_STYLE}</style>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-label="{escape(title)}"><style>{_STYLE}</style>'
     )
-    path.write_text("\n".join([head, *body, "</svg>\n"]), encoding="utf-8")
+    even = f'<line class="even" x1="{scale(1)}" x2="{scale(1)}" y1="26" y2="{height - 8}"/>'
+    body = [_text(0, 14, title, "head"), even]
+    for number, entry in enumerate(rows):
+        body += _row(entry, 30 + number * _LINE, scale)
+    return "\n".join([head, *body, "</svg>\n"])
 
 
-def _row(entry: dict[str, Any], top: int) -> tuple[list[str], int]:
-    ran = [contender for contender in entry["contenders"] if "median" in contender]
-    longest = max((contender["median"] for contender in ran), default=1.0) or 1.0
-    title = f"{entry['group']}: {entry['name']}"
-    hint = "lower is better" if entry["lower_is_better"] else ""
-    drawn = [_text(0, top + 14, title, "head"), _text(_WIDTH, top + 14, hint, "soft", "end")]
-    top += 22
-    for number, contender in enumerate(entry["contenders"]):
-        drawn += _bar(entry, contender, top, longest, "peer" if number else "ours")
-        top += _LINE
-    return drawn, top + _GAP - _LINE
+class _Scale:
+    """Logarithmic, so that twice as fast and half as fast look alike."""
+
+    def __init__(self, ratios: Sequence[float]) -> None:
+        low, high = math.log10(min(ratios)), math.log10(max(ratios))
+        self._low = low
+        self._factor = _BAR / ((high - low) or 1.0)
+
+    def __call__(self, ratio: float) -> float:
+        return round(_LABEL + (math.log10(ratio) - self._low) * self._factor, 1)
 
 
-def _bar(
-    entry: dict[str, Any], contender: dict[str, Any], top: int, longest: float, kind: str
-) -> list[str]:
-    label = _text(_LABEL - 8, top + 13, contender["name"], "", "end")
-    if "median" not in contender:
-        return [label, _text(_LABEL, top + 13, f"not run: {contender['missing']}", "soft")]
-    width = max(2, round(_BAR * contender["median"] / longest))
-    figure = f"{short(contender['median'])} {entry['unit']}"
-    if ratio := contender.get("ratio"):
-        figure += f"  (ours {ratio['median']:.2g}×)"
-    return [
-        label,
-        f'<rect class="{kind}" x="{_LABEL}" y="{top + 2}" width="{width}" height="14" rx="2"/>',
-        _text(_LABEL + width + 6, top + 13, figure, "soft"),
-    ]
+def _best(entry: dict[str, Any]) -> dict[str, Any] | None:
+    named = (c for c in entry["contenders"][1:] if c["name"] == entry["best_peer"])
+    return next((c for c in named if "ratio" in c), None)
 
 
-def _text(x: int, y: int, text: str, kind: str, anchor: str = "start") -> str:
+def _advantage(entry: dict[str, Any]) -> float | None:
+    best = _best(entry)
+    if best is None:
+        return None
+    ratio: float = best["ratio"]["median"]
+    return 1 / ratio if entry["lower_is_better"] else ratio
+
+
+def _goal(entry: dict[str, Any]) -> float | None:
+    if entry["bar"] is None:
+        return None
+    bar: float = entry["bar"]
+    return 1 / bar if entry["lower_is_better"] else bar
+
+
+def _row(entry: dict[str, Any], top: int, scale: _Scale) -> list[str]:
+    advantage, goal = _advantage(entry), _goal(entry)
+    drawn = [_text(_LABEL - 8, top + 13, work_text(entry), "", "end")]
+    if advantage is None:
+        reasons = (why_not(c) for c in entry["contenders"] if "median" not in c)
+        return [*drawn, _text(_LABEL, top + 13, next(reasons, "no figures"), "soft")]
+    start, end = sorted((scale(1), scale(advantage)))
+    kind = "missed" if entry["reached"] is False else "met"
+    drawn.append(
+        f'<rect class="{kind}" x="{start}" y="{top + 2}" width="{max(2.0, end - start):.1f}" '
+        f'height="14" rx="2"/>'
+    )
+    if goal is not None:
+        at = scale(goal)
+        drawn.append(f'<line class="goal" x1="{at}" x2="{at}" y1="{top}" y2="{top + 18}"/>')
+    edge = max(end, scale(goal) if goal else end)
+    return [*drawn, _text(edge + 6, top + 13, f"{_times(advantage)} {entry['best_peer']}", "soft")]
+
+
+def _times(advantage: float) -> str:
+    return f"{short(advantage)}×"
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
     return f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'

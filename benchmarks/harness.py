@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+)
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
@@ -25,6 +31,13 @@ T = TypeVar("T")
 
 Measure: TypeAlias = Callable[[], float]
 """Runs one round and returns its figure, in the row's unit."""
+
+STEP_LIMIT_S = 180.0
+"""A contender that prepares itself or works on one round for longer has failed."""
+ROUNDS = 3
+MORE_ROUNDS = 5
+ENOUGH_S = 10.0
+"""Rows that are quick get ``MORE_ROUNDS`` rounds: until so much time was spent on them."""
 
 
 class Bench:
@@ -58,7 +71,12 @@ class Bench:
         """Run a coroutine on this contender's own uvloop, which lives as long as the row."""
         if self._runner is None:
             self._runner = self.enter(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        return self._runner.run(work)
+        # A loop may swallow what a signal raises, so it watches its time itself.
+        left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            return self._runner.run(_in_time(work))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, left_s)
 
     def nexo(self, **settings: object) -> Server:
         """Our server on an empty data folder; ``settings`` are fields of `nexo.config.Settings`."""
@@ -135,8 +153,12 @@ class Outcome:
     figures: list[float] = field(default_factory=list)
     client_cpu_s: list[float] = field(default_factory=list)
     server_cpu_s: list[float] = field(default_factory=list)
+    settings: str = ""
+    """How its servers were told to treat data."""
     missing: str = ""
-    """Why it could not run."""
+    """What is not installed, if that is why it did not run."""
+    failed: str = ""
+    """What went wrong, if something did; then no figure counts."""
 
     @property
     def median(self) -> float:
@@ -165,48 +187,107 @@ class Result:
         return next(outcome for outcome in ran if outcome.median == best)
 
 
-def run(row: Row, *, rounds: int, quick: bool) -> Result:
-    """Prepare every contender, then measure them in turn; one warm-up round is thrown away."""
+def run(row: Row, *, rounds: int | None = None, quick: bool = False) -> Result:
+    """Prepare every contender, then measure them in turn; one warm-up round is thrown away.
+
+    Whatever a contender raises, or hangs on, is noted in its outcome: the others go on.
+    """
     contenders = [row.ours, *row.peers]
     outcomes = [Outcome(contender.name) for contender in contenders]
+    turns: list[Turn] = []
     with ExitStack() as stack:
-        ready = [_prepare(c, o, quick, stack) for c, o in zip(contenders, outcomes, strict=True)]
-        turns = [turn for turn in ready if turn is not None and _warmed_up(turn)]
-        for number in range(rounds):
-            for bench, measure, outcome in turns if number % 2 == 0 else reversed(turns):
-                _round(bench, measure, outcome)
+        for contender, outcome in zip(contenders, outcomes, strict=True):
+            turn = Turn(Bench(quick), outcome)
+            stack.callback(turn.close)
+            if turn.prepare(contender):
+                turns.append(turn)
+        _take_turns(turns, rounds)
     return Result(row, outcomes)
 
 
-Turn: TypeAlias = tuple[Bench, Measure, Outcome]
+def _take_turns(turns: list[Turn], rounds: int | None) -> None:
+    start = time.monotonic()
+    for number in range(rounds or MORE_ROUNDS):
+        if rounds is None and number >= ROUNDS and time.monotonic() - start > ENOUGH_S:
+            return
+        for turn in turns if number % 2 == 0 else reversed(turns):
+            turn.measure()
 
 
-def _warmed_up(turn: Turn) -> bool:
-    """Run a round that does not count; one that fails takes its contender out, visibly."""
-    _, measure, outcome = turn
-    try:
-        measure()
-    except Exception as error:  # whatever a peer's client raises belongs into the table
-        outcome.missing = f"{type(error).__name__}: {error}"
+class Turn:
+    """One contender at work; its failures end up in its outcome."""
+
+    def __init__(self, bench: Bench, outcome: Outcome) -> None:
+        self._bench = bench
+        self._outcome = outcome
+        self._measure: Measure = float
+
+    def prepare(self, contender: Contender) -> bool:
+        """Start what it needs and run a round that does not count; False if it cannot."""
+        try:
+            with time_limit(STEP_LIMIT_S):
+                self._measure = contender.prepare(self._bench)
+            with time_limit(STEP_LIMIT_S):
+                self._measure()
+        except (Missing, ImportError) as error:
+            self._outcome.missing = str(error)
+        except Exception as error:  # whatever a client raises belongs into the table
+            self._fail(error)
+        else:
+            self._outcome.settings = "; ".join(
+                server.settings for server in self._bench.servers if server.settings
+            )
+            return True
         return False
-    return True
+
+    def measure(self) -> None:
+        """One round, unless an earlier one failed."""
+        outcome, servers = self._outcome, self._bench.servers
+        if outcome.failed:
+            return
+        client, server = _own_cpu_s(), sum(s.cpu_s() for s in servers)
+        try:
+            with time_limit(STEP_LIMIT_S):
+                figure = self._measure()
+        except Exception as error:  # see `prepare`
+            self._fail(error)
+            return
+        outcome.figures.append(figure)
+        outcome.client_cpu_s.append(_own_cpu_s() - client)
+        outcome.server_cpu_s.append(sum(s.cpu_s() for s in servers) - server)
+
+    def _fail(self, error: Exception) -> None:
+        self._outcome.failed = f"{type(error).__name__}: {error}"
+        self._outcome.figures.clear()
+
+    def close(self) -> None:
+        """End it; if that fails, the figures stand nevertheless."""
+        try:
+            with time_limit(STEP_LIMIT_S):
+                self._bench.close()
+        except Exception as error:  # see `prepare`
+            print(f"  {self._outcome.name} did not end well: {type(error).__name__}: {error}")
 
 
-def _prepare(contender: Contender, outcome: Outcome, quick: bool, stack: ExitStack) -> Turn | None:
-    bench = Bench(quick)
-    stack.callback(bench.close)
+async def _in_time(work: Coroutine[Any, Any, T]) -> T:
+    async with asyncio.timeout(STEP_LIMIT_S):
+        return await work
+
+
+@contextmanager
+def time_limit(limit_s: float) -> Iterator[None]:
+    """Raise `TimeoutError` if the block takes longer; time in `Bench.run` is not counted."""
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError(f"took more than {limit_s:g} s")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
-        return bench, contender.prepare(bench), outcome
-    except (Missing, ImportError) as error:
-        outcome.missing = str(error)
-        return None
-
-
-def _round(bench: Bench, measure: Measure, outcome: Outcome) -> None:
-    client, server = _own_cpu_s(), sum(s.cpu_s() for s in bench.servers)
-    outcome.figures.append(measure())
-    outcome.client_cpu_s.append(_own_cpu_s() - client)
-    outcome.server_cpu_s.append(sum(s.cpu_s() for s in bench.servers) - server)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _own_cpu_s() -> float:

@@ -37,6 +37,8 @@ class Server:
     url: str
     folder: Path
     process: subprocess.Popen[bytes]
+    settings: str = ""
+    """How it was told to treat data, in its own words."""
 
     def pids(self) -> list[int]:
         """The process and all its descendants."""
@@ -119,7 +121,8 @@ def redis(fsync: str) -> Iterator[Server]:
             "--dir", str(folder), "--appendonly", "no" if fsync == "off" else "yes",
         ]  # fmt: skip
         command += [] if fsync == "off" else ["--appendfsync", fsync]
-        with _running("redis", command, port, folder) as server:
+        said = "appendonly no" if fsync == "off" else f"appendonly yes, appendfsync {fsync}"
+        with _running("redis", command, port, folder, said) as server:
             yield server
 
 
@@ -131,7 +134,8 @@ def nats(sync: str | None) -> Iterator[Server]:
         interval = f"sync_interval: {sync}" if sync else ""
         config = f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}"\n{interval} }}\n'
         command = [_binary("nats-server"), "-c", str(_write(folder / "nats.conf", config))]
-        with _running("nats", command, port, folder) as server:
+        said = f"file store, sync_interval {sync or '2m (its default)'}"
+        with _running("nats", command, port, folder, said) as server:
             yield server
 
 
@@ -146,7 +150,7 @@ def mosquitto() -> Iterator[Server]:
         )
         config += "user root\n" if os.geteuid() == 0 else ""
         command = [_binary("mosquitto"), "-c", str(_write(folder / "mosquitto.conf", config))]
-        with _running("mosquitto", command, port, folder) as server:
+        with _running("mosquitto", command, port, folder, "persistence false") as server:
             yield server
 
 
@@ -167,7 +171,8 @@ def rabbitmq() -> Iterator[Server]:
         }  # fmt: skip
         environ = dict(os.environ) | {key: str(value) for key, value in own.items()}
         try:
-            with _running("rabbitmq", [binary], port, folder, environ=environ, wait_s=90) as server:
+            said = "classic durable queues, persistent messages, confirms"
+            with _running("rabbitmq", [binary], port, folder, said, environ, 90) as server:
                 yield server
         finally:
             if epmd := shutil.which("epmd"):
@@ -180,7 +185,7 @@ def _running(
     command: Sequence[str],
     port: int,
     folder: Path,
-    *,
+    settings: str = "",
     environ: Mapping[str, str] | None = None,
     wait_s: float = 15,
 ) -> Iterator[Server]:
@@ -189,7 +194,7 @@ def _running(
         process = subprocess.Popen(
             command, stdout=output, stderr=output, cwd=folder, env=environ, start_new_session=True
         )
-    server = Server(name, port, _URLS[name].format(port), folder, process)
+    server = Server(name, port, _URLS[name].format(port), folder, process, settings)
     try:
         if not _wait(lambda: _answers(server) or process.poll() is not None, wait_s):
             raise Missing(f"{name} did not answer within {wait_s:.0f} s")

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -26,6 +27,8 @@ from nexo.protocol.ops import Op
 from nexo.server.embedded import EmbeddedServer
 
 _PUBLISHES = 100
+_ENOUGH_S = 5.0
+"""In one shared loop a publish may take seconds: so long, and the worst of those done counts."""
 _WARM_UP_BYTES = 100_000
 """Ten thousand replies: the load is at its full height."""
 
@@ -48,10 +51,17 @@ def _measure(bench: Bench, port: int) -> Measure:
 
     def measure() -> float:
         with _helper("load", port):
-            pings = latencies_us(_PUBLISHES, lambda: fan.deliver(1, 1, 1))
-            return percentile(pings, 0.99)
+            return percentile(sorted(_pings_us(fan)), 0.99)
 
     return measure
+
+
+def _pings_us(fan: FanOut) -> Iterator[float]:
+    end = time.monotonic() + _ENOUGH_S
+    for _ in range(_PUBLISHES):
+        yield from latencies_us(1, lambda: fan.deliver(1, 1, 1))
+        if time.monotonic() > end:
+            return
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Sequence
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.harness import Outcome, Result
@@ -51,9 +50,12 @@ def _reached(result: Result, best: Outcome | None) -> bool | None:
 
 def _contender(result: Result, outcome: Outcome) -> dict[str, Any]:
     if not outcome.figures:
-        return {"name": outcome.name, "missing": outcome.missing}
+        reason = "failed" if outcome.failed else "missing"
+        return {"name": outcome.name, reason: outcome.failed or outcome.missing}
     plain: dict[str, Any] = {
         "name": outcome.name,
+        "settings": outcome.settings,
+        "rounds": len(outcome.figures),
         "median": outcome.median,
         "low": min(outcome.figures),
         "high": max(outcome.figures),
@@ -68,6 +70,65 @@ def _contender(result: Result, outcome: Outcome) -> dict[str, Any]:
     return plain
 
 
+def print_machine(run: dict[str, Any]) -> None:
+    """What is measured on, with what, and its limits."""
+    about = run["machine"]
+    print(machine_text(about))
+    print("servers:", ", ".join(f"{name} {version}" for name, version in about["servers"].items()))
+    print("clients:", ", ".join(f"{name} {version}" for name, version in about["clients"].items()))
+    print("limits:", limits_text(run["limits"]))
+
+
+def machine_text(about: dict[str, Any]) -> str:
+    """The machine in a line."""
+    return (
+        f"{about['cores']} cores of {about['cpu']}, {about['memory_gib']} GiB, "
+        f"{about['system']}, Python {about['python']}"
+    )
+
+
+def limits_text(limits: dict[str, float]) -> str:
+    """The machine's limits in a line."""
+    return (
+        f"system call {limits['syscall_us']:.2g} µs, "
+        f"loopback round trip {limits['round_trip_us']:.3g} µs and "
+        f"{limits['loopback_bytes_per_s'] / 1e9:.2g} GB/s, "
+        f"small fsync {limits['fsync_us']:.3g} µs, "
+        f"large write and fsync {limits['disk_bytes_per_s'] / 1e9:.2g} GB/s"
+    )
+
+
+def print_guard(found: dict[str, Any]) -> int:
+    """The guard's verdicts; how many paths got slower."""
+    table = Table(title="Hot paths against the baseline")
+    for column in ("path", "figure", "baseline", "now", "change", "tolerance", "verdict"):
+        table.add_column(column, justify="left" if column in {"path", "figure"} else "right")
+    for verdict in found["verdicts"]:
+        table.add_row(*_guard_cells(verdict))
+    _console().print(table)
+    return sum(verdict["verdict"] == "slower" for verdict in found["verdicts"])
+
+
+def _guard_cells(verdict: dict[str, Any]) -> list[str]:
+    known = "baseline" in verdict
+    return [
+        verdict["path"],
+        verdict["figure"],
+        f"{verdict['baseline']:.4g}" if known else "",
+        f"{verdict['now']:.4g}",
+        f"{verdict['change']:+.1%}" if known else "",
+        f"{verdict['tolerance']:.0%}" if known else "",
+        f"[red]{verdict['verdict']}[/]" if verdict["verdict"] == "slower" else verdict["verdict"],
+    ]
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal:
+        console.width = 150
+    return console
+
+
 def print_table(records: Sequence[dict[str, Any]]) -> None:
     """Ours, each peer, the ratio and its spread, one line per peer."""
     table = Table(title="Nexo side by side (median of rounds; spread is lowest..highest ratio)")
@@ -79,22 +140,23 @@ def print_table(records: Sequence[dict[str, Any]]) -> None:
         for number, contender in enumerate(entry["contenders"]):
             table.add_row(*_cells(entry, contender, first=number == 0))
         table.add_section()
-    console = Console()
-    if not console.is_terminal:
-        console.width = 150
-    console.print(table)
+    _console().print(table)
 
 
 def _cells(entry: dict[str, Any], contender: dict[str, Any], *, first: bool) -> list[str]:
-    work = f"{entry['group']}: {entry['name']}" if first else ""
+    work = work_text(entry) if first else ""
     if first and entry["durability"]:
         work += f"\n[dim]{entry['durability']}[/]"
-    if "missing" in contender:
-        return [work, contender["name"], f"[yellow]not run: {contender['missing']}[/]", *[""] * 5]
+    name = contender["name"]
+    if contender.get("settings"):
+        name += f"\n[dim]{contender['settings']}[/]"
+    if "median" not in contender:
+        bar = (bar_text(entry), _MARKS[entry["reached"]]) if first else ("", "")
+        return [work, name, f"[yellow]{escape(why_not(contender))}[/]", "", "", "", *bar]
     ratio = contender.get("ratio")
     return [
         work,
-        contender["name"],
+        name,
         f"{short(contender['median'])} {entry['unit']}",
         f"{ratio['median']:.2f}×" if ratio else "",
         f"{ratio['low']:.2f}..{ratio['high']:.2f}" if ratio else "",
@@ -102,6 +164,19 @@ def _cells(entry: dict[str, Any], contender: dict[str, Any], *, first: bool) -> 
         bar_text(entry) if first else "",
         _MARKS[entry["reached"]] if first else "",
     ]
+
+
+def work_text(entry: dict[str, Any]) -> str:
+    """A row's name, which says what it belongs to."""
+    name, group = entry["name"], entry["group"]
+    return name if group in {"growth", "scaling"} or group in name else f"{group}: {name}"
+
+
+def why_not(contender: dict[str, Any]) -> str:
+    """Why a contender has no figures."""
+    if "failed" in contender:
+        return f"failed: {contender['failed']}"
+    return f"not run: {contender['missing']}"
 
 
 def bar_text(entry: dict[str, Any]) -> str:
@@ -120,22 +195,17 @@ def short(figure: float) -> str:
     return f"{figure:.3g}"
 
 
-def write_json(
-    folder: Path, records: Sequence[dict[str, Any]], *, rounds: int, quick: bool
-) -> Path:
-    """The whole run, under its time and as ``latest.json``."""
-    stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
-    run = {
-        "time": stamp,
-        "quick": quick,
-        "rounds": rounds,
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "rows": list(records),
-    }
+def stamp() -> str:
+    """The time as a file's name has it."""
+    return time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
+
+
+def write_json(folder: Path, run: dict[str, Any]) -> Path:
+    """The run under its time; a complete one also as ``latest.json``, which the docs show."""
     text = json.dumps(run, indent=1, ensure_ascii=False) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "latest.json").write_text(text, encoding="utf-8")
-    path = folder / f"{stamp}.json"
+    path = folder / f"{run['time']}.json"
     path.write_text(text, encoding="utf-8")
+    if run["complete"]:
+        (folder / "latest.json").write_text(text, encoding="utf-8")
     return path

@@ -1,14 +1,13 @@
 """Writes the reference pages from the code: ``python tools/docs.py [--check]``.
 
 Settings come from `nexo.config`, opcodes and structs from the source of `nexo.protocol`,
-commands from click. The speed table of the README comes from the last benchmark run and is
-left as it is where there was none. ``--check`` writes nothing and fails if a page is stale.
+commands from click. Speed comes from the last complete benchmark run and is left as it is
+where there was none. ``--check`` writes nothing and fails if a page is stale.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -21,11 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nexo import cli, config  # noqa: E402
-from tools import docs_http, docs_protocol  # noqa: E402
+from tools import docs_http, docs_protocol, docs_speed  # noqa: E402
 from tools.docs_text import table  # noqa: E402
 
 NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
-START, END = "<!-- speed: written by tools/docs.py from `make bench` -->", "<!-- /speed -->"
 
 
 def main() -> int:
@@ -57,11 +55,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     }
     for name, write in reference.items():
         yield ROOT / "docs" / "reference" / name, NOTICE + write()
-    results = ROOT / "bench-results" / "latest.json"
-    if results.exists():
-        readme = ROOT / "README.md"
-        run = json.loads(results.read_text(encoding="utf-8"))
-        yield readme, with_speed(readme.read_text(encoding="utf-8"), run)
+    yield from docs_speed.pages(ROOT)
 
 
 # -- settings -------------------------------------------------------------------
@@ -171,43 +165,6 @@ def _options(command: click.Command, context: click.Context) -> Iterator[tuple[s
         record = param.get_help_record(context)
         if record is not None:
             yield f"`{record[0].replace('|', ' or ')}`", " ".join(record[1].split())
-
-
-# -- speed ----------------------------------------------------------------------
-
-
-def with_speed(readme: str, run: dict[str, Any]) -> str:
-    """The README with the speed table of a run between its markers."""
-    before, marker, rest = readme.partition(START)
-    if not marker:
-        return readme
-    after = rest.partition(END)[2]
-    return f"{before}{START}\n{_speed(run)}{END}{after}"
-
-
-def _speed(run: dict[str, Any]) -> str:
-    head = ("work", "Nexo", "best peer", "ratio (spread)")
-    rows = [row for entry in run["rows"] if (row := _speed_row(entry))]
-    note = f"Medians of {run['rounds']} alternating rounds, Python {run['python']}, "
-    return f"{table(head, rows)}\n{note}{run['cores']} cores, {run['time'][:10]}.\n"
-
-
-def _speed_row(entry: dict[str, Any]) -> tuple[str, ...] | None:
-    from benchmarks.report import short  # noqa: PLC0415 - only where a benchmark has run
-
-    ours = entry["contenders"][0]
-    peer = next((c for c in entry["contenders"] if c["name"] == entry["best_peer"]), None)
-    if "median" not in ours:
-        return None
-    work = f"{entry['group']}: {entry['name']}"
-    work += f" ({entry['durability']})" if entry["durability"] else ""
-    figure = f"{short(ours['median'])} {entry['unit']}"
-    if peer is None:
-        return work, figure, "", ""
-    ratio = peer["ratio"]
-    theirs = f"{peer['name']}: {short(peer['median'])} {entry['unit']}"
-    spread = f"{ratio['median']:.2g}× ({ratio['low']:.2g}–{ratio['high']:.2g})"  # noqa: RUF001
-    return work, figure, theirs, spread
 
 
 if __name__ == "__main__":

@@ -1,11 +1,26 @@
 """How benchmark rounds are summed up; the speed itself is no test's business."""
 
+import asyncio
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import charts, report
-from benchmarks.harness import Bench, Contender, Measure, Outcome, Result, Row, percentile, run
+from benchmarks import charts, curve_charts, curves, guard, machine, profile, report
+from benchmarks.harness import (
+    ROUNDS,
+    Bench,
+    Contender,
+    Measure,
+    Outcome,
+    Result,
+    Row,
+    percentile,
+    run,
+)
+from benchmarks.paths import PATHS, HotPath, Work
 from benchmarks.peers import Missing
 
 
@@ -65,12 +80,77 @@ def test_a_peer_may_have_a_bar_of_its_own() -> None:
     assert report.record("queue", Result(row, outcomes))["reached"] is False
 
 
-def test_a_missing_peer_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_a_missing_peer_is_named_with_its_reason() -> None:
     row = Row("work", "op/s", counting([1.0] * 3, [], "ours"), [Contender("nats", absent)])
     entry = report.record("pubsub", run(row, rounds=3, quick=True))
     assert entry["contenders"][1] == {"name": "nats", "missing": "nats-server is not installed"}
-    charts.write_svg(tmp_path / "chart.svg", [entry])
-    assert "not run: nats-server is not installed" in (tmp_path / "chart.svg").read_text()
+    assert "not run: nats-server is not installed" in charts.speed([entry])
+
+
+@pytest.mark.parametrize("good_rounds", [0, 1, 2])
+def test_a_contender_that_fails_is_shown_as_failed_and_the_others_go_on(good_rounds: int) -> None:
+    ours = counting([2.0] * 3, [], "ours")
+    peer = counting([1.0] * good_rounds, [], "peer")  # then its figures run out
+    entry = report.record("store", run(Row("work", "op/s", ours, [peer]), rounds=3))
+    assert entry["contenders"][0]["rounds"] == 3
+    assert entry["contenders"][1] == {"name": "peer", "failed": "StopIteration: "}
+
+
+def test_a_row_of_ours_that_fails_has_missed_its_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(bench: Bench) -> Measure:
+        raise ValueError("[no] server")
+
+    entry = report.record("store", run(Row("work", "op/s", Contender("nexo", broken), bar=2.0)))
+    assert entry["reached"] is False
+    report.print_table([entry])
+    assert "failed: ValueError: [no] server" in capsys.readouterr().out
+
+
+def test_what_cannot_be_closed_does_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stuck:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None:
+            raise OSError("will not stop")
+
+    def prepare(bench: Bench) -> Measure:
+        bench.enter(Stuck())
+        return lambda: 1.0
+
+    result = run(Row("work", "op/s", Contender("nexo", prepare)), rounds=3)
+    assert result.outcomes[0].figures == [1.0] * 3
+    assert "will not stop" in capsys.readouterr().out
+
+
+def waiting(bench: Bench) -> None:
+    time.sleep(60)
+
+
+def waiting_in_the_loop(bench: Bench) -> None:
+    bench.run(asyncio.sleep(60))
+
+
+@pytest.mark.parametrize("hang", [waiting, waiting_in_the_loop])
+def test_a_contender_that_hangs_is_cut_short(
+    hang: Callable[[Bench], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(bench: Bench) -> Measure:
+        hang(bench)
+        return lambda: 1.0
+
+    monkeypatch.setattr("benchmarks.harness.STEP_LIMIT_S", 0.05)
+    (outcome,) = run(Row("work", "op/s", Contender("nexo", prepare))).outcomes
+    assert outcome.failed.startswith("TimeoutError")
+
+
+def test_slow_rows_get_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.harness.ENOUGH_S", -1.0)
+    result = run(Row("work", "op/s", Contender("nexo", lambda _: lambda: 1.0)))
+    assert len(result.outcomes[0].figures) == ROUNDS
+
+
+def a_run(**more: Any) -> dict[str, Any]:
+    return {"time": "now", "complete": True, "rows": [], "curves": []} | more
 
 
 def test_the_report_is_written_and_printed(
@@ -79,10 +159,153 @@ def test_the_report_is_written_and_printed(
     row = Row("work", "op/s", counting([1500.0] * 3, [], "ours"), limit=1000)
     entry = report.record("store", run(row, rounds=3, quick=True))
     report.print_table([entry])
-    path = report.write_json(tmp_path, [entry], rounds=3, quick=True)
+    path = report.write_json(tmp_path, a_run(rows=[entry]))
     assert "1.5 k op/s" in capsys.readouterr().out
-    assert path.exists()
     assert (tmp_path / "latest.json").read_text() == path.read_text()
+
+
+def test_a_run_of_some_rows_is_not_what_the_docs_show(tmp_path: Path) -> None:
+    assert report.write_json(tmp_path, a_run(complete=False)).exists()
+    assert not (tmp_path / "latest.json").exists()
+
+
+# -- curves ----------------------------------------------------------------------------
+
+
+def a_curve(figures: dict[int, float], **more: Any) -> curves.Curve:
+    def prepare(bench: Bench) -> dict[int, curves.Probe]:
+        return {x: lambda x=x: {"ours": figures[x]} for x in figures}  # type: ignore[misc]
+
+    limit = curves.Limit("an echo", lambda limits, x: limits["round_trip_us"] * x)
+    return curves.Curve("shape", "A shape", "things", "µs", prepare, [limit], **more)
+
+
+def test_a_bar_on_a_curve_compares_the_costs_of_two_sizes() -> None:
+    bar = curves.Bar("largest ÷ smallest", "ours", small=1)
+    slower = a_curve({1: 10.0, 10: 11.0, 100: 16.0}, bars=[bar], lower_is_better=True)
+    (entry,) = curves.bar_records("growth", curves.run(slower, rounds=3))
+    assert entry["contenders"][0]["median"] == 1.6
+    assert entry["reached"] is False
+
+
+def test_a_rate_that_falls_is_a_cost_that_rises() -> None:
+    bar = curves.Bar("largest ÷ the one before", "ours")
+    rate = a_curve({1: 5.0, 10: 30.0, 100: 24.0}, bars=[bar])
+    (entry,) = curves.bar_records("growth", curves.run(rate, rounds=3))
+    assert entry["contenders"][0]["median"] == 1.25
+    assert entry["reached"] is True
+
+
+def test_a_curve_that_fails_says_so_in_its_chart_and_its_bars() -> None:
+    def prepare(bench: Bench) -> dict[int, curves.Probe]:
+        raise ValueError("no server")
+
+    bar = curves.Bar("bar", "ours")
+    curve = curves.Curve("shape", "A shape", "things", "µs", prepare, bars=[bar])
+    measured = curves.run(curve)
+    assert "failed: ValueError: no server" in curve_charts.svg(curves.record(measured, {}))
+    (entry,) = curves.bar_records("growth", measured)
+    assert entry["reached"] is False
+    assert entry["contenders"][0]["failed"] == "ValueError: no server"
+
+
+def test_a_chart_has_its_lines_its_limits_and_its_units() -> None:
+    measured = curves.run(a_curve({1: 10.0, 1_000_000: 20.0}), rounds=3)
+    drawn = curve_charts.svg(curves.record(measured, {"round_trip_us": 5.0}))
+    for text in ("A shape", "things", "µs", "ours", "limit: an echo", "1 M"):
+        assert f">{text}<" in drawn
+
+
+def test_the_limits_of_the_machine_are_measured() -> None:
+    limits = machine.limits(quick=True)
+    assert set(limits) == {
+        "syscall_us", "round_trip_us", "loopback_bytes_per_s", "disk_bytes_per_s", "fsync_us",
+    }  # fmt: skip
+    assert all(figure > 0 for figure in limits.values())
+
+
+# -- hot paths: guard and profile ------------------------------------------------------
+
+
+def figures(opcodes: float, ratio: float, spread: float = 0.0) -> dict[str, Any]:
+    return {
+        "opcodes": {"median": opcodes, "spread": 0.0},
+        "ratio": {"median": ratio, "spread": spread},
+    }
+
+
+def measured_as(paths: dict[str, Any], python: str = "3.11.7", cpu: str = "one") -> dict[str, Any]:
+    return {"python": python, "cpu": cpu, "paths": paths}
+
+
+def verdicts(baseline: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    return [verdict["verdict"] for verdict in guard.compare(baseline, found)]
+
+
+def test_the_guard_sees_more_opcodes_and_more_time() -> None:
+    before = measured_as({"get": figures(100, 1.0)})
+    assert verdicts(before, measured_as({"get": figures(100, 1.1)})) == ["same", "same"]
+    assert verdicts(before, measured_as({"get": figures(103, 1.5)})) == ["slower", "slower"]
+    assert verdicts(before, measured_as({"get": figures(90, 0.5)})) == ["quicker", "quicker"]
+
+
+def test_the_guard_takes_no_noise_for_a_change() -> None:
+    before = measured_as({"get": figures(100, 1.0, spread=0.2)})
+    assert verdicts(before, measured_as({"get": figures(100, 1.5)})) == ["same", "same"]
+
+
+def test_the_guard_does_not_judge_across_machines_or_versions() -> None:
+    before = measured_as({"get": figures(100, 1.0)})
+    slow = {"get": figures(200, 2.0)}
+    assert verdicts(before, measured_as(slow, cpu="other")) == ["slower", "not comparable"]
+    assert verdicts(before, measured_as(slow, python="3.12.1")) == ["not comparable"] * 2
+    assert verdicts(before, measured_as({"new": figures(1, 1)})) == ["new", "new"]
+
+
+def test_opcodes_are_counted_the_same_every_time(tmp_path: Path) -> None:
+    file = tmp_path / "baseline.json"
+    guard.check(update=True, paths=["batch-cut"], file=file)
+    opcodes, _ = guard.check(paths=["batch-cut"], file=file)["verdicts"]
+    assert opcodes["now"] > 100
+    assert opcodes["change"] == 0
+    assert opcodes["verdict"] == "same"
+
+
+def test_a_path_that_got_longer_is_a_regression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "baseline.json"
+    guard.check(update=True, paths=["batch-cut"], file=file)
+    twice = HotPath("batch-cut", "", _twice(PATHS["batch-cut"]))
+    monkeypatch.setitem(PATHS, "batch-cut", twice)
+    found = guard.check(paths=["batch-cut"], file=file)
+    assert found["verdicts"][0]["verdict"] == "slower"
+    assert report.print_guard(found) >= 1
+    assert "slower" in capsys.readouterr().out
+
+
+def _twice(path: HotPath) -> Any:
+    async def prepare(on: Any) -> Work:
+        once = await path.prepare(on)
+
+        async def work() -> None:
+            await once()
+            await once()
+
+        return work
+
+    return prepare
+
+
+@pytest.mark.parametrize("name", PATHS)
+async def test_every_hot_path_runs_and_has_a_profile(name: str) -> None:
+    calls, stats = await profile.profiled(PATHS[name], 0.0)
+    assert calls == 0
+    calls, stats = await profile.profiled(PATHS[name], 0.01)
+    assert calls > 0
+    lines = profile.first_lines(stats, 3)
+    assert len(lines) == 3
+    assert 0 < sum(share for _, share, _ in lines) <= 1
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 3), (0.99, 4), (1.0, 4)])

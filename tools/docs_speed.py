@@ -1,0 +1,165 @@
+"""Speed as the README and the performance page show it: from one complete benchmark run.
+
+Tables go between markers, charts to ``docs/images``; both only from
+``bench-results/latest.json``, which ``make bench`` writes and partial runs leave alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import charts
+from benchmarks.report import bar_text, limits_text, machine_text, short, why_not, work_text
+from tools.docs_text import table
+
+START, END = "<!-- speed: written by tools/docs.py from `make bench` -->", "<!-- /speed -->"
+MISSED = "Bars that are missed"
+_MISSED_ANCHOR = MISSED.lower().replace(" ", "-")
+_SHOWN_CURVES = ("stored", "batches")
+"""On the front page; the performance page has all."""
+
+
+def pages(root: Path) -> Iterator[tuple[Path, str]]:
+    """What a run changes; nothing where there was none."""
+    results = root / "bench-results" / "latest.json"
+    if not results.exists():
+        return
+    run = json.loads(results.read_text(encoding="utf-8"))
+    readme, performance = root / "README.md", root / "docs" / "design" / "performance.md"
+    yield readme, between(readme.read_text(encoding="utf-8"), front_page(run))
+    told = performance.read_text(encoding="utf-8")
+    yield performance, between(told, performance_page(run))
+    for name, drawn in charts.charts(run):
+        yield root / "docs" / "images" / name, drawn
+    for work in unexplained(told, run):
+        print(f"performance.md does not explain why this is missed: {work}", file=sys.stderr)
+
+
+def between(page: str, text: str) -> str:
+    """The page with ``text`` between its markers."""
+    before, marker, rest = page.partition(START)
+    return f"{before}{START}\n{text}{END}{rest.partition(END)[2]}" if marker else page
+
+
+def unexplained(page: str, run: dict[str, Any]) -> list[str]:
+    """Rows that missed their bar and that the page does not name in its section on them."""
+    section = re.split(r"\n## ", page.partition(f"## {MISSED}")[2])[0]
+    missed = (entry["name"] for entry in run["rows"] if entry["reached"] is False)
+    return [name for name in missed if name not in section]
+
+
+# -- the front page --------------------------------------------------------------------
+
+
+def front_page(run: dict[str, Any]) -> str:
+    """The chart, the table, and how they came about."""
+    head = ("work", "Nexo", "best peer", "ratio (spread)", "CPU s, Nexo", "CPU s, peer", "bar")
+    rows = [_row(entry, "docs/design/performance.md") for entry in run["rows"]]
+    parts = [
+        "![Nexo against the best peer of each row](docs/images/speed.svg)\n",
+        _source(run),
+        table(head, rows),
+        "Spread: the lowest and highest ratio of all rounds, which alternate between the "
+        "contenders. CPU s: seconds of client + server in the median round; contenders may do "
+        "different amounts of work, so only within a column of one row do they add up.\n",
+        *(
+            _image(curve, "docs/images")
+            for curve in run["curves"]
+            if curve["name"] in _SHOWN_CURVES
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def _source(run: dict[str, Any]) -> str:
+    command = "make bench" if run["command"] == "python -m benchmarks" else run["command"]
+    servers = ", ".join(f"{name} {version}" for name, version in run["machine"]["servers"].items())
+    clients = ", ".join(f"{name} {version}" for name, version in run["machine"]["clients"].items())
+    return (
+        f"`{command}`, {run['time'][:10]}, {run['seconds'] / 60:.0f} minutes on "
+        f"{machine_text(run['machine'])}. Its limits in the same run: "
+        f"{limits_text(run['limits'])}. "
+        f"Servers: {servers}. Clients: {clients}.\n"
+    )
+
+
+def _row(entry: dict[str, Any], explained: str) -> tuple[str, ...]:
+    ours = entry["contenders"][0]
+    peer = next((c for c in entry["contenders"] if c["name"] == entry["best_peer"]), None)
+    work = work_text(entry) + (f" ({entry['durability']})" if entry["durability"] else "")
+    if "median" not in ours:
+        return work, why_not(ours), "", "", "", "", _bar(entry, explained)
+    figure = f"{short(ours['median'])} {entry['unit']}"
+    if peer is None:
+        spread = f"({short(ours['low'])}–{short(ours['high'])})"  # noqa: RUF001
+        return work, figure, _missing(entry), spread, _cpu(ours), "", _bar(entry, explained)
+    theirs = f"{peer['name']}: {short(peer['median'])} {entry['unit']}{_settings(peer)}"
+    return (
+        work,
+        figure,
+        theirs,
+        _ratio(peer["ratio"]),
+        _cpu(ours),
+        _cpu(peer),
+        _bar(entry, explained),
+    )
+
+
+def _ratio(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2g}× ({ratio['low']:.2g}–{ratio['high']:.2g})"  # noqa: RUF001
+
+
+def _settings(peer: dict[str, Any]) -> str:
+    return f" ({peer['settings']})" if peer["settings"] else ""
+
+
+def _missing(entry: dict[str, Any]) -> str:
+    return "; ".join(f"{peer['name']} {why_not(peer)}" for peer in entry["contenders"][1:])
+
+
+def _cpu(contender: dict[str, Any]) -> str:
+    client, server = contender["client_cpu_s"], contender["server_cpu_s"]
+    return f"{client:.2g} + {server:.2g}" if client + server else ""
+
+
+def _bar(entry: dict[str, Any], explained: str) -> str:
+    match entry["reached"]:
+        case True:
+            return f"{bar_text(entry)} met".strip()
+        case False:
+            return f"{bar_text(entry)} [missed]({explained}#{_MISSED_ANCHOR})".strip()
+    return ""
+
+
+# -- the performance page --------------------------------------------------------------
+
+
+def performance_page(run: dict[str, Any]) -> str:
+    """Every curve, and every peer of every row with what it was told about durability."""
+    rows = [
+        (work_text(entry), contender["name"], contender["settings"], _figure(entry, contender))
+        for entry in run["rows"]
+        if len(entry["contenders"]) > 1
+        for contender in entry["contenders"][1:]
+        if "median" in contender
+    ]
+    parts = [
+        _source(run),
+        *(_image(curve, "../images") for curve in run["curves"]),
+        "Every peer, its settings, and our figure divided by its:\n",
+        table(("work", "peer", "settings", "ratio (spread)"), rows),
+    ]
+    return "\n".join(parts)
+
+
+def _figure(entry: dict[str, Any], contender: dict[str, Any]) -> str:
+    return _ratio(contender["ratio"]) if "ratio" in contender else ""
+
+
+def _image(curve: dict[str, Any], folder: str) -> str:
+    return f"![{curve['title']}]({folder}/scaling-{curve['name']}.svg)\n"
