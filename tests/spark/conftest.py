@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+@dataclass
+class Tally:
+    """What the tests of exactly-once counted; printed at the end."""
+
+    runs: int = 0
+    published: int = 0
+    rows: int = 0
+    distinct: int = 0
+    dead_letters: int = 0
+    orphans: int = 0
+
+
+TALLY = pytest.StashKey[Tally]()
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """The counts of this session."""
+    return request.config.stash.setdefault(TALLY, Tally())
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    tally = config.stash.get(TALLY, None)
+    if tally is not None:
+        found = ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in asdict(tally).items())
+        terminalreporter.write_line(f"exactly-once: {found}")
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import nexo
 from nexo import testing
 from nexo.errors import NexoError
+from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
 from nexo.lake.maintain import Care, maintain
@@ -22,33 +24,72 @@ from nexo.lake.paths import local_path
 from nexo.lake.plan import Limits
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
+from nexo.lake.typed import set_schema
 from pyspark_nexo.pipeline import Pipeline
+from pyspark_nexo.schemas import stream_table
+
+from .conftest import Tally
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 SOAK = bool(os.environ.get("SOAK"))
-POINTS = ["before the file", "after the file", "before the commit", "after the commit", "told"]
+POINTS = [
+    "before the file", "after the file", "before the commit", "after the commit", "told",
+    "before the dead letters",
+]  # fmt: skip
 SMALL = Limits(batch_rows=400, task_rows=100)
+BAD = b"no JSON"
 
 
-def fill(client: nexo.Client, count: int) -> None:
-    log = client.stream("log").create(partitions=2, tiering=True)
-    log.publish_many([b"x" * 50] * count, keys=[f"k{n}" for n in range(count)])
+def fill(client: nexo.Client, lake: Lake, url: str, count: int) -> None:
+    """Publish records of which the typed columns refuse every tenth."""
+    client.stream("log").create(partitions=2, tiering=True)
+    set_schema(stream_table(lake, url, "log"), {"n": "long"})
+    publish(client, count)
 
 
-def check(lake: Lake, client: nexo.Client) -> None:
-    """Total rows = distinct offsets = published, and no file but the table's after the sweep."""
+def publish(client: nexo.Client, count: int) -> None:
+    values = [b'{"n": %d}' % n if n % 10 else BAD for n in range(count)]
+    client.stream("log").publish_many(values, keys=[f"k{n}" for n in range(count)])
+
+
+def check(lake: Lake, client: nexo.Client, tally: Tally) -> None:
+    """Total rows = distinct offsets = published, the refused ones are dead letters, each once,
+    and there is no file but the tables' after the sweep."""
     parts = client.stream("log").describe().partitions
     published = {(p, o) for p, part in enumerate(parts) for o in range(part.next_offset)}
     table = lake.get("log")
-    rows = table.scan(selected_fields=("partition", "offset")).to_arrow().to_pylist()
-    assert len(rows) == len(published)
-    assert {(row["partition"], row["offset"]) for row in rows} == published
+    rows = table.scan(selected_fields=("partition", "offset", "value")).to_arrow().to_pylist()
+    found = [(row["partition"], row["offset"]) for row in rows]
+    dead = places(lake.get("log", dead_letters.SUFFIX))
+    tally.runs += 1
+    tally.published += len(published)
+    tally.rows += len(found)
+    tally.distinct += len(set(found))
+    tally.dead_letters += len(dead)
+    assert len(found) == len(published)
+    assert set(found) == published
+    assert dead == sorted((r["partition"], r["offset"]) for r in rows if r["value"] == BAD)
     assert offsets_of(table.properties) == {p: part.next_offset for p, part in enumerate(parts)}
     assert [part.tiered_offset for part in parts] == [part.next_offset for part in parts]
+    for each in lake.tables():
+        check_files(each, tally)
+
+
+def places(table: Table) -> list[tuple[int, int]]:
+    rows = table.scan(selected_fields=("partition", "offset")).to_arrow().to_pylist()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def check_files(table: Table, tally: Tally) -> None:
     maintain(table, Care(grace_s=0))
     folder = local_path(table.location())
     assert folder is not None
     left = {str(path) for path in Path(folder, "data").rglob("*.parquet")}
-    assert left == {local_path(span.path) for span in spans(table.refresh())}
+    named = {local_path(span.path) for span in spans(table.refresh())}
+    tally.orphans += len(left - named)
+    assert left == named
 
 
 def run_killed(url: str, folder: Path, point: str, nth: int) -> None:
@@ -62,24 +103,32 @@ def run_killed(url: str, folder: Path, point: str, nth: int) -> None:
 
 @pytest.mark.parametrize(
     ("point", "nth"),
-    [(point, nth) for point in POINTS for nth in (1, 3)] if SOAK else [("after the file", 3)],
+    [(point, nth) for point in POINTS for nth in (1, 3)]
+    if SOAK
+    else [("after the file", 3), ("before the dead letters", 2)],
 )
 def test_spark_killed_at_a_point_takes_each_record_once(
-    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, point: str, nth: int
+    pipeline: Pipeline,
+    lake: Lake,
+    client: nexo.Client,
+    url: str,
+    tally: Tally,
+    point: str,
+    nth: int,
 ) -> None:
-    fill(client, 1_000)
+    fill(client, lake, url, 1_000)
     run_killed(url, lake.settings.folder, point, nth)
     pipeline.run_once()
-    check(lake, client)
+    check(lake, client, tally)
 
 
 @pytest.mark.skipif(not SOAK, reason="takes minutes: make soak")
 @pytest.mark.parametrize("seed", range(10))
 def test_spark_killed_anywhere_takes_each_record_once(
-    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, seed: int
+    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, tally: Tally, seed: int
 ) -> None:
     chance = random.Random(seed)
-    fill(client, 5_000)
+    fill(client, lake, url, 5_000)
     script = Path(__file__).with_name("killed_pipeline.py")
     command = [sys.executable, str(script), url, str(lake.settings.folder), "never", "1"]
     victim = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
@@ -89,7 +138,7 @@ def test_spark_killed_anywhere_takes_each_record_once(
         os.killpg(victim.pid, signal.SIGKILL)
         victim.wait()
     pipeline.run_once()
-    check(lake, client)
+    check(lake, client, tally)
 
 
 class Crash:
@@ -106,12 +155,12 @@ class Crash:
 
 @pytest.mark.parametrize("point", POINTS if SOAK else ["before the file", "after the commit"])
 def test_a_broker_killed_at_a_point_loses_and_repeats_nothing(
-    pipeline: Pipeline, lake: Lake, served: testing.Process, point: str
+    pipeline: Pipeline, lake: Lake, served: testing.Process, tally: Tally, point: str
 ) -> None:
     pipeline.url = f"{served.url}?down_wait=0.5"
     pipeline.limits = SMALL
     with nexo.connect(served.url) as client:
-        fill(client, 1_000)
+        fill(client, lake, served.url, 1_000)
     pipeline.probe = Crash(point, served.pid)
     with pytest.raises(NexoError):
         pipeline.run_once()
@@ -119,13 +168,13 @@ def test_a_broker_killed_at_a_point_loses_and_repeats_nothing(
     served.start()
     pipeline.probe = lambda _: None
     with nexo.connect(served.url) as client:
-        client.stream("log").publish(b"after the restart")
+        client.stream("log").publish({"n": -1})
         pipeline.run_once()
-        check(lake, client)
+        check(lake, client, tally)
 
 
 def test_two_pipelines_on_one_stream_take_each_record_once(
-    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str
+    pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, tally: Tally
 ) -> None:
     rounds = 10 if SOAK else 3
     failures: list[BaseException] = []
@@ -140,14 +189,14 @@ def test_two_pipelines_on_one_stream_take_each_record_once(
     rivals = [
         Pipeline(pipeline.spark, Lake(LakeSettings(lake.settings.folder)), url) for _ in range(2)
     ]
-    fill(client, 500)
+    fill(client, lake, url, 500)
     threads = [threading.Thread(target=race, args=(rival,)) for rival in rivals]
     for thread in threads:
         thread.start()
     for _ in range(rounds):
-        fill(client, 500)
+        publish(client, 500)
     for thread in threads:
         thread.join()
     assert failures == []
     pipeline.run_once()
-    check(lake, client)
+    check(lake, client, tally)
