@@ -1,6 +1,7 @@
 """A pipeline in a process of its own that kills itself, JVM and all, at a given point.
 
-``python killed_pipeline.py URL LAKE POINT NTH``: at the NTH time that POINT is reached.
+``python killed_pipeline.py URL LAKE POINT NTH``: at the NTH time that POINT is reached. It says
+``started`` once Spark runs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Killer:
 def main(url: str, folder: str, point: str, nth: str) -> None:
     conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     spark = session("local[2]", conf=conf)
+    print("started", flush=True)
     probe = Killer(point, int(nth), Path(folder).with_suffix(".count"))
     limits = Limits(batch_rows=400, task_rows=100)
     Pipeline(spark, Lake(LakeSettings(Path(folder))), url, probe=probe, limits=limits).run_once()

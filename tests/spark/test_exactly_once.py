@@ -131,9 +131,13 @@ def test_spark_killed_anywhere_takes_each_record_once(
     fill(client, lake, url, 5_000)
     script = Path(__file__).with_name("killed_pipeline.py")
     command = [sys.executable, str(script), url, str(lake.settings.folder), "never", "1"]
-    victim = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    victim = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert victim.stdout is not None
+    assert victim.stdout.readline() == b"started\n"
     try:
-        victim.wait(chance.uniform(4, 20))
+        victim.wait(chance.uniform(0, 10))
     except subprocess.TimeoutExpired:
         os.killpg(victim.pid, signal.SIGKILL)
         victim.wait()
