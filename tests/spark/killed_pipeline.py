@@ -39,7 +39,8 @@ class Killer:
 def main(url: str, folder: str, point: str, nth: str) -> None:
     conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     spark = session("local[2]", conf=conf)
-    print("started", flush=True)
+    sys.stdout.write("started\n")
+    sys.stdout.flush()
     probe = Killer(point, int(nth), Path(folder).with_suffix(".count"))
     limits = Limits(batch_rows=400, task_rows=100)
     Pipeline(spark, Lake(LakeSettings(Path(folder))), url, probe=probe, limits=limits).run_once()
