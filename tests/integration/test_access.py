@@ -20,9 +20,10 @@ from nexo.model import Broker
 from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
+from nexo.server.access.attempts import PER_USER
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.users import UsersFile
-from nexo.testing import Process, Server
+from nexo.testing import Process, Server, process
 from tests.unit.server.access.samples import REQUESTS
 
 PASSWORD = "correct horse"
@@ -148,6 +149,25 @@ def test_failed_logins_are_limited_but_those_who_are_known_still_enter(guarded: 
         pass
     with nexo.connect(url_for(guarded, "root")) as client:
         assert client.store.get("k") == 1
+
+
+def test_guesses_are_counted_over_all_brokers_together(tmp_path: Path) -> None:
+    """Each broker's process lets in by itself, yet four times the guesses are not to be had."""
+    add(UsersFile(tmp_path / "users.json"), "ana", "*:*:*")
+    with process(tmp_path, auth=True, dashboard=False) as server:
+        answers = [guess(server.port, broker) for _ in range(PER_USER) for broker in Broker]
+    wrong = [answer for answer in answers if b"is wrong" in answer]
+    refused = [answer for answer in answers if b"too many failed logins" in answer]
+    assert len(wrong) + len(refused) == len(answers)
+    assert PER_USER <= len(wrong) <= 2 * PER_USER  # the news travels while others ask
+
+
+def guess(port: int, broker: Broker) -> bytes:
+    """What a connection for one broker is told that has a wrong password."""
+    connection = Raw(port)
+    hello = encode_hello(broker, Hello(user="ana", password="a guess"))
+    with contextlib.closing(connection):
+        return connection.ask(Op.HELLO, hello)[1]
 
 
 def test_a_slow_password_check_stalls_nobody(guarded: Server) -> None:

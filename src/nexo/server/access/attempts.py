@@ -6,6 +6,8 @@ token, which nobody can guess, is not locked out by the failures of others.
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from nexo.errors import Unauthenticated
 
 PER_USER = 5
@@ -14,26 +16,37 @@ WINDOW_MS = 10_000
 _MOST_KEYS = 10_000
 
 
+_KEY_BYTES = 16
+REPORT_BYTES = 2 * _KEY_BYTES
+
+
 class Attempts:
     """Counts failures in a window that each failure renews; memory is bounded."""
 
     def __init__(self) -> None:
-        self._failures: dict[tuple[str, str], tuple[int, int]] = {}
+        self._failures: dict[bytes, tuple[int, int]] = {}
 
     def check(self, address: str, user: str, now_ms: int) -> None:
         """Raise `Unauthenticated` once there were too many."""
-        tried = self._count((address, user), now_ms) >= PER_USER
-        if tried or self._count((address, ""), now_ms) >= PER_ADDRESS:
+        tried = self._count(_key(address, user), now_ms) >= PER_USER
+        if tried or self._count(_key(address, ""), now_ms) >= PER_ADDRESS:
             raise Unauthenticated(f"too many failed logins; wait {WINDOW_MS // 1000} seconds")
 
-    def failed(self, address: str, user: str, now_ms: int) -> None:
-        """Count one more."""
+    def failed(self, address: str, user: str, now_ms: int) -> bytes:
+        """Count one more; returns a report for other processes, empty if they know enough."""
+        whole = _key(address, "")
+        report = _key(address, user) + whole
+        self.heard(report, now_ms)
+        return report if self._count(whole, now_ms) <= PER_ADDRESS else b""
+
+    def heard(self, report: bytes, now_ms: int) -> None:
+        """Count a failure that this or another process has seen."""
         if len(self._failures) >= _MOST_KEYS:
             self._forget(now_ms)
-        for key in ((address, user), (address, "")):
+        for key in (report[:_KEY_BYTES], report[_KEY_BYTES:]):
             self._failures[key] = (self._count(key, now_ms) + 1, now_ms)
 
-    def _count(self, key: tuple[str, str], now_ms: int) -> int:
+    def _count(self, key: bytes, now_ms: int) -> int:
         count, last_ms = self._failures.get(key, (0, 0))
         return count if now_ms - last_ms < WINDOW_MS else 0
 
@@ -41,3 +54,9 @@ class Attempts:
         """Drop what has expired; under a flood from everywhere, everything."""
         kept = {key: row for key, row in self._failures.items() if now_ms - row[1] < WINDOW_MS}
         self._failures = kept if len(kept) < _MOST_KEYS // 2 else {}
+
+
+def _key(address: str, user: str) -> bytes:
+    """Of one length, however long a name somebody tries."""
+    text = f"{address}\0{user}".encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=_KEY_BYTES).digest()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from nexo.errors import NexoError, Unauthenticated
@@ -14,6 +15,7 @@ from nexo.protocol.hello import Hello
 from nexo.server.access import secrets
 from nexo.server.access.attempts import Attempts
 from nexo.server.access.login import INTERNAL, Identity, Logins, wrong
+from nexo.server.access.rumours import Rumours
 from nexo.server.service import Peer
 
 log = logging.getLogger("nexo.access")
@@ -39,16 +41,22 @@ class Caller(Peer, Protocol):
 class Door:
     """Logs connections in. Passwords are checked in a thread, as their hash is slow on purpose."""
 
-    def __init__(self, logins: Logins, clock: Clock) -> None:
+    def __init__(self, logins: Logins, clock: Clock, run_folder: Path | None) -> None:
         self._logins = logins
         self._clock = clock
         self._attempts = Attempts()
+        self._rumours = Rumours(run_folder, self._heard) if run_folder else None
         self._loop = asyncio.get_running_loop()
         self._hashing = ThreadPoolExecutor(1, "nexo-login")
         self._checks = 0
 
+    def _heard(self, report: bytes) -> None:
+        self._attempts.heard(report, self._clock.now_ms())
+
     def close(self) -> None:
         """Check no more."""
+        if self._rumours is not None:
+            self._rumours.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
     def login(self, caller: Caller, asked: Hello, done: Done) -> None:
@@ -110,7 +118,10 @@ class Door:
 
     def _failed(self, caller: Caller, asked: Hello, error: Unauthenticated, done: Done) -> None:
         if asked.token is not None or asked.password is not None:
-            self._attempts.failed(caller.address, asked.user or _TOKEN, self._clock.now_ms())
+            now_ms = self._clock.now_ms()
+            report = self._attempts.failed(caller.address, asked.user or _TOKEN, now_ms)
+            if report and self._rumours is not None:
+                self._rumours.tell(report)
             log.warning("failed login from %s", caller.address)
         done(error)
 

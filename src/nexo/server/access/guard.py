@@ -38,7 +38,7 @@ class Guard:
     ) -> None:
         """``callers`` is the live set of connections."""
         self._logins = Logins(users, read_token(run_folder))
-        self._door = Door(self._logins, clock)
+        self._door = Door(self._logins, clock, run_folder)
         self._clock = clock
         self._callers = callers
         self._timer: asyncio.TimerHandle | None = None

@@ -187,6 +187,19 @@ class TestAttempts:
         with pytest.raises(Unauthenticated):
             attempts.check("1.2.3.4", "ana", 1)
 
+    def test_what_another_process_reports_counts(self) -> None:
+        here, there = Attempts(), Attempts()
+        for _ in range(PER_USER):
+            here.heard(there.failed("1.2.3.4", "ana", 0), 0)
+        here.check("1.2.3.4", "bob", 1)
+        with pytest.raises(Unauthenticated, match="too many"):
+            here.check("1.2.3.4", "ana", 1)
+
+    def test_a_flood_is_not_reported_without_end(self) -> None:
+        attempts = Attempts()
+        reports = [attempts.failed("1.2.3.4", f"user{number}", 0) for number in range(1_000)]
+        assert sum(map(bool, reports)) == PER_ADDRESS
+
     def test_memory_is_bounded_under_a_flood(self) -> None:
         attempts = Attempts()
         for number in range(50_000):
