@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import ssl
 import subprocess
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +111,19 @@ def test_guessing_is_stopped_before_it_reaches_the_brokers(guarded: Process) -> 
         client.store.set("still", "open")
 
 
+def until_ready(url: str, context: ssl.SSLContext) -> None:
+    """Wait until the dashboard reaches every broker; it has no certificate of its own."""
+    deadline_s = time.monotonic() + 30
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=10, context=context).close()
+            return
+        except urllib.error.HTTPError as not_yet:
+            not_yet.close()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
 def test_where_clients_must_show_a_certificate_browsers_must_too(tmp_path: Path) -> None:
     """``tls_client_ca`` counts for both ports (SPEC A10)."""
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
@@ -127,6 +142,7 @@ def test_where_clients_must_show_a_certificate_browsers_must_too(tmp_path: Path)
         known.load_cert_chain(cert, key)
         with urllib.request.urlopen(url, timeout=10, context=known) as reply:
             assert reply.status == 200
+        until_ready(url.replace("health", "ready"), known)
         stranger = ssl.create_default_context(cafile=cert)
         with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|EOF|broken"):
             urllib.request.urlopen(url, timeout=10, context=stranger).close()

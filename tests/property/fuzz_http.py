@@ -44,7 +44,7 @@ class Http(Fresh):
         settings = settings_in(Path(self._folder.name), auth=self._auth)
         self._server = EmbeddedServer(settings, make_files=MemoryFiles)
         await self._server.open()
-        self._admin = Admin(Place(settings, self._server.port))
+        self._admin = Admin(Place(settings, {"port": self._server.port}))
         self._config = uvicorn.Config(
             self._admin.app, lifespan="off", http="h11", ws="none", log_config=None
         )

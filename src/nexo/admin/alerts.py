@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from nexo.admin.watch import MINUTE_S, BrokerWatch, GroupWatch, QueueWatch
+from nexo.lake.progress import PipelineProgress
 from nexo.model import Broker
 
 GROWTH = 1_000
@@ -75,6 +76,18 @@ def of_group(group: GroupWatch) -> Iterator[Alert]:
     elif info.consumers and _still(group.finished.series.tail(MINUTE_S)):
         message = f"group {info.name} has consumers but finishes nothing"
         yield Alert("warning", "stuck", *where, message, info.name)
+
+
+def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
+    """What is wrong with a pipeline into the lake."""
+    if pipeline.running and not pipeline.alive(now_ms):
+        message = f"pipeline {pipeline.id} stopped without a word: it was killed, or hangs"
+        yield Alert("warning", "pipeline-silent", "stream", "", message)
+    elif pipeline.error:
+        streams = ", ".join(one.stream for one in pipeline.streams if one.error)
+        about = f" ({streams})" if streams else ""
+        message = f"the pipeline{about} failed: {pipeline.error}"
+        yield Alert("warning", "pipeline-failed", "stream", "", message)
 
 
 def _still(rates: list[float | None]) -> bool:

@@ -37,7 +37,7 @@ class Admin:
 
     def __init__(self, place: Place) -> None:
         client = place.client(place.credentials)
-        self._sampler = Sampler(client, place.settings.disk_reserve_bytes)
+        self._sampler = Sampler(client, place.settings)
         self._metrics = metrics.Metrics(self._sampler)
         self.desk = Desk(place, client, self._sampler, asyncio.Event(), set(), place.credentials)
         self._sessions = Sessions(self.desk)

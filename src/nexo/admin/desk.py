@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from nexo.client._async.connection import Link
 
 MAX_TAILS = 32
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +34,16 @@ class Place:
     """The server this process belongs to."""
 
     settings: Settings
-    broker_port: int
+    reach: Mapping[str, Any]
+    """Where the brokers are, as fields of `nexo.client.address.Address`."""
     credentials: Credentials = Credentials()
     """Who this process is."""
 
     def client(self, who: Credentials) -> AsyncClient:
         """A new client of the brokers; a request that cannot be sent fails at once."""
-        host = self.settings.host
         return AsyncClient(
-            "nexo://localhost",
-            host=_ANY_ADDRESS.get(host, host),
-            port=self.broker_port,
-            tls=self.settings.tls_cert is not None,
-            verify=False,  # it is this very server, on this machine
+            "nexo://127.0.0.1",
+            **self.reach,
             client="dashboard",
             user=who.user,
             password=who.password,

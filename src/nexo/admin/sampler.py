@@ -8,12 +8,14 @@ import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from nexo.admin.alerts import Alert, of_broker
+from nexo.admin.alerts import Alert, of_broker, of_pipeline
 from nexo.admin.survey import Survey
 from nexo.admin.topic_rates import TopicRates
 from nexo.admin.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
+from nexo.config import Settings
 from nexo.errors import NexoError
+from nexo.lake.progress import PipelineProgress, read_progress
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
@@ -25,6 +27,8 @@ T = TypeVar("T")
 PERIOD_S = 1.0
 PATIENCE_S = 2.0
 SHOWN_ALERTS = 50
+PIPELINES_EVERY = 3
+"""Samples from one look at the pipelines' files to the next."""
 ROUNDTRIP_BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
@@ -46,9 +50,11 @@ class Histogram:
 class Sampler:
     """Watches the brokers of one server while its task runs."""
 
-    def __init__(self, client: AsyncClient, disk_reserve_bytes: int) -> None:
+    def __init__(self, client: AsyncClient, settings: Settings) -> None:
         self._client = client
-        self._reserve = disk_reserve_bytes
+        self._reserve = settings.disk_reserve_bytes
+        self._lake_folder = settings.lake_folder
+        self.pipelines: list[PipelineProgress] = []
         self.brokers = {broker: BrokerWatch(broker) for broker in Broker}
         self.survey = Survey(client)
         self.topics = TopicRates()
@@ -58,6 +64,7 @@ class Sampler:
         self.roundtrips = {broker: Histogram() for broker in Broker}
         self.started_ms = self.sampled_ms = int(time.time() * 1000)
         self._next = asyncio.Event()
+        self._turn = 0
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -74,6 +81,9 @@ class Sampler:
     async def sample(self) -> None:
         """One second's readings."""
         await asyncio.gather(*(self._ask(broker) for broker in Broker))
+        if self._turn % PIPELINES_EVERY == 0:
+            self.pipelines = await asyncio.to_thread(read_progress, self._lake_folder)
+        self._turn += 1
         self._judge()
         self.sampled_ms = int(time.time() * 1000)
         fresh, self._next = self._next, asyncio.Event()
@@ -117,6 +127,8 @@ class Sampler:
         """Everything that is wrong now, the worst first; a bounded number."""
         brokers = self.brokers.values()
         found = [alert for watch in brokers for alert in of_broker(watch, self._reserve)]
+        now_ms = int(time.time() * 1000)
+        found += [alert for one in self.pipelines for alert in of_pipeline(one, now_ms)]
         others, count = self.survey.alerts(SHOWN_ALERTS)
         critical = sum(alert.level == "critical" for alert in found)
         self.alert_counts = {"critical": critical, "warning": len(found) - critical + count}

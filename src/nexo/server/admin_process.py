@@ -19,7 +19,6 @@ from nexo.server.worker import settings_text
 class Start:
     """What the process is told."""
 
-    broker_port: int
     listener_fd: int
     lifeline_fd: int
     """Readable once the supervisor is gone."""
@@ -29,14 +28,12 @@ class Start:
 class AdminProcess:
     """The socket it answers on stays open over its restarts."""
 
-    def __init__(
-        self, settings: Settings, listener: socket.socket, broker_port: int, run: Path
-    ) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket, run: Path) -> None:
         self.port: int = listener.getsockname()[1]
         self._settings = settings
         self._listener = listener
         self._lifeline, self._theirs = socket.socketpair()
-        self._start = Start(broker_port, listener.fileno(), self._theirs.fileno(), run)
+        self._start = Start(listener.fileno(), self._theirs.fileno(), run)
         self.child = Child("admin", self._command)
 
     def _command(self) -> tuple[list[str], Sequence[int]]:

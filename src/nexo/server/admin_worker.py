@@ -1,7 +1,8 @@
 """The process of the dashboard and HTTP API: ``python -m nexo.server.admin_worker``.
 
 It serves on a socket that the supervisor listens on, so the address survives a restart, and
-talks to the brokers as any client does: whatever it does to them, a client could do.
+talks to the brokers as any client does: whatever it does to them, a client could do. Only the
+way is its own, a socket of each broker in the run folder, so that it needs no certificate.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Uvicorn(uvicorn.Server):
 async def serve(settings: Settings, start: Start) -> None:
     """Serve until told to stop or until the supervisor is gone."""
     credentials = Credentials(token=read_token(start.run_folder))
-    place = Place(settings, start.broker_port, credentials)
+    place = Place(settings, {"door_folder": str(start.run_folder)}, credentials)
     async with Admin(place) as admin:
         server = _Uvicorn(_config(settings, admin))
 

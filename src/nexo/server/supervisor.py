@@ -115,7 +115,7 @@ class Supervisor:
         self._brokers = {broker: BrokerProcess(broker, settings, run, lock.fd) for broker in Broker}
         self._gate = Gate(listener, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
-        self._admin = AdminProcess(settings, http_listener, port, run) if http_listener else None
+        self._admin = AdminProcess(settings, http_listener, run) if http_listener else None
         self.addresses = Addresses(host, port, self._admin.port if self._admin else None)
 
     def _hand_over(self, broker: Broker, sock: socket.socket) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from nexo import config
+from nexo.client.address import door_path
 from nexo.config import Settings
 from nexo.model import Broker
 from nexo.server import descriptors, handover, logs, loops
@@ -47,6 +48,9 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     path = Path(host.relay_path(broker))
     path.unlink(missing_ok=True)
     relays = await loop.create_unix_server(host.trusted_session, str(path))
+    door = Path(door_path(str(run), broker))
+    door.unlink(missing_ok=True)
+    dashboard = await loop.create_unix_server(host.new_session, str(door))
     adopting: set[asyncio.Task[None]] = set()
     tls = server_context(settings)
 
@@ -60,6 +64,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     _settle_memory()
     await stop.wait()
     relays.close()
+    dashboard.close()
     await host.close()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nexo.admin.alerts import Alert, of_broker, of_group, of_queue
+from nexo.admin.alerts import Alert, of_broker, of_group, of_pipeline, of_queue
 from nexo.admin.watch import BrokerWatch, GroupWatch, QueueWatch
 from nexo.client.queue_views import QueueInfo
+from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress
 from nexo.model import Broker
 from nexo.protocol.survey import GroupSeen
 
@@ -111,3 +112,14 @@ def test_parked_records_and_drops_are_told() -> None:
     (alert,) = alerts([pubsub], [], [], MIB)
     assert alert.kind == "drops"
     assert "phone" in alert.message
+
+
+def test_pipelines_that_fail_or_fall_silent_are_told() -> None:
+    well = PipelineProgress(id="a", host="h", pid=1, started_ms=0, updated_ms=1_000)
+    assert list(of_pipeline(well, 2_000)) == []
+    assert kinds(list(of_pipeline(well, 1_000 + STALE_MS))) == ["pipeline-silent"]
+    well.error, well.streams = "disk gone", [StreamProgress(stream="orders", error="disk gone")]
+    (alert,) = of_pipeline(well, 2_000)
+    assert (alert.kind, "orders" in alert.message) == ("pipeline-failed", True)
+    well.error, well.running = "", False
+    assert list(of_pipeline(well, 1_000 + STALE_MS)) == []

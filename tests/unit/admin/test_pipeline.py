@@ -2,28 +2,79 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("pyiceberg")
 
-from nexo.admin.api.pipeline import _missing, _read
+from nexo.admin.api import pipeline
+from nexo.admin.api.pipeline import TableAsk, missing
+from nexo.admin.desk import Desk, Place
+from nexo.admin.lake_views import read_tables
+from nexo.admin.routes import Nothing
 from nexo.config import Settings
+from nexo.errors import NotFound
 from nexo.lake.catalog import Lake
+from nexo.lake.progress import STALE_MS, Batch, Tracker
 from nexo.lake.settings import LakeSettings
 from tests.unit.lake.conftest import Filler
 
 
+def desk(settings: Settings) -> Desk:
+    unused = cast(Any, None)
+    return Desk(Place(settings, {}), unused, unused, unused, set())
+
+
 def test_tables_show_their_snapshots_and_offsets(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
-    assert "pipeline" in _missing(settings)
+    assert "pipeline" in missing(settings)
     filler = Filler(Lake(LakeSettings(settings.lake_folder)), "a/<b>")
     filler.append([b"x", b"y", b"z"])
     filler.append([b"w"])
-    assert _missing(settings) == ""
-    (view,) = _read(settings).values()
+    assert missing(settings) == ""
+    (view,) = read_tables(settings)
     assert (view.table.stream, view.table.records, view.table.files) == ("a/<b>", 4, 2)
     assert view.table.offsets == {"0": 4}
     assert [snapshot.added_records for snapshot in view.snapshots] == [1, 3]
     assert view.table.updated_ms == view.snapshots[0].committed_ms
+
+
+def test_pipelines_tell_how_far_they_are_and_what_failed(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    lake = Lake(LakeSettings(settings.lake_folder))
+    filler = Filler(lake, "orders")
+    filler.append([b"x"] * 5)
+    tracker = Tracker()
+    with tracker.running(settings.lake_folder, 1_000):
+        tracker.looked("orders", lake.get("orders"), 7, 1_000)
+        tracker.took("orders", lake.get("orders"), Batch(5, 1, 0.2, False))
+        tracker.failed("disk gone", ["orders"])
+        tracker.save(settings.lake_folder)
+        found = asyncio.run(pipeline.tables(desk(settings), Nothing()))
+    (row,) = found.pipelines
+    assert (row.state, row.taken, row.behind, row.error) == ("running", 5, 2, "disk gone")
+    (stream,) = found.streams
+    assert (stream.stream, stream.records, stream.last_taken) == ("orders", 5, 5)
+    found = asyncio.run(pipeline.tables(desk(settings), Nothing()))
+    assert [row.state for row in found.pipelines] == ["ended"]
+    view = asyncio.run(pipeline.table(desk(settings), TableAsk("orders")))
+    assert view.progress is not None
+    assert (view.table.records, view.progress.error) == (5, "disk gone")
+    with pytest.raises(NotFound, match="clicks"):
+        asyncio.run(pipeline.table(desk(settings), TableAsk("clicks")))
+
+
+def test_a_pipeline_that_was_killed_is_silent(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    tracker = Tracker()
+    tracker.save(settings.lake_folder)
+    (path,) = (settings.lake_folder / "pipelines").glob("*.json")
+    now_ms = int(time.time() * 1000)
+    text = path.read_text().replace(str(tracker.pipeline.updated_ms), str(now_ms - 2 * STALE_MS))
+    path.write_text(text)
+    found = asyncio.run(pipeline.tables(desk(settings), Nothing()))
+    assert [row.state for row in found.pipelines] == ["silent"]

@@ -1,4 +1,4 @@
-"""The lake behind the streams: tables, snapshots, how fresh they are."""
+"""The pipelines that fill the lake, and its tables: how fresh, how far behind, what failed."""
 
 from __future__ import annotations
 
@@ -6,46 +6,44 @@ import asyncio
 import time
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 import msgspec
 
 from nexo.admin.api.paging import Name
 from nexo.admin.desk import Desk
+from nexo.admin.lake_views import SnapshotRow, TableHistory, TableRow, read_tables
 from nexo.admin.routes import Nothing, Routes
 from nexo.config import Settings
 from nexo.errors import NotFound
-from nexo.lake.settings import LakeSettings
+from nexo.lake.progress import PipelineProgress, StreamProgress, by_stream, read_progress
 from nexo.model import Broker
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
-# ruff: noqa: PLC0415 - a server without a lake need not import PyIceberg
 
 routes = Routes("Pipeline", "/pipeline")
 
 _KEEP_S = 3.0
-_SNAPSHOTS = 50
 
 
-class TableRow(msgspec.Struct):
-    """A stream's table."""
+class PipelineRow(msgspec.Struct):
+    """A pipeline that runs, or ran lately."""
 
-    stream: str
-    table: str
-    kind: str
-    snapshots: int
-    records: int
-    files: int
-    bytes: int
-    offsets: dict[str, int]
-    """By partition: everything below is in the table."""
-    updated_ms: int | None
-    """When the last snapshot was committed."""
+    id: str
+    state: Literal["running", "ended", "silent"]
+    """``silent``: it neither ended nor wrote for two minutes, so it was killed or hangs."""
+    started_ms: int
+    updated_ms: int
+    every_ms: int | None
+    maintained_ms: int | None
+    taken: int
+    """Records it moved."""
+    behind: int
+    """Records it has yet to move."""
+    streams: list[str]
+    error: str
+    error_ms: int | None
 
 
-class Pipeline(msgspec.Struct):
+class Lake(msgspec.Struct):
     """The lake now."""
 
     available: bool
@@ -53,6 +51,9 @@ class Pipeline(msgspec.Struct):
     reason: str
     """Why it is not."""
     place: str
+    pipelines: list[PipelineRow]
+    streams: list[StreamProgress]
+    """Each stream as the pipeline that looked last saw it."""
     tables: list[TableRow]
 
 
@@ -62,22 +63,14 @@ class TableAsk(msgspec.Struct, forbid_unknown_fields=True):
     stream: Name
 
 
-class SnapshotRow(msgspec.Struct):
-    """One commit to a table."""
-
-    id: str
-    committed_ms: int
-    operation: str
-    added_records: int
-    added_files: int
-    total_records: int
-
-
 class TableView(msgspec.Struct):
-    """A table and its newest snapshots."""
+    """What the lake has of a stream."""
 
     table: TableRow
+    derived: list[TableRow]
+    """Newest records and dead letters."""
     snapshots: list[SnapshotRow]
+    progress: StreamProgress | None
 
 
 @dataclass(slots=True)
@@ -85,37 +78,59 @@ class _Seen:
     """What was read a moment ago: catalogs are slow."""
 
     at_s: float = 0.0
-    views: dict[str, TableView] | None = None
+    tables: list[TableHistory] | None = None
 
 
 _seen: dict[str, _Seen] = {}
 
 
 @routes.get("/tables")
-async def tables(desk: Desk, ask: Nothing) -> Pipeline:
-    """Every table with its newest state."""
+async def tables(desk: Desk, ask: Nothing) -> Lake:
+    """Every pipeline, stream and table with its newest state."""
     await desk.check_watchable(Broker.STREAM)
     settings = desk.place.settings
     place = settings.lake_catalog or str(settings.lake_folder)
-    reason = _missing(settings)
-    if reason:
-        return Pipeline(False, reason, place, [])
-    views = await _views(settings)
-    return Pipeline(True, "", place, [view.table for view in views.values()])
+    progress = await asyncio.to_thread(read_progress, settings.lake_folder)
+    reason = missing(settings)
+    found = [] if reason else [one.table for one in await _tables(settings)]
+    pipelines = [_pipeline(one) for one in progress]
+    return Lake(not reason, reason, place, pipelines, list(by_stream(progress).values()), found)
 
 
 @routes.get("/table")
 async def table(desk: Desk, ask: TableAsk) -> TableView:
-    """One table with its newest snapshots."""
+    """The tables of one stream, with the newest snapshots."""
     await desk.check_watchable(Broker.STREAM)
     settings = desk.place.settings
-    views = {} if _missing(settings) else await _views(settings)
-    if ask.stream not in views:
+    every = [] if missing(settings) else await _tables(settings)
+    found = [one for one in every if one.table.stream == ask.stream]
+    main = next((one for one in found if one.table.kind == "records"), None)
+    if main is None:
         raise NotFound(f"stream {ask.stream!r} has no table in the lake")
-    return views[ask.stream]
+    progress = by_stream(await asyncio.to_thread(read_progress, settings.lake_folder))
+    derived = [one.table for one in found if one is not main]
+    return TableView(main.table, derived, main.snapshots, progress.get(ask.stream))
 
 
-def _missing(settings: Settings) -> str:
+def _pipeline(one: PipelineProgress) -> PipelineRow:
+    alive = one.alive(int(time.time() * 1000))
+    return PipelineRow(
+        one.id,
+        "running" if alive else "silent" if one.running else "ended",
+        one.started_ms,
+        one.updated_ms,
+        one.every_ms,
+        one.maintained_ms,
+        sum(stream.taken for stream in one.streams),
+        sum(stream.behind for stream in one.streams),
+        [stream.stream for stream in one.streams],
+        one.error,
+        one.error_ms,
+    )
+
+
+def missing(settings: Settings) -> str:
+    """Why there is nothing to show; empty if there is."""
     if find_spec("pyiceberg") is None:
         return "the lake's packages are not installed: pip install 'nexo-broker[spark]'"
     if not settings.lake_catalog and not (settings.lake_folder / "catalog.db").exists():
@@ -123,61 +138,9 @@ def _missing(settings: Settings) -> str:
     return ""
 
 
-async def _views(settings: Settings) -> dict[str, TableView]:
+async def _tables(settings: Settings) -> list[TableHistory]:
     seen = _seen.setdefault(f"{settings.lake_catalog}\n{settings.lake_folder}", _Seen())
-    if seen.views is None or time.monotonic() - seen.at_s > _KEEP_S:
-        seen.views = await asyncio.to_thread(_read, settings)
+    if seen.tables is None or time.monotonic() - seen.at_s > _KEEP_S:
+        seen.tables = await asyncio.to_thread(read_tables, settings)
         seen.at_s = time.monotonic()
-    return seen.views
-
-
-def _read(settings: Settings) -> dict[str, TableView]:
-    from nexo.lake.catalog import Lake
-
-    lake = Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))
-    views = [_view(table) for table in lake.tables()]
-    return {view.table.stream: view for view in sorted(views, key=lambda view: view.table.stream)}
-
-
-def _view(table: Table) -> TableView:
-    from nexo.lake.catalog import KIND, RECORDS, STREAM
-    from nexo.lake.commit import offsets_of
-
-    newest = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
-    last = _summary(newest[0]) if newest else {}
-    offsets = {str(key): value for key, value in offsets_of(table.properties).items()}
-    row = TableRow(
-        table.properties[STREAM],
-        ".".join(table.name()),
-        table.properties.get(KIND, RECORDS),
-        len(newest),
-        _count(last, "total-records"),
-        _count(last, "total-data-files"),
-        _count(last, "total-files-size"),
-        offsets,
-        newest[0].timestamp_ms if newest else None,
-    )
-    return TableView(row, [_snapshot(snapshot) for snapshot in newest[:_SNAPSHOTS]])
-
-
-def _snapshot(snapshot: Any) -> SnapshotRow:
-    summary = _summary(snapshot)
-    return SnapshotRow(
-        str(snapshot.snapshot_id),
-        snapshot.timestamp_ms,
-        str(summary.get("operation", "")),
-        _count(summary, "added-records"),
-        _count(summary, "added-data-files"),
-        _count(summary, "total-records"),
-    )
-
-
-def _summary(snapshot: Any) -> dict[str, str]:
-    summary = snapshot.summary
-    if summary is None:
-        return {}
-    return {"operation": summary.operation.value, **summary.additional_properties}
-
-
-def _count(summary: dict[str, str], name: str) -> int:
-    return int(summary.get(name, 0))
+    return seen.tables
