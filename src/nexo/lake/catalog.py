@@ -29,6 +29,8 @@ KIND = "nexo.kind"
 are: every record, the newest per key, or those that typed columns refused."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 
+_DRIVERS = ("pyiceberg", "sqlalchemy", "sqlite3", "requests")
+"""Modules whose errors mean that a catalog or a store does not work, not that we do not."""
 _PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
 _OWN_RETRIES = {"commit.retry.num-retries": "0"}
 _FORMAT = {
@@ -196,9 +198,9 @@ def as_ours(what: str) -> Iterator[None]:
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{what}: {error}") from error
     except Exception as error:  # catalogs raise whatever their drivers raise
-        if type(error).__module__.startswith(("pyiceberg", "sqlalchemy", "requests")) or isinstance(
-            error, OSError
-        ):
+        if type(error).__name__ == "NotInstalledError":
+            raise ConfigError(f"{what}: {first_line(error)}") from error
+        if isinstance(error, OSError) or type(error).__module__.startswith(_DRIVERS):
             raise Unavailable(f"{what}: {first_line(error)}") from error
         raise
 

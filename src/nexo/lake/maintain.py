@@ -19,6 +19,7 @@ from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours
 from nexo.lake.commit import ATTEMPTS, data_files, may_retry, offsets_of, offsets_text
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.read import Span, row_groups, spans
+from nexo.lake.rows import chunked
 from nexo.lake.sweep import sweep
 
 if TYPE_CHECKING:
@@ -121,9 +122,14 @@ def _rewritten(table: Table, run: Sequence[Span]) -> list[DataFileFacts]:
     label = f"{run[0].partition:04}-{run[0].first:016}-{run[-1].last + 1:016}-merged"
     writer = FileWriter(where, run[0].partition, label)
     try:
-        for span in run:
-            for rows in row_groups(table.io, span.path, where.schema):
-                writer.add(rows)
+        small = (
+            batch
+            for span in run
+            for rows in row_groups(table.io, span.path, where.schema)
+            for batch in rows.to_batches()
+        )
+        for rows in chunked(small):
+            writer.add(rows)
         return writer.close()
     except BaseException:
         writer.discard()

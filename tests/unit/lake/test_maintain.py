@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from nexo.lake import maintain as maintenance
@@ -35,6 +36,7 @@ def test_small_files_become_one_per_day_and_old_ones_are_deleted(filler: Filler)
     report = maintain(filler.table, EAGER)
     assert (report.merged_files, report.merged_into) == (12, 2)
     maintain(filler.table, EAGER)
+    assert {pq.ParquetFile(path).num_row_groups for path in files(filler, "parquet")} == {1}
     assert values(filler) == [b"%d" % n for n in range(12)]
     assert len(spans(filler.table.refresh())) == len(files(filler, "parquet")) == 2
     assert len(filler.table.metadata.snapshots) <= 2

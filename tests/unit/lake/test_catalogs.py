@@ -1,0 +1,102 @@
+"""A lake may be in any catalog that PyIceberg knows, and says plainly when that does not work."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg import catalog as pyiceberg_catalog
+from pyiceberg.utils.config import Config
+
+from nexo.errors import ConfigError, Unavailable
+from nexo.lake.catalog import Lake
+from nexo.lake.maintain import Care, maintain
+from nexo.lake.paths import local_path
+from nexo.lake.read import LakeReader, spans
+from nexo.lake.settings import LakeSettings
+
+from .conftest import Filler
+
+Configure = Callable[..., Lake]
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """A lake whose catalog PyIceberg's own configuration describes."""
+
+    def configure(**properties: str) -> Lake:
+        for name, value in properties.items():
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__OTHER__{name.upper()}", value)
+        monkeypatch.setattr(pyiceberg_catalog, "_ENV_CONFIG", Config())
+        return Lake(LakeSettings(tmp_path / "unused", "other", namespace="streams"))
+
+    return configure
+
+
+def use(lake: Lake) -> list[Path]:
+    """Append, merge, sweep and read; returns where the files are."""
+    filler = Filler(lake)
+    for n in range(4):
+        filler.append([b"%d" % n])
+    report = maintain(filler.table, Care(min_files=2, max_snapshots=1, grace_s=0))
+    assert (report.merged_files, report.merged_into) == (4, 1)
+    assert LakeReader(lake, "log").read(0, 0, 1).next_offset == 4
+    assert filler.table.refresh().scan().to_arrow().num_rows == 4
+    assert [table.name() for table in lake.tables()] == [("streams", "log")]
+    assert not lake.settings.folder.exists()
+    return [Path(local_path(span.path) or "") for span in spans(filler.table)]
+
+
+def test_another_sql_catalog_with_a_warehouse_of_its_own(
+    configured: Configure, tmp_path: Path
+) -> None:
+    warehouse = tmp_path / "far away"
+    lake = configured(
+        type="sql", uri=f"sqlite:///{tmp_path}/shared.db", warehouse=f"file://{warehouse}"
+    )
+    assert all(path.is_relative_to(warehouse) for path in use(lake))
+    assert (tmp_path / "shared.db").exists()
+
+
+def test_a_catalog_in_memory(configured: Configure, tmp_path: Path) -> None:
+    lake = configured(type="in-memory", warehouse=f"file://{tmp_path}/warehouse")
+    assert all(path.is_relative_to(tmp_path / "warehouse") for path in use(lake))
+
+
+def test_a_catalog_that_does_not_answer_is_named(configured: Configure) -> None:
+    with socket.socket() as taken:  # bound but not listening: connections are refused
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        lake = configured(type="rest", uri=f"http://127.0.0.1:{port}")
+        with pytest.raises(Unavailable, match=f"catalog other: .*{port}.* refused") as refused:
+            lake.find("log")
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({}, "catalog other: URI missing"),
+        ({"type": "odd"}, "'odd' is not a valid"),
+        ({"type": "glue"}, "not installed"),
+    ],
+)
+def test_a_catalog_that_cannot_be_is_a_matter_of_configuration(
+    configured: Configure, properties: dict[str, str], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        configured(**properties).find("log")
+
+
+def test_a_catalog_whose_folder_is_missing_is_named(configured: Configure, tmp_path: Path) -> None:
+    lake = configured(type="sql", uri=f"sqlite:///{tmp_path}/no/c.db", warehouse="file:///tmp")
+    with pytest.raises(Unavailable, match=r"catalog other: .*unable to open"):
+        lake.find("log")
+
+
+def test_a_damaged_catalog_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(Unavailable, match=r"catalog\.db: file is not a database"):
+        Lake(LakeSettings(tmp_path)).find("log")
