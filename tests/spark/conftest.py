@@ -20,8 +20,8 @@ from pyspark_nexo.sessions import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TIMEOUT_S = 300
-"""A busy machine takes a minute to start a JVM."""
+TIMEOUT_S = 600
+"""A busy machine takes minutes to start a JVM."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,6 +38,8 @@ POINTS = [
     "before the file", "after the file", "before the commit", "after the commit", "told",
     "before the dead letters",
 ]  # fmt: skip
+START_S = 400
+"""How long a killed pipeline may take to get to its end on a busy machine."""
 SMALL = Limits(batch_rows=400, task_rows=100)
 BAD = b"no JSON"
 
@@ -96,7 +98,7 @@ def run_killed(url: str, folder: Path, point: str, nth: int) -> None:
     script = Path(__file__).with_name("killed_pipeline.py")
     command = [sys.executable, str(script), url, str(folder), point, str(nth)]
     done = subprocess.run(
-        command, start_new_session=True, capture_output=True, timeout=100, check=False
+        command, start_new_session=True, capture_output=True, timeout=START_S, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
 
