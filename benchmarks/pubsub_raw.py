@@ -155,8 +155,9 @@ class FanOut(AbstractContextManager["FanOut"]):
         received = 0
         for number, _ in ready:
             reader = self._readers.get(number)
-            if reader is not None:
-                received += reader.recv_into(self._buffer)
-            else:
-                self._publisher.recv_into(self._buffer)  # the answers to its publishes
+            size = (reader or self._publisher).recv_into(self._buffer)
+            if not size:
+                raise ConnectionError("the server closed a connection")
+            if reader is not None:  # else these are the answers to its publishes
+                received += size
         return received
