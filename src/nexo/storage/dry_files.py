@@ -69,6 +69,7 @@ class DryFiles:
 
     def __init__(self) -> None:
         self.on_dirty: Callable[[File], None] = lambda file: None
+        self.lifetime = "dry"
         self.changes: list[Change] = []
         self._made: set[Path] = set()
 

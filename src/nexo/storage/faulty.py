@@ -12,6 +12,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -21,6 +22,7 @@ from nexo.storage.ports import Buffer, File
 
 _SECTOR = 512
 """What a disk writes as a whole."""
+_lifetimes = count(1)
 
 
 class PowerLoss(BaseException):
@@ -162,6 +164,7 @@ class FaultyFiles:
 
     def __init__(self) -> None:
         self.on_dirty: Callable[[File], None] = lambda _file: None
+        self.lifetime = str(next(_lifetimes))
         self.calls = 0
         self.fail_call: int | None = None
         self.fail_errno = errno.EIO
@@ -212,6 +215,7 @@ class FaultyFiles:
         """What a new process finds after kill -9: everything written, synced or not."""
         after = FaultyFiles()
         after._names, after._durable, after._pending = self._names, self._durable, self._pending
+        after.lifetime = self.lifetime
         return after
 
     def plant(self, path: Path, content: bytes | bytearray | None) -> None:

@@ -13,12 +13,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
+from uuid import uuid4
 
 from nexo.errors import DiskFull, ReadOnly
 from nexo.storage.open_files import OpenFiles
 from nexo.storage.ports import Buffer, File
 
 _IOV_MAX = 1024
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -154,6 +156,7 @@ class OsFiles:
         self._changed_folders: set[Path] = set()
         self._names_lock = Lock()
         self._error: str | None = None
+        self.lifetime = _boot_id()
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         """Open for reading and writing."""
@@ -262,6 +265,14 @@ class OsFiles:
         folders = {file.path.parent for file in self.open_files.dirty() if isinstance(file, OsFile)}
         for folder in {folder.stat().st_dev: folder for folder in folders}.values():
             self.sync_all(_mount_of(folder))
+
+
+def _boot_id() -> str:
+    """Of the running kernel; where it cannot be told, every process counts as a new one."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return uuid4().hex
 
 
 def _existing(folder: Path) -> Path:

@@ -47,6 +47,8 @@ class Files(Protocol):
 
     on_dirty: Callable[[File], None]
     """Called with a file when it is written to for the first time since its last sync."""
+    lifetime: str
+    """Of what keeps unsynced writes: while it is the same, none of them was lost."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; `FileNotFoundError` if absent and not created."""

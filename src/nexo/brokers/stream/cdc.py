@@ -54,7 +54,7 @@ class Committed(msgspec.Struct, frozen=True, tag="stream.commit"):
 
 
 class Capture:
-    """Writes the events of one broker."""
+    """Writes the events of one broker; its owner shows them to readers."""
 
     def __init__(self, engine: StreamEngine, now_ms: int) -> None:
         self._engine = engine
@@ -136,7 +136,6 @@ class Capture:
         offset = target.log.append(head, body)
         target.producers.note(parse(head), offset)
         target.last_ms = now_ms
-        target.synced(offset + len(values))
         self._positions[source] = position
         self._engine.grown(self.stream, 0, SIZE + sum(map(len, body)))
 

@@ -26,6 +26,7 @@ from nexo.brokers.stream.records import (
     GroupDropped,
     GroupMade,
     JournalRecord,
+    Opened,
     OrderedChanged,
     OrderedDropped,
     OrderedMade,
@@ -38,7 +39,7 @@ from nexo.brokers.stream.registry import OpenLog, Stream
 from nexo.brokers.stream.state import BrokerState
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import NotFound
-from nexo.model import check_name
+from nexo.model import Persistence, check_name
 from nexo.storage.header import SIZE
 
 CHECKPOINT_BYTES = 64 * 1024**2
@@ -58,6 +59,28 @@ class StreamEngine(BrokerState):
         self._reordered: dict[str, OrderedGroup] = {}
         self._unchecked: dict[tuple[int, int], int] = {}
         self._wanted: dict[tuple[int, int], Stream] = {}
+
+    # -- starting ------------------------------------------------------------------
+
+    def resume(self, lifetime: str) -> bool:
+        """Go on after recovery, in this lifetime of the machine; says whether it lost power.
+
+        Then ``file_async`` may have lost offsets that only their producers know. All of the
+        broker's files are to be synced before `opened` is called.
+        """
+        lost = self.lifetime not in {"", lifetime}
+        if lost:
+            for stream in self.streams:
+                if stream.options.persistence is Persistence.FILE_ASYNC:
+                    for index, first, end in stream.jump_ahead():
+                        self.skip(stream, index, [(first, end)])
+        return lost
+
+    def opened(self, lifetime: str) -> None:
+        """Note that from now on offsets are told; to be durable before the first one is."""
+        record = Opened(lifetime)
+        self.apply(record)
+        self._journal.append(record)
 
     # -- streams -----------------------------------------------------------------
 

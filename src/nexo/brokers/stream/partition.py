@@ -14,15 +14,15 @@ import msgspec
 
 from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
+from nexo.brokers.stream.numbering import Grant
 from nexo.brokers.stream.producers import MAX_PRODUCERS, Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
 from nexo.protocol.batch import Batch, encode_plain, retime
-from nexo.storage.header import SIZE, Flags, Header, parse, seal
+from nexo.storage.header import SIZE, Flags, Header, parse
 from nexo.storage.ports import Buffer, Log
 
 FUTURE_MS = 60_000
 """How far ahead of the broker's clock a producer's timestamp may be."""
-_MAX_SPAN = (1 << 32) - 1
 _CACHED_BYTES = 1024**2
 """Larger reads are for one reader that will not come back to them."""
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
@@ -61,8 +61,8 @@ class Partition:
     """The records of one partition of a stream."""
 
     __slots__ = (
-        "_caches", "aborted", "clean_offset", "committed", "last_ms", "log", "open_ranges",
-        "opened_at", "producers", "unsynced",
+        "_caches", "aborted", "clean_offset", "committed", "grant", "last_ms", "log",
+        "open_ranges", "opened_at", "producers", "unsynced",
     )  # fmt: skip
 
     def __init__(
@@ -70,9 +70,13 @@ class Partition:
         log: Log,
         found: Checkpoint,
         caches: Caches,
+        synced: int,
         max_producers: int = MAX_PRODUCERS,
     ) -> None:
-        """Recover: read the log from the checkpoint on; undecided transactions are aborted."""
+        """Recover: read the log from the checkpoint on; undecided transactions are aborted.
+
+        The log is ``synced`` up to there, as all that the broker finds at its start.
+        """
         self.log = log
         self.last_ms = found.last_ms
         self.producers = Producers(found.producers, max_producers)
@@ -85,6 +89,7 @@ class Partition:
         """Readers see nothing from here on, because it may not survive a power loss."""
         self.opened_at = log.next_offset
         """Where the log ended when this process first used it."""
+        self.grant = Grant(synced)
         self._caches = caches
         self._recover(min(max(found.offset, log.start_offset), log.next_offset))
 
@@ -287,13 +292,6 @@ class Partition:
             offset, self.last_ms, self.producers.state(), list(self.aborted),
             list(self.committed), self.clean_offset,
         )  # fmt: skip
-
-
-def jump(log: Log, offset: int) -> None:
-    """Have the log go on at ``offset``: what lies between is lost, and holds no records."""
-    while log.next_offset < offset:
-        span = min(offset - log.next_offset, _MAX_SPAN)
-        log.append(seal([], count=0, first_ms=0, last_ms=0, flags=_CONTROL, span=span), [])
 
 
 def check_sizes(batch: Batch, max_message_bytes: int) -> None:

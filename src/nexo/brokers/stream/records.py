@@ -57,6 +57,12 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
     checkpoint: Checkpoint
 
 
+class Opened(msgspec.Struct, frozen=True, array_like=True, tag="open"):
+    """The broker began to work, in this lifetime of the machine."""
+
+    lifetime: str
+
+
 class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
     """A producer id was given out; a named one again, with the next epoch."""
 
@@ -124,7 +130,7 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 
 JournalRecord: TypeAlias = (
-    Created | Updated | Deleted | Tiered | Checked | ProducerStarted
+    Created | Updated | Deleted | Tiered | Checked | Opened | ProducerStarted
     | GroupMade | GroupChanged | GroupDropped
     | OrderedMade | OrderedChanged | OrderedDropped
     | Committed | Aborted
@@ -149,3 +155,5 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     producers: dict[str, tuple[int, int]]
     streams: list[StreamState]
     ordered: dict[str, OrderedSnapshot]
+    lifetime: str = ""
+    """The machine's when this was written; empty if the broker ended in good order."""

@@ -11,8 +11,9 @@ from msgspec import structs
 from nexo.brokers.stream.chunks import ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.numbering import ahead, jump
 from nexo.brokers.stream.options import StreamOptions
-from nexo.brokers.stream.partition import Caches, Checkpoint, Partition, jump
+from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
 from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
@@ -84,11 +85,25 @@ class Stream:
         found = self._partitions[index]
         if found is None:
             log = self._open_log(self.folder, index)
+            synced = log.next_offset
             jump(log, self._told(self, index))
             limit = MAX_SOURCES if self.is_system else MAX_PRODUCERS
-            found = Partition(log, self._checkpoint(index), self._caches, limit)
+            found = Partition(log, self._checkpoint(index), self._caches, synced, limit)
             self._partitions[index] = found
         return found
+
+    def jump_ahead(self) -> Iterator[tuple[int, int, int]]:
+        """After a power loss, before the first use: give out no offset that was told before.
+
+        Yields partition, first and end of what holds no records. Not durable by itself.
+        """
+        for index in range(len(self._partitions)):
+            log = self._open_log(self.folder, index)
+            end = max(log.next_offset, self._told(self, index))
+            first, following = log.next_offset, end + ahead(end)
+            jump(log, following)
+            log.close()
+            yield index, first, following
 
     def told(self, index: int) -> int:
         """The offset behind all that its groups and the lake know of a partition."""
@@ -118,6 +133,17 @@ class Stream:
     def ends(self) -> list[int]:
         """Per partition: where readers stop."""
         return [part.stable_offset for part in self.partitions()]
+
+    def unread(self, index: int, offset: int) -> int:
+        """How many records readers find from ``offset`` on, in the log and in the lake before it.
+
+        Of what the lake holds every offset counts.
+        """
+        part = self.partition(index)
+        start, end = part.start_offset, part.stable_offset
+        in_lake = max(0, start - offset) if self.tiered[index] >= start else 0
+        split = part.aborted.split(min(max(offset, start), end), end)
+        return in_lake + sum(stop - first for first, stop, hidden in split if not hidden)
 
     def next_partition(self) -> int:
         """Round robin, for records without a key."""

@@ -14,6 +14,7 @@ from nexo.brokers.stream.records import (
     GroupDropped,
     GroupMade,
     JournalRecord,
+    Opened,
     OrderedChanged,
     OrderedDropped,
     OrderedMade,
@@ -37,6 +38,11 @@ class BrokerState:
         self.ordered: dict[str, OrderedGroup] = {}
         self._producers: dict[str, tuple[int, int]] = {}
         self._next_producer = 1
+        self.lifetime = ""
+        """Of the machine, as of the last start; empty if the broker ended in good order.
+
+        Between that and the end of `StreamEngine.resume` all that recovery found gets synced.
+        """
         self._deleted: list[str] = []
 
     def _told(self, stream: Stream, index: int) -> int:
@@ -58,6 +64,8 @@ class BrokerState:
             case Deleted(number):
                 if (stream := self.streams.remove(number)) is not None:
                     self._deleted.append(stream.folder)
+            case Opened(lifetime):
+                self.lifetime = lifetime
             case ProducerStarted():
                 self._next_producer = max(self._next_producer, record.producer + 1)
                 if record.name:
@@ -116,6 +124,7 @@ class BrokerState:
             dict(self._producers),
             [stream.state(synced=synced) for stream in self.streams],
             {name: group.snapshot() for name, group in self.ordered.items()},
+            "" if synced else self.lifetime,
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -126,5 +135,6 @@ class BrokerState:
         for state in snapshot.streams:
             self.streams.restore(state)
         self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)
+        self.lifetime = snapshot.lifetime
         for name, group in snapshot.ordered.items():
             self.ordered[name] = OrderedGroup.restore(group)

@@ -111,7 +111,7 @@ def _ordered(name: str, group: OrderedGroup, stream: Stream, partitions: list[in
     for index in partitions:
         kept, part = group.offsets.get((stream.name, index)), stream.partition(index)
         at = max(kept.offset + 1 if kept else 0, part.start_offset)
-        lag += max(0, part.stable_offset - at)
+        lag += stream.unread(index, kept.offset + 1 if kept else 0)
         finished += at
     owners = {owner for (topic, _), owner in group.owners.items() if topic == stream.name}
     return GroupSeen(stream.name, name, "ordered", lag, 0, 0, len(owners), finished)

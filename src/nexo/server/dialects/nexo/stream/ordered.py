@@ -217,8 +217,7 @@ class Ordered:
         topic, index = at
         if topic not in self._core.engine.streams:
             return 0
-        partition = self._core.engine.streams.get(topic).partition(index)
-        return max(0, partition.stable_offset - max(kept.offset + 1, partition.start_offset))
+        return self._core.engine.streams.get(topic).unread(index, kept.offset + 1)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Forget a group."""

@@ -79,7 +79,7 @@ class Publishing:
             answer(peer, request_id, error, reply)
 
         # Nothing was journalled, so there is no need to wait for the end of the turn.
-        core.runtime.committed(stream.options.persistence, safe)
+        core.runtime.committed(core.granting.mode(stream, placed), safe)
 
     def start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Give out a producer id, durably, so that it is never given out again."""

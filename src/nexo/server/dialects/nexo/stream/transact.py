@@ -16,7 +16,7 @@ from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.conditions import Conditions
-from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.service import Handler, Peer
 
@@ -57,7 +57,10 @@ class Transact:
         placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
         core.appended(sum(place.count for place in placed))
         reply = b"".join([wire.PLACE.pack(p.partition, p.offset, p.count) for p in placed])
-        peer.data(request_id, reply)
+        mode = Persistence.FILE_ASYNC  # file_sync too promises nothing before the commit
+        if stream.options.persistence is mode:
+            mode = core.granting.mode(stream, placed)
+        core.runtime.committed(mode, lambda error: answer(peer, request_id, error, reply))
 
     def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Note what the transaction has read."""
