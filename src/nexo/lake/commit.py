@@ -9,6 +9,7 @@ would commit a second time what another already did.
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from nexo.errors import Conflict, Unavailable
 from nexo.lake.catalog import OFFSETS, as_ours, first_line
 from nexo.lake.files import DataFileFacts
-from nexo.lake.paths import delete_files, sync_local
+from nexo.lake.paths import delete_files, local_path, sync_local
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -74,6 +75,7 @@ def commit(table: Table, taken: Sequence[Taken], replaced: Sequence[str] = ()) -
             if _landed(table, commit_id):
                 return _durable(table)
             _check(table, taken)
+            _check_files(table, taken)
             try:
                 return _durable(_append(table, taken, commit_id, replaced))
             except Exception as error:  # drivers raise whatever they like
@@ -104,6 +106,18 @@ def _check(table: Table, taken: Sequence[Taken]) -> None:
                 f"table {'.'.join(table.name())} is at offset {found} of partition "
                 f"{part.partition}, not at {part.after}: another pipeline was first"
             )
+
+
+def _check_files(table: Table, taken: Sequence[Taken]) -> None:
+    """Never name a file that was deleted meanwhile, say by a sweep without grace."""
+    for part in taken:
+        for facts in part.files:
+            path = local_path(facts.path)
+            if path is not None and not os.path.exists(path):  # noqa: PTH110
+                raise Unavailable(
+                    f"{facts.path} is gone before its commit to {'.'.join(table.name())}: "
+                    "files in use were deleted; keep a grace when maintaining beside a pipeline"
+                )
 
 
 def _append(table: Table, taken: Sequence[Taken], commit_id: str, replaced: Sequence[str]) -> Table:

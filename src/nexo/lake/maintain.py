@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours
 from nexo.lake.commit import ATTEMPTS, data_files, may_retry, offsets_of, offsets_text
 from nexo.lake.files import DataFileFacts, FileWriter, target
+from nexo.lake.paths import delete_files
 from nexo.lake.read import Span, row_groups, spans
 from nexo.lake.rows import chunked
 from nexo.lake.sweep import sweep
@@ -90,9 +91,15 @@ def maintain(table: Table, care: Care | None = None) -> Report:
 
 
 def _merge_files(table: Table, care: Care, report: Report) -> None:
-    for run in list(_runs(table, care)):
+    from pyiceberg.exceptions import ValidationException  # noqa: PLC0415 - slow to import
+
+    for run in list(_runs(table.refresh(), care)):
         merged = _rewritten(table, run)
-        _retried(table, partial(_replace, run=run, merged=merged))
+        try:
+            _retried(table, partial(_replace, run=run, merged=merged))
+        except ValidationException:  # another has merged or erased some of them meanwhile
+            delete_files(table.io, [facts.path for facts in merged])
+            continue
         report.merged_files += len(run)
         report.merged_into += len(merged)
 
