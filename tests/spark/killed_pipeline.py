@@ -37,7 +37,11 @@ class Killer:
 
 
 def main(url: str, folder: str, point: str, nth: str) -> None:
-    conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
     spark = session("local[2]", conf=conf)
     sys.stdout.write("started\n")
     sys.stdout.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,7 +16,7 @@ import click
 from nexo import config
 from nexo.cli import output
 from nexo.cli.options import read_value, terms
-from nexo.errors import ConfigError
+from nexo.errors import ConfigError, Conflict
 from nexo.model import duration_ms
 
 if TYPE_CHECKING:
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark_nexo.pipeline import Pipeline, Progress
 
 # ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
+
+_SAFE_GRACE_MS = 600_000
+"""Longer than any micro-batch takes from its first file to its commit."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -162,7 +164,9 @@ def status(**where: Any) -> None:
 
 def _line(pipeline: PipelineProgress) -> str:
     taken = sum(stream.taken for stream in pipeline.streams)
-    state = "running" if pipeline.alive(int(time.time() * 1000)) else "ended"
+    from nexo.lake.progress import now_ms
+
+    state = "running" if pipeline.alive(now_ms()) else "ended"
     trouble = f", last error: {pipeline.error}" if pipeline.error else ""
     return f"pipeline {pipeline.id}: {state}, took {taken:,} records{trouble}"
 
@@ -175,7 +179,14 @@ def maintain(grace: str, snapshots: int, **where: Any) -> None:
     """Merge small files, expire old snapshots, delete what nothing needs any more."""
     lake = open_lake(**where)
     from nexo.lake import maintain as maintenance
+    from nexo.lake.progress import now_ms, read_progress
 
+    busy = [each.id for each in read_progress(lake.settings.folder) if each.alive(now_ms())]
+    if busy and duration_ms(grace) < _SAFE_GRACE_MS:
+        raise Conflict(
+            f"pipeline {busy[0]} is running and may be writing files that no table names yet: "
+            "stop it first, or give --grace 10m or more"
+        )
     care = maintenance.Care(max_snapshots=snapshots, grace_s=duration_ms(grace) / 1000)
     reports = [maintenance.maintain(table, care) for table in lake.tables()]
     columns = [

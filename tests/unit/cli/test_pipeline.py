@@ -1,0 +1,32 @@
+"""``nexo pipeline maintain`` does not delete under a running pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("pyiceberg")
+
+from nexo import cli
+from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.progress import Tracker
+from nexo.lake.schema import raw_schema
+from nexo.lake.settings import LakeSettings
+
+
+def maintain(folder: Path, grace: str) -> Result:
+    arguments = ["pipeline", "maintain", "--lake", str(folder), "--grace", grace]
+    return CliRunner().invoke(cli.main, arguments)
+
+
+def test_files_are_not_deleted_at_once_while_a_pipeline_runs(tmp_path: Path) -> None:
+    Lake(LakeSettings(tmp_path)).ensure(StreamId("log", 1), raw_schema)
+    with Tracker().running(tmp_path):
+        refused = maintain(tmp_path, "0s")
+        assert refused.exit_code == 1
+        assert refused.stderr.startswith("error[CONFLICT]: pipeline ")
+        assert "--grace 10m" in refused.stderr
+        assert maintain(tmp_path, "1h").exit_code == 0
+    assert maintain(tmp_path, "0s").exit_code == 0
