@@ -11,7 +11,7 @@ BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench bench-quick demo soak fuzz docs upgrade clean
+.PHONY: help setup serve test check format bench bench-quick bench-guard demo soak fuzz docs upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +36,14 @@ format: $(VENV)/.test ## format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.bench ## speed side by side with the peers: table, JSON, chart
+bench: $(VENV)/.bench ## speed side by side with the peers; `make docs` then shows it in the README
 	$(BIN)/python -m benchmarks
 
-bench-quick: $(VENV)/.bench ## the same with a tenth of the work
-	$(BIN)/python -m benchmarks --quick
+bench-quick: $(VENV)/.bench ## a tenth of the work, without Spark and curves
+	$(BIN)/python -m benchmarks --quick --only store,pubsub,queue,stream,service,guard
+
+bench-guard: $(VENV)/.bench ## only the hot paths, against their baseline
+	$(BIN)/python -m benchmarks --only guard
 
 demo: $(VENV)/.test ## a lakehouse in a minute: 1 M records through Spark into Iceberg, SQL
 	$(BIN)/python examples/demo.py
@@ -51,7 +54,7 @@ soak: $(VENV)/.test ## faults, long crash tests and fuzzing for an hour; one tab
 fuzz: $(VENV)/.test ## ten minutes of fuzzing at every entrance, goes on where it was stopped
 	$(BIN)/python tools/fuzz.py --minutes 10 --workers $(WORKERS)
 
-docs: $(VENV)/.test ## write the generated files: reference pages, sync client
+docs: $(VENV)/.test ## write the generated files: reference pages, sync client, speed
 	$(BIN)/python tools/unasync.py
 	$(BIN)/python tools/docs.py
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks import charts, curves, guard, machine, report
-from benchmarks.harness import Contender, Outcome, Result, Row, run
+from benchmarks.harness import ROUNDS, Contender, Outcome, Result, Row, run
 
 GROUPS = ("store", "pubsub", "queue", "stream", "growth", "scaling", "pipeline", "service")
 
@@ -63,8 +63,10 @@ def _arguments() -> argparse.Namespace:
         "--update-baseline", action="store_true", help="let the guard store what it measures"
     )
     asked = parser.parse_args()
-    if asked.rounds is not None and asked.rounds < 3:
-        parser.error("--rounds must be at least 3: only medians side by side count")
+    if asked.rounds is not None and asked.rounds < ROUNDS:
+        parser.error(f"--rounds must be at least {ROUNDS}: only medians side by side count")
+    if asked.quick and asked.rounds is None:
+        asked.rounds = ROUNDS
     if unknown := set((asked.only or "store").split(",")) - {*GROUPS, "guard"}:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     return asked
