@@ -35,13 +35,6 @@ class LateRuntime(SyncingRuntime):
         else:
             callback(None)
 
-    def sync(self, error: NexoError | None = None) -> None:
-        self.flusher.sync()
-        waiting, self.unsynced = self.unsynced, []
-        for callback in waiting:
-            callback(error)
-        self.end_turn()
-
 
 class LateDesk(Desk):
     runtime_type = LateRuntime

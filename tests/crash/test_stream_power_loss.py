@@ -36,8 +36,15 @@ class SyncingRuntime(ManualRuntime):
             self.flusher.sync()
         callback(None)
 
+    def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
+        self.unsynced.append(callback)
+
     def sync(self, error: NexoError | None = None) -> None:
         self.flusher.sync()
+        waiting, self.unsynced = self.unsynced, []
+        for callback in waiting:
+            callback(error)
+        self.end_turn()
 
 
 class SyncingDesk(Desk):

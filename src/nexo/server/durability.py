@@ -29,6 +29,7 @@ class Committer:
         self._flusher = flusher
         self._flush_s = flush_ms / 1000
         self._waiting: list[Callback] = []
+        self._watching: list[Callback] = []
         self._commit_due = False
         self._in_thread: asyncio.Future[None] | None = None
         self._window: asyncio.TimerHandle | None = None
@@ -45,6 +46,15 @@ class Committer:
             self._waiting.append(callback)
             self._schedule()
 
+    def when_synced(self, callback: Callback) -> None:
+        """Call back after the next sync, without hastening it beyond the window."""
+        if self._flusher.failed is not None:
+            callback(self._flusher.failed)
+            return
+        self._watching.append(callback)
+        if self._window is None:
+            self._window = self._loop.call_later(self._flush_s, self._close_window)
+
     def sync_soon(self) -> None:
         """Close the ``file_async`` window early: enough was written."""
         if self._window is not None:
@@ -58,11 +68,16 @@ class Committer:
 
     def _commit(self) -> None:
         self._commit_due = False
-        waiting, self._waiting = self._waiting, []
+        waiting = self._take_waiting()
         if self._flusher.times.ewma_ms < INLINE_MS:
             _answer(waiting, self._sync())
         else:
             self._sync_in_thread(waiting)
+
+    def _take_waiting(self) -> list[Callback]:
+        taken = self._waiting + self._watching
+        self._waiting, self._watching = [], []
+        return taken
 
     def _sync(self) -> NexoError | None:
         try:
@@ -86,7 +101,8 @@ class Committer:
     def _close_window(self) -> None:
         self._window = None
         if self._in_thread is None:
-            self._sync_in_thread([])
+            watching, self._watching = self._watching, []
+            self._sync_in_thread(watching)
         else:
             self._window = self._loop.call_later(self._flush_s, self._close_window)
 
@@ -97,12 +113,13 @@ class Committer:
             self._window = None
         while self._in_thread is not None:
             await self._in_thread
-        waiting, self._waiting = self._waiting, []
+        waiting = self._take_waiting()
         _answer(waiting, self._sync())
 
     def abandon(self) -> None:
         """Forget everyone who waits."""
         self._waiting.clear()
+        self._watching.clear()
         if self._window is not None:
             self._window.cancel()
             self._window = None

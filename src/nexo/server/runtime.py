@@ -78,6 +78,10 @@ class HostRuntime:
         """See `Runtime.committed`."""
         self._committer.committed(mode, callback)
 
+    def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
+        """Call back once everything appended so far is synced, whenever that happens anyway."""
+        self._committer.when_synced(callback)
+
     def sync_soon(self) -> None:
         """See `Runtime.sync_soon`."""
         self._committer.sync_soon()

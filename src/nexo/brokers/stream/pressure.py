@@ -1,4 +1,4 @@
-"""Backpressure on producers: refuse past a high mark, resume at the low one (SPEC I7)."""
+"""Backpressure on producers: slow them, refuse past a high mark, resume at the low (SPEC I7)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from nexo.errors import Overloaded
 
 
 class Pressure:
-    """Bytes that were taken in and are not safe yet."""
+    """Bytes that were taken in and are not synced yet."""
 
-    __slots__ = ("_high", "_low", "refusing", "waiting_bytes")
+    __slots__ = ("_high", "_low", "refusing", "step", "waiting_bytes")
 
     def __init__(self, high_bytes: int) -> None:
         self._high = high_bytes
         self._low = high_bytes // 2
+        self.step = high_bytes // 16
+        """How exactly ``waiting_bytes`` has to be known."""
         self.waiting_bytes = 0
         self.refusing = False
+
+    @property
+    def slowing(self) -> bool:
+        """Whether producers should wait for the disk before they send more."""
+        return self.waiting_bytes > self._low
 
     def check(self) -> None:
         """Raise `Overloaded` while producers must hold back."""
@@ -31,7 +38,7 @@ class Pressure:
             self.refusing = True
 
     def remove(self, size_bytes: int) -> None:
-        """Bytes are safe."""
+        """Bytes are synced."""
         self.waiting_bytes -= size_bytes
         if self.waiting_bytes <= self._low:
             self.refusing = False

@@ -59,6 +59,12 @@ class ManualRuntime:
         else:
             callback(None)
 
+    def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
+        if self.slow_disk:
+            self.unsynced.append(callback)
+        else:
+            callback(None)
+
     def sync(self, error: NexoError | None = None) -> None:
         waiting, self.unsynced = self.unsynced, []
         for callback in waiting:

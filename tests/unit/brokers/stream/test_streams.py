@@ -232,6 +232,24 @@ def test_producers_are_refused_past_the_high_mark_and_resume_at_the_low(desk: De
     assert peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"x")) not in peer.replies
     desk.runtime.sync()
     assert len(peer.read("s")) == 3
+    assert desk.service.status()["unsynced_bytes"] == 0
+
+
+def test_file_async_is_slowed_and_then_refused_when_the_disk_falls_behind() -> None:  # SPEC I7
+    desk = Desk(stream_unsynced_bytes=4_000)
+    peer = desk.client()
+    peer.make("s")
+    desk.runtime.slow_disk = True
+    payload = wire.publish_head("s", 0) + peer.batch(b"x" * 900)
+    sent = [peer.send(Op.S_PUBLISH, payload) for _ in range(6)]
+    assert all(request in peer.replies for request in sent[:2])
+    assert all(request not in peer.replies for request in sent[2:5]), "the disk is waited for"
+    assert isinstance(peer.replies[sent[5]], Overloaded)
+    desk.runtime.sync()
+    assert all(request in peer.replies for request in sent)
+    assert peer.publish("s", b"x") == [(0, 5, 1)]
+    desk.runtime.sync()
+    assert desk.service.status()["unsynced_bytes"] == 0
 
 
 # -- idempotent producers

@@ -23,11 +23,11 @@ from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError, NotFound
 from nexo.model import Persistence
-from nexo.server.dialects.nexo.stream.granting import Granting
+from nexo.server.dialects.nexo.stream.granting import Granting, Runtime
 from nexo.server.dialects.nexo.stream.lake import LakeTier
 from nexo.server.dialects.nexo.stream.replay import Replay
 from nexo.server.dialects.nexo.stream.waits import Waits
-from nexo.server.service import Peer, Runtime
+from nexo.server.service import Peer
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Log
@@ -59,7 +59,7 @@ class Core:
         )
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = Replay(LakeTier(settings))
-        self.granting = Granting(runtime)
+        self.granting = Granting(runtime, self.pressure)
         self.started_ms = runtime.clock.now_ms()
         self._journal: Journal | None = None
         self._journal_mark = 0

@@ -70,10 +70,9 @@ class Publishing:
         """Answer, and show the records to readers, once they are safe."""
         core = self._core
         core.appended(sum(place.count for place in placed))
-        core.pressure.add(size_bytes)
+        core.granting.written(size_bytes)
 
         def safe(error: NexoError | None) -> None:
-            core.pressure.remove(size_bytes)
             if error is None:
                 core.show(stream, placed)
             answer(peer, request_id, error, reply)

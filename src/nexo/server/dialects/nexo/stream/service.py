@@ -13,6 +13,7 @@ from nexo.server.dialects.nexo.stream.admin import Admin
 from nexo.server.dialects.nexo.stream.chores import Chores, log_failure
 from nexo.server.dialects.nexo.stream.conditions import Conditions
 from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.granting import Runtime
 from nexo.server.dialects.nexo.stream.groups import Groups
 from nexo.server.dialects.nexo.stream.keyed import Keyed
 from nexo.server.dialects.nexo.stream.legacy import Legacy
@@ -21,7 +22,7 @@ from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.dialects.nexo.stream.reading import Reading
 from nexo.server.dialects.nexo.stream.transact import Transact
 from nexo.server.dialects.nexo.stream.xgroups import XGroups
-from nexo.server.service import Answer, Handler, Peer, Runtime
+from nexo.server.service import Answer, Handler, Peer
 
 SWEEP = 50
 """Streams per tick whose limits are checked, so that no tick takes long."""

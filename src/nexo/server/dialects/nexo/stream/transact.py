@@ -56,6 +56,7 @@ class Transact:
         core.pressure.check()
         placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
         core.appended(sum(place.count for place in placed))
+        core.granting.written(len(entry))
         reply = b"".join([wire.PLACE.pack(p.partition, p.offset, p.count) for p in placed])
         mode = Persistence.FILE_ASYNC  # file_sync too promises nothing before the commit
         if stream.options.persistence is mode:
