@@ -36,7 +36,7 @@ STEP_LIMIT_S = 120.0
 """A contender that prepares itself or works on one round for longer has failed."""
 ROUNDS = 3
 MORE_ROUNDS = 5
-ENOUGH_S = 10.0
+ENOUGH_S = 8.0
 """Rows that are quick get ``MORE_ROUNDS`` rounds: until so much time was spent on them."""
 
 

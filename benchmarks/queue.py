@@ -51,9 +51,9 @@ def _batches_row(batch: int) -> Row:
         ours=Contender("nexo", partial(_nexo_batches, batch)),
         peers=[
             Contender("aio-pika", partial(theirs.rabbit_batches, batch, JOBS // 5), bar=30),
-            Contender("redis streams", partial(theirs.redis_streams, batch, JOBS), bar=5),
-            Contender("redis lists", partial(theirs.redis_lists, batch, JOBS), bar=5),
-            Contender("jetstream, no fsync", partial(theirs.jetstream, batch, JOBS), bar=10),
+            Contender("redis streams", partial(theirs.redis_streams, batch, JOBS // 2), bar=5),
+            Contender("redis lists", partial(theirs.redis_lists, batch, JOBS // 2), bar=5),
+            Contender("jetstream, no fsync", partial(theirs.jetstream, batch, JOBS // 5), bar=10),
         ],
         durability=_SYNCED,
     )  # fmt: skip

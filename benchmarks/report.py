@@ -76,7 +76,8 @@ def print_machine(run: dict[str, Any]) -> None:
     print(machine_text(about))
     print("servers:", ", ".join(f"{name} {version}" for name, version in about["servers"].items()))
     print("clients:", ", ".join(f"{name} {version}" for name, version in about["clients"].items()))
-    print("limits:", limits_text(run["limits"]))
+    if run["limits"]:
+        print("limits:", limits_text(run["limits"]))
 
 
 def machine_text(about: dict[str, Any]) -> str:
@@ -131,6 +132,8 @@ def _console() -> Console:
 
 def print_table(records: Sequence[dict[str, Any]]) -> None:
     """Ours, each peer, the ratio and its spread, one line per peer."""
+    if not records:
+        return
     table = Table(title="Nexo side by side (median of rounds; spread is lowest..highest ratio)")
     for column in ("work", "contender"):
         table.add_column(column, overflow="fold")
