@@ -58,6 +58,7 @@ def test_large_replies_and_requests_pass(link: Driver) -> None:
 
 
 def test_timeouts_hold(link: Driver) -> None:
+    link.call(Op.ECHO, b"connected")
     with pytest.raises(RequestTimeout):
         link.call(HOLD_OP, timeout_s=0.05)
     assert link.call(Op.ECHO, b"usable") == b"usable"

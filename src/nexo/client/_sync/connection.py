@@ -22,9 +22,6 @@ from nexo.protocol.hello import Welcome
 
 __all__ = ["Duplex", "Link", "Poll"]
 
-_TRUSTED_IDLE_S = 0.5
-"""A connection unused for longer is checked before use: the server may have ended it."""
-
 
 class Link:
     """One broker's connections as the brokers' clients use them; they open on first use."""
@@ -111,9 +108,7 @@ class Link:
                 break
             now_s = time.monotonic()
             idle_s = now_s - wire.used_s
-            # Nobody answers pings on an idle connection: the server may be about to drop it.
-            kept = idle_s < wire.welcome.idle_ping_ms / 1_000
-            if kept and (idle_s < _TRUSTED_IDLE_S or not wire.is_dead()):
+            if idle_s < wire.trusted_s or not wire.is_dead(idle_s):
                 wire.used_s = now_s
                 return wire
             wire.close()

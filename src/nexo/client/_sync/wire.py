@@ -29,6 +29,7 @@ from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 from nexo.protocol.hello import Welcome, decode_welcome
 
 BUFFER_BYTES = 64 * 1024
+_TRUSTED_IDLE_S = 0.5
 _MAX_ID = 0xFFFFFFFF
 _TIMEVAL = Struct("@ll")
 _pack, _unpack = HEADER.pack, HEADER.unpack_from
@@ -57,6 +58,9 @@ class Wire:
             self.close()
             raise
         self._max_bytes = self.welcome.max_payload_bytes
+        self._idle_limit_s = self.welcome.idle_ping_ms / 1_000
+        self.trusted_s = min(_TRUSTED_IDLE_S, self._idle_limit_s)
+        """Unused for longer, it is to be checked before use."""
 
     def _hello(self, broker: Broker) -> Welcome:
         self.send(hello_frame(self.address, broker))
@@ -79,7 +83,7 @@ class Wire:
                 f"the request has {size} bytes; the server takes at most {self._max_bytes}"
             )
         request_id = self.next_id
-        self.skip_id()
+        self.next_id = request_id % _MAX_ID + 1
         self.send(_pack(_REQUEST, op, request_id, size), *parts)
         return request_id
 
@@ -102,7 +106,8 @@ class Wire:
             end = HEADER_SIZE + length
             if filled == end and answered == request_id and kind == _RESPONSE:
                 self._filled = 0
-                return _result(meta, bytes(self._view[HEADER_SIZE:end]))
+                payload = self._view[HEADER_SIZE:end].tobytes()
+                return payload if meta == _DATA else _result(meta, payload)
         return self._search(request_id)
 
     def _search(self, request_id: int) -> Reply:
@@ -168,7 +173,7 @@ class Wire:
 
     def _fill(self) -> int:
         try:
-            received = self._receive(self._view[self._filled :])
+            received = self._receive(self._view[self._filled :] if self._filled else self._view)
         except (BlockingIOError, TimeoutError):
             raise self._overdue() from None
         except OSError as error:
@@ -181,8 +186,13 @@ class Wire:
     def _overdue(self) -> RequestTimeout:
         return RequestTimeout(f"no reply from {self.address} within {self._timeout_s:g} s")
 
-    def is_dead(self) -> bool:
-        """Whether the server ended this connection while it lay idle."""
+    def is_dead(self, idle_s: float) -> bool:
+        """Whether the server ended this connection while it lay idle, or is about to.
+
+        Nobody answers its pings meanwhile.
+        """
+        if idle_s >= self._idle_limit_s:
+            return True
         try:
             return not self._socket.peek()
         except BlockingIOError:

@@ -311,28 +311,32 @@ class Session(asyncio.BufferedProtocol):
         if not out or self.closed:
             return
         self._out = []
-        if len(out) == 1:
-            self._transport.write(out[0])
-        elif sum(map(len, out)) <= JOIN_BYTES:
-            self._transport.write(b"".join(out))
-        else:
+        if sum(map(len, out)) > JOIN_BYTES:
             self._transport.writelines(out)
+        else:
+            self._write(out[0] if len(out) == 1 else b"".join(out))
 
     def _flush_early(self) -> None:
-        """In the middle of a run of requests, give the peer something to work on meanwhile.
+        """In the middle of a run of requests, give the peer something to work on meanwhile."""
+        transport = self._transport
+        if self._fd >= 0 and not (self.closed or transport.get_write_buffer_size()):
+            data, self._out = b"".join(self._out), []
+            self._write(data)
 
-        A transport writes at the end of the turn; only an idle plain socket can be written
-        to past it, and what it does not take goes the usual way.
+    def _write(self, data: Buffer) -> None:
+        """Write past the transport where it is idle and the socket plain.
+
+        The transport would write at the end of the turn. What the socket does not take goes
+        the usual way, and so do errors. A closing transport may have given its number back.
         """
-        if self._fd < 0 or self.closed or self._transport.get_write_buffer_size():
-            return
-        data, self._out = b"".join(self._out), []
-        try:
-            sent = os.write(self._fd, data)
-        except OSError:
-            sent = 0
+        transport, sent = self._transport, 0
+        if self._fd >= 0 and not (transport.get_write_buffer_size() or transport.is_closing()):
+            try:
+                sent = os.write(self._fd, data)
+            except OSError:
+                sent = 0
         if sent < len(data):
-            self._transport.write(data[sent:])
+            transport.write(data[sent:])
 
     def ping(self) -> None:
         """Ask a silent peer for a sign of life."""
