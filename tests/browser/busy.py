@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import nexo
 from nexo.errors import NexoError
+from nexo.lake.catalog import Lake
+from nexo.lake.progress import Batch, Tracker, now_ms
+from nexo.lake.settings import LakeSettings
+from tests.unit.lake.conftest import Filler
 
 SCRIPT = "<script>window.hacked=1</script>"
 """Must never be anything but text."""
@@ -19,6 +24,23 @@ def fill(client: nexo.Client) -> None:
     _fill_pubsub(client)
     _fill_queues(client)
     _fill_streams(client)
+
+
+def fill_lake(lake_folder: Path) -> None:
+    """A lake as pipelines leave it: tables with some commits, one stream in trouble."""
+    lake = Lake(LakeSettings(lake_folder))
+    tracker = Tracker()
+    tracker.pipeline.every_ms = 1_000
+    for stream, batches, behind in (("orders", (120, 90, 75), 12), ("clicks", (40, 11), 0)):
+        filler = Filler(lake, stream)
+        for number, size in enumerate(batches):
+            filler.append([b'{"n": %d}' % n for n in range(size)])
+            done = number == len(batches) - 1 and not behind
+            tracker.looked(stream, lake.get(stream), behind + size, now_ms())
+            tracker.took(stream, lake.get(stream), Batch(size, 1, 0.31, done))
+    tracker.of("clicks").dead_letters = 2
+    tracker.failed(f"orders: {SCRIPT}", ["orders"])
+    tracker.save(lake_folder)
 
 
 def _fill_store(client: nexo.Client) -> None:
@@ -45,7 +67,7 @@ def _fill_queues(client: nexo.Client) -> None:
     emails.push({"to": "later@example.com"}, delay=3600)
     emails.cron.set("digest", "0 7 * * *", {"kind": "digest"})
     client.queue("thumbnails").create().push_many([{"image": n} for n in range(12)])
-    client.queue("payments/eu").create().push(SCRIPT)
+    client.queue("payments/eu").create(visibility_timeout=600).push_many(["7 EUR", "9 EUR", SCRIPT])
 
 
 def _fill_streams(client: nexo.Client) -> None:
@@ -65,13 +87,15 @@ def _fill_streams(client: nexo.Client) -> None:
 
 @contextmanager
 def traffic(url: str) -> Iterator[None]:
-    """Some requests per second to every broker, until the end."""
+    """Some requests per second to every broker, and two jobs in work, until the end."""
     stop = threading.Event()
     threads = [threading.Thread(target=_work, args=(url, stop, work)) for work in _WORK]
     for thread in threads:
         thread.start()
     try:
-        yield
+        with nexo.connect(f"{url}?client=card-terminal-3") as terminal:
+            terminal.queue("payments/eu").pop(2, lease=600)
+            yield
     finally:
         stop.set()
         for thread in threads:

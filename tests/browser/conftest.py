@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 import nexo
 from nexo.testing import Process, process
-from tests.browser.busy import fill, traffic
+from tests.browser.busy import fill, fill_lake, traffic
 from tests.integration.admin_api import Api
 
 FLAGS = (
@@ -28,8 +28,8 @@ TIMEOUT_MS = 8_000
 SHOTS = bool(os.environ.pop("NEXO_SCREENSHOTS", ""))
 """Write the docs' pictures. Taken out, since servers refuse variables they do not know."""
 PICTURES = {
-    "overview", "overview-dark", "overview-phone", "queue-dead", "store-key", "stream-dark",
-    "stream-groups",
+    "overview", "overview-dark", "overview-phone", "pipeline", "pubsub", "queue-dead",
+    "queue-working", "store-key", "stream-dark", "stream-groups",
 }  # fmt: skip
 HISTORY_S = 45
 """How much history the charts of those pictures have."""
@@ -51,6 +51,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         Api(server.http_url).wait_ready()
         with nexo.connect(server.url) as client:
             fill(client)
+        fill_lake(server.data_dir / "lake")
         with traffic(server.url):
             time.sleep(HISTORY_S if SHOTS else 0)
             yield server

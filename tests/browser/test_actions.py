@@ -98,6 +98,19 @@ def test_subscriptions_are_listed(dashboard: Dashboard, sdk: nexo.Client) -> Non
         expect(page.locator("tbody tr")).to_have_count(1)
 
 
+def test_topics_in_use_are_a_tree_that_folds(dashboard: Dashboard) -> None:
+    page = dashboard.open("pubsub")
+    rows = page.get_by_role("table", name="Topics").locator("tbody tr")
+    expect(rows.filter(has_text="motion")).to_have_count(1)
+    dashboard.press("Close home/hall")
+    expect(rows.filter(has_text="motion")).to_have_count(0)
+    dashboard.press("Open home/hall")
+    busy = rows.filter(has_text="motion").locator("td").nth(1)
+    expect(busy).not_to_have_text("0")
+    dashboard.press("Watch home/hall/#")
+    expect(page.get_by_role("log")).to_contain_text("home/hall/motion")
+
+
 # -- queue ------------------------------------------------------------------------------
 
 
@@ -133,6 +146,17 @@ def test_a_queue_is_created_filled_paused_and_deleted(
     dashboard.press("Delete")
     dashboard.answer("Delete", typed="made/queue")
     assert not queue.exists()
+
+
+def test_jobs_in_work_show_their_holder_and_lease(dashboard: Dashboard) -> None:
+    page = dashboard.open("queue?name=payments/eu&tab=working")
+    rows = page.get_by_role("table", name="Jobs in work").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("7 EUR")
+    expect(rows.first).to_contain_text(re.compile(r"[5-9] m \d+ s"))
+    rows.first.get_by_role("link", name="card-terminal-3").click()
+    expect(page.locator("h1")).to_have_text("Connections")
+    expect(page.locator("tbody tr").first).to_contain_text("card-terminal-3")
 
 
 def test_dead_letters_are_replayed_and_discarded(dashboard: Dashboard, sdk: nexo.Client) -> None:
@@ -257,6 +281,22 @@ def test_groups_are_sought_and_parked_records_settled(
     dashboard.press("Delete group g")
     dashboard.answer("Delete")
     assert stream.groups() == []
+
+
+# -- pipeline ---------------------------------------------------------------------------
+
+
+def test_the_pipeline_shows_freshness_errors_and_runs(dashboard: Dashboard) -> None:
+    page = dashboard.open("pipeline")
+    streams = page.get_by_role("table", name="Streams").locator("tbody tr")
+    expect(streams.filter(has_text="orders")).to_contain_text("failing")
+    expect(streams.filter(has_text="clicks")).to_contain_text("complete")
+    expect(page.get_by_role("alert")).to_contain_text(SCRIPT)
+    streams.filter(has_text="orders").get_by_role("link").click()
+    expect(page.locator("h1")).to_have_text("orders")
+    runs = page.get_by_role("table", name="Snapshots").locator("tbody tr")
+    expect(runs).to_have_count(3)
+    expect(runs.first).to_contain_text("75")
 
 
 # -- the rest ---------------------------------------------------------------------------

@@ -22,9 +22,11 @@ PAGES = {
     "pubsub": "pubsub",
     "queue": "queue",
     "queue-dead": "queue?name=emails&tab=dead",
+    "queue-working": "queue?name=payments/eu&tab=working",
     "stream": "stream?name=orders",
     "stream-groups": "stream?name=clicks&tab=groups",
     "pipeline": "pipeline",
+    "pipeline-stream": "pipeline?name=orders",
     "connections": "connections",
 }
 
@@ -37,7 +39,9 @@ def test_a_page_is_drawn_and_accessible(dashboard: Dashboard, name: str) -> None
     dashboard.shot(name)
 
 
-@pytest.mark.parametrize("name", ["overview", "queue-dead", "stream", "store-key"])
+@pytest.mark.parametrize(
+    "name", ["overview", "queue-dead", "stream", "store-key", "pubsub", "pipeline"]
+)
 def test_the_dark_theme_is_readable(dashboard: Dashboard, name: str) -> None:
     page = dashboard.page
     page.emulate_media(color_scheme="dark")
@@ -156,6 +160,8 @@ def test_links_into_the_dashboard_and_back_work(dashboard: Dashboard) -> None:
         "queue?name=emails&tab=dead",
         "stream?name=clicks&offset=0",
         "stream?name=clicks&tab=groups",
+        "pipeline",
+        "pipeline?name=orders",
     ],
 )
 def test_markup_in_data_is_shown_as_text(dashboard: Dashboard, where: str) -> None:

@@ -38,6 +38,8 @@ class QueueRow(msgspec.Struct):
     finished_per_s: float | None
     pushed: list[float | None]
     """Pushes per second of the last minute."""
+    finished: list[float | None]
+    """Jobs per second that ended, well or not."""
 
 
 class QueuePage(msgspec.Struct):
@@ -88,9 +90,9 @@ async def _by_count(desk: Desk, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
 def _row(desk: Desk, info: QueueInfo) -> QueueRow:
     watch = desk.sampler.survey.queues.watches.get(info.name)
     if watch is None:
-        return QueueRow(info, None, None, [])
-    pushed = watch.pushed.series
-    return QueueRow(info, pushed.last, watch.finished.series.last, pushed.tail(60))
+        return QueueRow(info, None, None, [], [])
+    pushed, finished = watch.pushed.series, watch.finished.series
+    return QueueRow(info, pushed.last, finished.last, pushed.tail(60), finished.tail(60))
 
 
 @routes.get("/info")

@@ -90,6 +90,8 @@ class StreamView(msgspec.Struct):
     partitions: list[PartitionView]
     groups: list[str]
     published_per_s: float | None
+    published: list[float | None]
+    """Records per second of the last minute."""
 
 
 class MakeAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,6 +174,7 @@ async def info(desk: Desk, ask: OneStream) -> StreamView:
         [_partition(index, part) for index, part in enumerate(found.partitions)],
         found.groups,
         watch.published.series.last if watch else None,
+        watch.published.series.tail(60) if watch else [],
     )
 
 

@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { rate } from "./format.js";
+import { facts, panel } from "./ui.js";
 
 /** The shape of recent numbers, without axes. */
 export function sparkline(points, tone) {
@@ -37,13 +38,21 @@ export function chart(title, lines, seconds, endMs, format = rate) {
       h("text", { x: BOX.left - 7, y: y(top * step) + 3.5, "text-anchor": "end" }, format(top * step)),
     );
   }
-  svg.append(
-    h("text", { x: BOX.left, y: HEIGHT - 5 }, `${label(seconds)} ago`),
-    h("text", { x: WIDTH - BOX.right, y: HEIGHT - 5, "text-anchor": "end" }, "now"),
-  );
+  for (const share of [0, 0.25, 0.5, 0.75, 1]) svg.append(...tick(share, seconds, endMs));
   lines.forEach((line, index) => svg.append(...drawn(line, index, x, y)));
   hover(svg, lines, { x, longest, seconds, endMs, format });
   return h("div.chart", svg);
+}
+
+/** A mark on the time axis; all but the newest are times of day. */
+function tick(share, seconds, endMs) {
+  const at = BOX.left + share * (WIDTH - BOX.left - BOX.right);
+  const anchor = share === 0 ? "start" : share === 1 ? "end" : "middle";
+  const text = share === 1 ? "now" : new Date(endMs - (1 - share) * seconds * 1000).toLocaleTimeString([], { hour12: false });
+  return [
+    h("line.tickmark", { x1: at, x2: at, y1: HEIGHT - BOX.bottom, y2: HEIGHT - BOX.bottom + 4 }),
+    h("text", { class: share === 0.25 || share === 0.75 ? "wide-only" : undefined, x: at, y: HEIGHT - 4, "text-anchor": anchor }, text),
+  ];
 }
 
 function drawn(line, index, x, y) {
@@ -96,6 +105,9 @@ function niceTop(value) {
   return [1, 2, 4, 5, 10].map((step) => step * power).find((step) => step >= value);
 }
 
-function label(seconds) {
-  return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
+/** The facts of one thing, and beside them a chart of the last minute, newest last. */
+export function summary(pairs, title, lines) {
+  const longest = Math.max(2, ...lines.map((line) => line.points.length));
+  return h("div.grid.summary", h("div.panel", h("div.body", facts(pairs, true))),
+    panel(title, h("div.body", legend(lines), chart(title, lines, longest, Date.now()))));
 }

@@ -129,9 +129,18 @@ export function json(text) {
 export function value(shown) {
   if (shown.type === "deleted") return h("p.message", "Deleted (no value)");
   const text = shown.type === "bytes" ? hexdump(shown.text) : shown.text;
-  return h("div",
+  return h("div.shown", copier(text),
     h("pre.code", { tabindex: "0", "aria-label": "Value" }, shown.type === "json" ? json(text) : text || "(empty)"),
     shown.truncated ? h("p.message", `Only the beginning of ${count(shown.size_bytes)} bytes is shown.`) : null);
+}
+
+/** Browsers let pages copy only where the connection is safe. */
+function copier(text) {
+  if (!navigator.clipboard) return null;
+  return button("Copy", async () => {
+    await navigator.clipboard.writeText(text);
+    toast("Copied");
+  }, { small: true, kind: "copy", label: "Copy the value" });
 }
 
 /** A value on one line. */

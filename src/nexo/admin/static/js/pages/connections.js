@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { ago, bytes, count, moment } from "../format.js";
+import { ago, bytes, moment, plural } from "../format.js";
 import { refine } from "../router.js";
 import { badge, empty, head, number, pager, panel, search, segments, table } from "../ui.js";
 
@@ -26,7 +26,7 @@ export async function connections({ given, memory, redraw }) {
     { title: "Protocol", class: "hide-s", cell: (row) => (row.hello ? badge("hello", "good") : badge("classic")) },
   ], page.connections, { key: (row) => `${row.broker}/${row.id}` }) : empty("Nobody like this is connected");
   return [
-    head("Connections", { sub: `${count(page.total)} connections`, actions: [segments("Broker", BROKERS, broker, (chosen) => { memory.offset = 0; refine({ broker: chosen }); })] }),
+    head("Connections", { sub: plural(page.total, "connection"), actions: [segments("Broker", BROKERS, broker, (chosen) => { memory.offset = 0; refine({ broker: chosen }); })] }),
     panel("Connections", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
       search("Name, address or user", given.search ?? "", find)),
   ];

@@ -4,7 +4,7 @@ import { get, post } from "../api.js";
 import { sparkline } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, count, rate } from "../format.js";
+import { ago, count, duration, rate } from "../format.js";
 import { href } from "../router.js";
 import { badge, brief, button, empty, facts, number, pager, panel, table } from "../ui.js";
 
@@ -36,7 +36,7 @@ async function detail(group, stream, memory, redraw) {
   return [
     panel(`Group ${group.name}, by partition`, [
       h("div.body", facts([["Generation", count(group.generation)], ["Consumers", group.consumers.join(", ") || "none"],
-        ...Object.entries(group.options).map(([key, set]) => [key, String(set)])])),
+        ...Object.entries(group.options).filter(([, set]) => set !== null).map(option)])),
       table("By partition", [
         number("Partition", (lane) => lane.partition, { format: String }), number("Finished below", (lane) => lane.floor),
         number("End", (lane) => lane.next_offset), number("Lag", (lane) => lane.lag), number("In work", (lane) => lane.in_flight),
@@ -46,6 +46,11 @@ async function detail(group, stream, memory, redraw) {
     ]),
     group.parked ? await parked(group, stream, memory, redraw) : null,
   ];
+}
+
+function option([key, set]) {
+  if (key.endsWith("_ms")) return [key.slice(0, -3).replaceAll("_", " "), duration(set)];
+  return [key.replaceAll("_", " "), typeof set === "number" ? count(set) : String(set)];
 }
 
 async function parked(group, stream, memory, redraw) {

@@ -36,9 +36,10 @@ export async function overview({ now, memory, redraw }) {
       actions: [segments("History", SPANS, memory.seconds, choose)],
     }),
     h("div.cards", current.brokers.map((broker, i) => card(broker, histories[i]))),
-    alerts(current.alerts),
+    alerts(current.alerts, current.alerts_total),
     h("div.grid", seen.map((spec, i) => drawn(spec, histories[i]))),
     h("div.grid", queues(current.queues), streams(current.streams)),
+    groups(current.groups),
   ];
 }
 
@@ -66,13 +67,21 @@ function card(broker, history) {
     ]));
 }
 
-function alerts(rows) {
+function alerts(rows, total) {
   if (!rows.length) return null;
-  return panel(`Alerts (${rows.length})`, h("ul.alerts", rows.map((alert) =>
-    h("li", badge(alert.level, alert.level === "critical" ? "bad" : "warn"),
-      h("span.grow", alert.subject
-        ? h("a", { href: href(alert.broker, { name: alert.subject, tab: alert.kind === "dead-letters" ? "dead" : alert.group ? "groups" : "" }) }, alert.subject)
-        : h("strong", alert.broker), " ", alert.message)))));
+  const more = total - rows.length;
+  return panel(`Alerts (${count(total)})`, [h("ul.alerts", rows.map((alert) =>
+    h("li", { "data-key": `${alert.kind}/${alert.broker}/${alert.subject}/${alert.group}` }, badge(alert.level, alert.level === "critical" ? "bad" : "warn"),
+      h("span.grow", subject(alert), " ", alert.message)))),
+  more > 0 ? h("div.pager", `and ${count(more)} more`) : null]);
+}
+
+/** What an alert is about, as a link to where it can be mended. */
+function subject(alert) {
+  if (alert.kind.startsWith("pipeline")) return h("a", { href: href("pipeline") }, "pipeline");
+  if (!alert.subject) return h("strong", alert.broker);
+  const tab = alert.kind === "dead-letters" ? "dead" : alert.group ? "groups" : "";
+  return h("a", { href: href(alert.broker, { name: alert.subject, tab, group: alert.group }) }, alert.subject);
 }
 
 function drawn({ title, lines }, history) {
@@ -111,3 +120,17 @@ function streams(rows) {
   return panel("Busiest streams", body, h("a", { href: href("stream") }, "All streams"));
 }
 
+function groups(rows) {
+  if (!rows.length) return null;
+  return panel("Groups furthest behind", table("Groups furthest behind", [
+    { title: "Group", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.stream, tab: "groups", group: row.name }) }, row.name) },
+    { title: "Stream", class: "name", cell: (row) => row.stream, tip: (row) => row.stream },
+    { title: "Kind", class: "hide-s", cell: (row) => badge(row.kind) },
+    { title: "Lag, last minute", class: "hide-s", cell: (row) => sparkline(row.lags, "stream") },
+    number("Lag", (row) => row.lag),
+    number("Out/s", (row) => row.finished_per_s, { format: rate }),
+    number("In work", (row) => row.in_flight, { class: "hide-s" }),
+    number("Parked", (row) => row.parked, { class: "hide-s", alarm: (row) => row.parked > 0 }),
+    number("Consumers", (row) => row.consumers, { class: "hide-s", alarm: (row) => row.consumers === 0 }),
+  ], rows, { key: (row) => `${row.kind}/${row.stream}/${row.name}` }), h("a", { href: href("stream", { sort: "lag" }) }, "Streams by lag"));
+}

@@ -1,41 +1,108 @@
-/** The lake behind the streams. */
+/** The lake behind the streams: pipelines, how fresh each table is, what failed. */
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { ago, bytes, count, moment } from "../format.js";
+import { ago, bytes, count, duration, moment, plural } from "../format.js";
 import { href } from "../router.js";
 import { badge, empty, facts, head, number, panel, table } from "../ui.js";
+
+const STATES = { running: "good", ended: "", silent: "bad" };
 
 export async function pipeline({ given }) {
   return given.name ? one(given.name) : all();
 }
 
+// -- the lake
+
 async function all() {
   const lake = await get("/pipeline/tables");
-  const body = lake.tables.length ? table("Tables", [
-    { title: "Stream", class: "name", cell: (row) => h("a", { href: href("pipeline", { name: row.stream }) }, row.stream) },
-    { title: "Table", class: "mono hide-s", cell: (row) => row.table },
-    number("Records", (row) => row.records), number("Files", (row) => row.files, { class: "hide-s" }),
-    number("Size", (row) => row.bytes, { format: bytes }), number("Snapshots", (row) => row.snapshots, { class: "hide-s" }),
-    { title: "Fresh", cell: (row) => ago(row.updated_ms), tip: (row) => moment(row.updated_ms) },
-  ], lake.tables, { key: (row) => row.table })
-    : empty("No tables yet", lake.reason || "Run the pipeline to move streams into the lake.", " ", h("code", "nexo pipeline run"));
-  return [head("Pipeline", { sub: `Parquet and Iceberg in ${lake.place}` }), panel("Tables", body)];
+  const behind = lake.streams.reduce((sum, stream) => sum + stream.behind, 0);
+  const dead = lake.streams.reduce((sum, stream) => sum + stream.dead_letters, 0);
+  const running = lake.pipelines.filter((one_) => one_.state === "running").length;
+  return [
+    head("Pipeline", { sub: `Parquet and Iceberg in ${lake.place}` }),
+    lake.streams.length ? h("div.panel", h("div.body", facts([
+      ["Pipelines running", count(running), running ? "" : "alarm"], ["Streams", count(lake.streams.length)],
+      ["Records in the lake", count(lake.streams.reduce((sum, stream) => sum + stream.records, 0))],
+      ["Behind", count(behind)], ["Complete up to", late(Math.min(...lake.streams.map(({ fresh_ms: ms }) => ms ?? 0)))],
+      ["Dead letters", count(dead), dead ? "alarm" : ""],
+    ], true))) : null,
+    lake.pipelines.filter((one_) => one_.error).map((one_) => h("div.failed", { role: "alert", "data-key": one_.id }, `${one_.id}, ${ago(one_.error_ms)}: ${one_.error}`)),
+    lake.pipelines.length ? panel("Pipelines", pipelines(lake.pipelines)) : null,
+    lake.streams.length ? panel("Streams", streams(lake.streams)) : null,
+    panel("Tables", lake.tables.length ? tables(lake.tables)
+      : empty("No tables yet", lake.reason || "Run the pipeline to move streams into the lake.", " ", h("code", "nexo pipeline run"))),
+  ];
 }
 
+/** Everything published before is in the lake. */
+function late(ms) {
+  return ms ? ago(ms) : "not yet";
+}
+
+function pipelines(rows) {
+  return table("Pipelines", [
+    { title: "Pipeline", class: "mono name", cell: (row) => row.id, tip: (row) => row.id },
+    { title: "State", cell: (row) => badge(row.state, STATES[row.state]) },
+    { title: "Started", class: "hide-s", cell: (row) => ago(row.started_ms), tip: (row) => moment(row.started_ms) },
+    { title: "Last sign of life", cell: (row) => ago(row.updated_ms), tip: (row) => moment(row.updated_ms) },
+    { title: "Every", class: "hide-s", cell: (row) => (row.every_ms ? duration(row.every_ms) : "once") },
+    { title: "Maintained", class: "hide-s", cell: (row) => ago(row.maintained_ms), tip: (row) => moment(row.maintained_ms) },
+    number("Streams", (row) => row.streams.length, { class: "hide-s" }),
+    number("Taken", (row) => row.taken), number("Behind", (row) => row.behind),
+  ], rows, { key: (row) => row.id });
+}
+
+function streams(rows) {
+  return table("Streams", [
+    { title: "Stream", class: "name", cell: (row) => h("a", { href: href("pipeline", { name: row.stream }) }, row.stream), tip: (row) => row.stream },
+    { title: "Progress", class: "hide-s", cell: progress },
+    number("In the lake", (row) => row.records), number("Behind", (row) => row.behind),
+    { title: "Complete up to", cell: (row) => (row.fresh_ms ? ago(row.fresh_ms) : "not yet"), tip: (row) => moment(row.fresh_ms) },
+    { title: "Last run", class: "hide-s", cell: (row) => (row.batches ? `${plural(row.last_taken, "record")} in ${duration(row.last_ms)}` : "–") },
+    number("Runs", (row) => row.batches, { class: "hide-s" }),
+    number("Dead letters", (row) => row.dead_letters, { alarm: (row) => row.dead_letters > 0 }),
+    { title: "State", cell: (row) => (row.error ? badge("failing", "bad") : row.behind ? badge("catching up", "warn") : badge("complete", "good")), tip: (row) => row.error || undefined },
+  ], rows, { key: (row) => row.stream });
+}
+
+function progress(row) {
+  const total = Math.max(1, row.records + row.behind);
+  const share = Math.floor((row.records / total) * 1000) / 10;
+  return h("span.lease", h("span.bar", { role: "img", "aria-label": `${share} percent` }, h("i.lake", { style: { width: `${share}%` } })), `${share} %`);
+}
+
+function tables(rows) {
+  return table("Tables", [
+    { title: "Table", class: "name mono", cell: (row) => h("a", { href: href("pipeline", { name: row.stream }) }, row.table), tip: (row) => row.table },
+    { title: "Holds", cell: (row) => badge(row.kind, row.kind === "dead letters" ? "warn" : "") },
+    number("Records", (row) => row.records), number("Files", (row) => row.files, { class: "hide-s" }),
+    number("Size", (row) => row.bytes, { format: bytes }), number("Snapshots", (row) => row.snapshots, { class: "hide-s" }),
+    { title: "Last commit", cell: (row) => ago(row.updated_ms), tip: (row) => moment(row.updated_ms) },
+  ], rows, { key: (row) => row.table });
+}
+
+// -- one stream
+
 async function one(name) {
-  const { table: row, snapshots } = await get("/pipeline/table", { stream: name });
-  const offsets = Object.entries(row.offsets);
+  const { table: row, derived, snapshots, progress: seen } = await get("/pipeline/table", { stream: name });
   return [
     head(name, { crumbs: [{ text: "Pipeline", href: href("pipeline") }], actions: [h("a.button", { href: href("stream", { name, tab: "partitions" }) }, "The stream")] }),
-    h("div.panel", h("div.body", facts([["Table", row.table], ["Records", count(row.records)], ["Files", count(row.files)], ["Size", bytes(row.bytes)], ["Fresh", ago(row.updated_ms)]], true))),
+    seen?.error ? h("div.failed", { role: "alert" }, `${ago(seen.error_ms)}: ${seen.error}`) : null,
+    h("div.panel", h("div.body", facts([
+      ["Records", count(row.records)], ["Files", count(row.files)], ["Size", bytes(row.bytes)],
+      ...(seen ? [["Behind", count(seen.behind)], ["Complete up to", seen.fresh_ms ? ago(seen.fresh_ms) : "not yet"],
+        ["Dead letters", count(seen.dead_letters), seen.dead_letters ? "alarm" : ""], ["Lost races", count(seen.lost_races)]] : []),
+      ["Last commit", ago(row.updated_ms)],
+    ], true))),
+    panel("Tables", tables([row, ...derived])),
     panel("Taken so far", table("Offsets", [
       { title: "Partition", class: "num", cell: ([partition]) => partition }, number("Everything below", ([, end]) => end),
-    ], offsets)),
+    ], Object.entries(row.offsets))),
     panel("Last runs", snapshots.length ? table("Snapshots", [
-      { title: "Committed", cell: (one_) => moment(one_.committed_ms) }, { title: "What", cell: (one_) => badge(one_.operation) },
-      number("Records added", (one_) => one_.added_records), number("Files added", (one_) => one_.added_files, { class: "hide-s" }),
-      number("Records in all", (one_) => one_.total_records), { title: "Snapshot", class: "mono hide-s", cell: (one_) => one_.id },
-    ], snapshots, { key: (one_) => one_.id }) : empty("No snapshots")),
+      { title: "Committed", cell: (run) => ago(run.committed_ms), tip: (run) => moment(run.committed_ms) }, { title: "What", cell: (run) => badge(run.operation) },
+      number("Records added", (run) => run.added_records), number("Files added", (run) => run.added_files, { class: "hide-s" }),
+      number("Records in all", (run) => run.total_records), { title: "Snapshot", class: "mono hide-s", cell: (run) => run.id },
+    ], snapshots, { key: (run) => run.id }) : empty("No snapshots", "The pipeline has not committed anything yet.")),
   ];
 }

@@ -29,50 +29,68 @@ export async function pubsub({ given, now, memory, redraw }) {
 
 async function topics({ given, memory, redraw }) {
   memory.offset ??= 0;
+  memory.shut ??= new Set();
   const page = await get("/pubsub/topics", { search: given.search, limit: LIMIT, offset: memory.offset });
   const find = (text) => { memory.offset = 0; refine({ search: text }); };
+  const turn = (path) => { memory.shut.has(path) ? memory.shut.delete(path) : memory.shut.add(path); redraw(); };
   const body = page.topics.length
-    ? h("div.body", tree(grown(page.topics), ""))
+    ? table("Topics", columns(memory.shut, turn), lines(grown(page.topics), memory.shut), { key: (line) => line.path })
     : empty(given.search ? "No topic matches" : "No topics yet",
-      given.search ? "" : "Topics appear here once they retain a message or someone subscribes.");
+      given.search ? "" : ["Topics appear here once someone publishes or subscribes: ", h("code", 'client.pubsub.publish("home/hall", 21)'), "."]);
   return panel("Topics and patterns", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
     search("Search topics", given.search ?? "", find));
 }
 
-/** Topics by level. */
+/** Topics by level; every level knows the sums of all below. */
 function grown(rows) {
   const root = { children: new Map() };
   for (const row of rows) {
     let place = root;
-    for (const level of row.topic.split("/")) {
-      if (!place.children.has(level)) place.children.set(level, { children: new Map() });
+    let path = "";
+    row.topic.split("/").forEach((level, depth) => {
+      path = depth ? `${path}/${level}` : level;
+      if (!place.children.has(level)) place.children.set(level, { level, path, depth, children: new Map(), topics: 0, perS: 0, messages: 0, subscribers: 0, dropped: 0 });
       place = place.children.get(level);
-    }
+      place.topics += 1;
+      place.perS += row.per_s ?? 0;
+      place.messages += row.messages ?? 0;
+      place.subscribers += row.subscribers;
+      place.dropped += row.dropped;
+    });
     place.row = row;
   }
   return root;
 }
 
-function tree(place, path) {
-  return h("ul.tree", [...place.children].map(([level, child]) => {
-    const whole = path ? `${path}/${level}` : level;
-    const line = h("span.line", h("span.level", level || "(empty)"), marks(child.row));
-    if (!child.children.size) return h("li", { "data-key": whole }, h("div.leaf", line));
-    return h("li", { "data-key": whole }, h("details", { open: true }, h("summary", line), tree(child, whole)));
-  }));
+function lines(place, shut) {
+  return [...place.children.values()].flatMap((child) => [child, ...(shut.has(child.path) ? [] : lines(child, shut))]);
 }
 
-function marks(row) {
-  if (!row) return null;
+function columns(shut, turn) {
   return [
-    row.subscribers ? badge(`${count(row.subscribers)} listening`, "accent") : null,
-    row.dropped ? badge(`${count(row.dropped)} dropped`, "bad") : null,
-    row.retained_bytes !== null ? [
-      badge(`retained, ${bytes(row.retained_bytes)}`),
-      button("Show", () => look(row), { small: true, label: `Show ${row.topic}` }),
-      button("Clear", () => clear(row.topic), { small: true, kind: "danger", label: `Clear ${row.topic}` }),
-    ] : null,
-    button("Watch", () => { location.hash = href("pubsub", { tab: "live", pattern: row.topic }); }, { small: true, kind: "ghost", label: `Watch ${row.topic}` }),
+    { title: "Topic", class: "name mono level", tip: (line) => line.path, cell: (line) => h("span.indent", { style: { paddingLeft: `${line.depth * 18}px` } },
+      line.children.size ? toggle(line, shut, turn) : h("span.twig"), line.level || "(empty)") },
+    number("In/s", (line) => line.perS, { format: rate }),
+    number("Messages", (line) => line.messages, { class: "hide-s" }),
+    number("Listening", (line) => line.subscribers),
+    number("Dropped", (line) => line.dropped, { class: "hide-s", alarm: (line) => line.dropped > 0 }),
+    { title: "Retained", class: "hide-s", cell: ({ row }) => (row && row.retained_bytes !== null ? badge(bytes(row.retained_bytes)) : "") },
+    { title: "", class: "acts", cell: acts },
+  ];
+}
+
+function toggle(line, shut, turn) {
+  const open = !shut.has(line.path);
+  return h("button.twig", { type: "button", "aria-expanded": String(open), "aria-label": `${open ? "Close" : "Open"} ${line.path}`, onclick: () => turn(line.path) }, open ? "▾" : "▸");
+}
+
+function acts({ row, path, children }) {
+  const kept = row && row.retained_bytes !== null;
+  const pattern = children.size ? `${path}/#` : path;
+  return [
+    kept ? button("Show", () => look(row), { small: true, label: `Show ${row.topic}` }) : null,
+    kept ? button("Clear", () => clear(row.topic), { small: true, kind: "danger", label: `Clear ${row.topic}` }) : null,
+    button("Watch", () => { location.hash = href("pubsub", { tab: "live", pattern }); }, { small: true, label: `Watch ${pattern}` }),
   ];
 }
 

@@ -1,12 +1,13 @@
 /** Queues: the list, and one queue with its jobs, dead letters and schedules. */
 
 import { get, post } from "../api.js";
-import { sparkline } from "../charts.js";
-import { confirm, form, show } from "../dialogs.js";
+import { sparkline, summary } from "../charts.js";
+import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, count, duration, moment, rate, until } from "../format.js";
+import { count, duration, moment, plural, rate, until } from "../format.js";
 import { href, refine } from "../router.js";
-import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, tabs, value } from "../ui.js";
+import { badge, button, empty, head, number, pager, panel, search, table, tabs } from "../ui.js";
+import { jobs } from "./jobs.js";
 
 const LIMIT = 50;
 
@@ -35,7 +36,7 @@ async function all({ given, memory, redraw }) {
     ? table("Queues", columns, page.queues, { key: (row) => row.info.name, sort, onSort: (name) => refine({ sort: name }) })
     : empty(given.search ? "No queue matches" : "No queues yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.queue("emails").create()'), "."]);
   return [
-    head("Queues", { sub: `${count(page.total)} queues`, actions: [button("Create a queue", create, { kind: "primary" })] }),
+    head("Queues", { sub: plural(page.total, "queue"), actions: [button("Create a queue", create, { kind: "primary" })] }),
     panel("All queues", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
       search("Search queues", given.search ?? "", find)),
   ];
@@ -60,9 +61,10 @@ function create() {
 async function one({ given, memory, redraw }) {
   const name = given.name;
   const tab = given.tab ?? "waiting";
-  const { info, pushed_per_s: pushed, finished_per_s: finished } = await get("/queue/info", { queue: name });
+  const row = await get("/queue/info", { queue: name });
+  const info = row.info;
   const choices = [
-    ["waiting", "Waiting", info.waiting], ["scheduled", "Scheduled", info.scheduled],
+    ["waiting", "Waiting", info.waiting], ["working", "In work", info.working], ["scheduled", "Scheduled", info.scheduled],
     ["dead", "Dead letters", info.dead, "bad"], ["schedules", "Schedules", info.schedules], ["options", "Options"],
   ];
   return [
@@ -76,11 +78,11 @@ async function one({ given, memory, redraw }) {
         button("Delete", () => remove(name), { kind: "danger" }),
       ],
     }),
-    h("div.panel", h("div.body", facts([
+    summary([
       ["Waiting", count(info.waiting)], ["Working", count(info.working)], ["Scheduled", count(info.scheduled)],
-      ["Dead", count(info.dead), info.dead ? "alarm" : ""], ["In/s", rate(pushed)], ["Out/s", rate(finished)],
+      ["Dead", count(info.dead), info.dead ? "alarm" : ""], ["In/s", rate(row.pushed_per_s)], ["Out/s", rate(row.finished_per_s)],
       ["Pushed", count(info.pushed_total)], ["Finished", count(info.finished_total)], ["Failed", count(info.failed_total)],
-    ], true))),
+    ], "Jobs per second", [{ name: "pushed", tone: "queue", points: row.pushed }, { name: "finished or failed", tone: "second", points: row.finished }]),
     tabs("Queue", choices, tab, (id) => href("queue", { name, tab: id })),
     tab === "schedules" ? await schedules(name) : tab === "options" ? options(info) : await jobs(name, tab, memory, redraw),
   ];
@@ -119,81 +121,6 @@ function push(name) {
     const { id } = await post("/queue/push", { queue: name, ...given });
     return `Pushed ${id}`;
   });
-}
-
-// -- jobs
-
-async function jobs(name, state, memory, redraw) {
-  if (memory.state !== state) Object.assign(memory, { state, offset: 0, picked: new Set() });
-  const page = await get("/queue/jobs", { queue: name, state, limit: LIMIT, offset: memory.offset });
-  const turn = pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); });
-  const title = { waiting: "Waiting jobs", scheduled: "Scheduled jobs", dead: "Dead letters" }[state];
-  if (!page.jobs.length) {
-    const text = { waiting: "No job waits.", scheduled: "No job is delayed or waits for a retry.", dead: "No job has failed for good." }[state];
-    return panel(title, empty("Nothing here", text));
-  }
-  return panel(title, [table(title, columns(name, state), page.jobs, { key: (job) => job.id }), turn],
-    state === "dead" ? [
-      button("Replay all", () => replay(name, null, page.total), { small: true }),
-      button("Discard all", () => discard(name, null, page.total), { small: true, kind: "danger" }),
-    ] : null);
-}
-
-function columns(name, state) {
-  const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "link mono", label: `Show job ${job.id}` }) };
-  const shown = { title: "Value", class: "value", cell: (job) => brief(job.value) };
-  const rest = {
-    waiting: [
-      number("Priority", (job) => job.priority), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
-      number("Attempts", (job) => job.attempts, { class: "hide-s" }), { title: "Pushed", cell: (job) => ago(job.pushed_ms), tip: (job) => moment(job.pushed_ms) },
-      { title: "", class: "acts", cell: (job) => cancel(name, job) },
-    ],
-    scheduled: [
-      { title: "Due", cell: (job) => until(job.due_ms), tip: (job) => moment(job.due_ms) }, number("Attempts", (job) => job.attempts),
-      number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "", class: "acts", cell: (job) => cancel(name, job) },
-    ],
-    dead: [
-      { title: "Error", class: "value", cell: (job) => job.error || job.reason, tip: (job) => job.error }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
-      { title: "Died", class: "hide-s", cell: (job) => ago(job.died_ms), tip: (job) => moment(job.died_ms) },
-      { title: "", class: "acts", cell: (job) => [
-        button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}` }),
-        button("Discard", () => discard(name, [job.id]), { small: true, kind: "danger", label: `Discard ${job.id}` }),
-      ] },
-    ],
-  }[state];
-  return [look, shown, ...rest];
-}
-
-function cancel(name, job) {
-  return button("Cancel", () => confirm("Remove this job?", job.id, "Remove", async () => {
-    await post("/queue/cancel", { queue: name, ids: [job.id] });
-    return "Removed";
-  }), { small: true, kind: "danger", label: `Cancel ${job.id}` });
-}
-
-function replay(name, ids, total) {
-  form(ids ? "Replay this dead letter?" : `Replay all ${count(total)} dead letters?`, [], "Replay", async () => {
-    const { count: done } = await post("/queue/replay", { queue: name, ids });
-    return `${count(done)} jobs wait again`;
-  }, { message: "It runs again from the first attempt." });
-}
-
-function discard(name, ids, total) {
-  confirm(ids ? "Discard this dead letter?" : `Discard all ${count(total)} dead letters?`, "It is removed for good.", "Discard", async () => {
-    const { count: done } = await post("/queue/discard", { queue: name, ids });
-    return `Removed ${count(done)}`;
-  });
-}
-
-function inspect(name, job) {
-  const facts_ = [
-    ["Pushed", moment(job.pushed_ms)], ["Priority", job.priority], ["Attempts", job.attempts],
-    ["Key", job.key ?? "–"], ...(job.reason ? [["Reason", job.reason], ["Died", moment(job.died_ms)]] : []),
-  ];
-  show(`Job ${job.id}`, [
-    facts(facts_), value(job.value),
-    job.history.length ? h("div", h("h3", "Failures"), h("ul", job.history.map(([at, error]) => h("li", `${moment(at)}: ${error || "no reason given"}`)))) : null,
-  ], { wide: true });
 }
 
 // -- schedules and options

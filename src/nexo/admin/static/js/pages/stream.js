@@ -1,10 +1,10 @@
 /** Streams: the list, and one stream with its records, partitions, groups and options. */
 
 import { get, post } from "../api.js";
-import { sparkline } from "../charts.js";
+import { sparkline, summary } from "../charts.js";
 import { confirm, form, show } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, bytes, count, duration, localInput, moment, rate } from "../format.js";
+import { ago, bytes, count, duration, localInput, moment, plural, rate } from "../format.js";
 import { href, refine } from "../router.js";
 import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
 import { groups } from "./groups.js";
@@ -19,21 +19,23 @@ export async function stream(context) {
 
 async function all({ given, memory, redraw }) {
   memory.offset ??= 0;
-  const page = await get("/stream/list", { search: given.search, limit: LIMIT, offset: memory.offset });
+  const sort = given.sort ?? "name";
+  const page = await get("/stream/list", { search: given.search, sort, limit: LIMIT, offset: memory.offset });
   const find = (text) => { memory.offset = 0; refine({ search: text }); };
   const body = page.streams.length ? table("Streams", [
-    { title: "Stream", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
+    { title: "Stream", class: "name", sort: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
     { title: "Published, last minute", class: "hide-s", cell: (row) => sparkline(row.published, "stream") },
-    number("In/s", (row) => row.published_per_s, { format: rate }),
-    number("Records", (row) => row.records),
-    number("Size", (row) => row.bytes, { format: bytes }),
+    number("In/s", (row) => row.published_per_s, { format: rate, sort: "published" }),
+    number("Records", (row) => row.records, { sort: "records" }),
+    number("Size", (row) => row.bytes, { format: bytes, class: "hide-s", sort: "bytes" }),
     number("Partitions", (row) => row.partitions, { class: "hide-s" }),
     number("Groups", (row) => row.groups.length, { class: "hide-s" }),
+    number("Lag", (row) => row.lag, { sort: "lag" }),
     { title: "Last record", class: "hide-s", cell: (row) => ago(row.last_ms), tip: (row) => moment(row.last_ms) },
-  ], page.streams, { key: (row) => row.name })
+  ], page.streams, { key: (row) => row.name, sort, onSort: (name) => { memory.offset = 0; refine({ sort: name }); } })
     : empty(given.search ? "No stream matches" : "No streams yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.stream("orders").create()'), "."]);
   return [
-    head("Streams", { sub: `${count(page.total)} streams`, actions: [button("Create a stream", create, { kind: "primary" })] }),
+    head("Streams", { sub: plural(page.total, "stream"), actions: [button("Create a stream", create, { kind: "primary" })] }),
     panel("All streams", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
       search("Search streams", given.search ?? "", find)),
   ];
@@ -70,11 +72,11 @@ async function one({ given, memory, redraw }) {
         button("Delete", () => remove(name), { kind: "danger" }),
       ],
     }),
-    h("div.panel", h("div.body", facts([
+    summary([
       ["Records", count(records)], ["Size", bytes(size)], ["In/s", rate(info.published_per_s)],
       ["Partitions", count(info.partitions.length)], ["Groups", count(info.groups.length)],
       ["Last record", ago(Math.max(...info.partitions.map((part) => part.last_ms)))], ["Created", ago(info.created_ms)],
-    ], true))),
+    ], "Records per second", [{ name: "published", tone: "stream", points: info.published }]),
     tabs("Stream", [["records", "Records"], ["groups", "Groups", info.groups.length], ["partitions", "Partitions and tiers"], ["options", "Options"]],
       tab, (id) => href("stream", { name, tab: id })),
     await draw({ given, memory, redraw, info, name }),

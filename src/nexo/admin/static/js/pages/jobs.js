@@ -1,0 +1,103 @@
+/** The jobs of a queue, by state: look inside, cancel, replay, discard. */
+
+import { get, post } from "../api.js";
+import { confirm, form, show } from "../dialogs.js";
+import { h } from "../dom.js";
+import { ago, count, duration, moment, until } from "../format.js";
+import { href } from "../router.js";
+import { badge, brief, button, empty, facts, number, pager, panel, table, value } from "../ui.js";
+
+const LIMIT = 50;
+const TITLES = { waiting: "Waiting jobs", working: "Jobs in work", scheduled: "Scheduled jobs", dead: "Dead letters" };
+const HINTS = {
+  waiting: "Push one here, or with client.queue(…).push(…).", working: "Workers take jobs with pop, consume or nexo worker.",
+  scheduled: "Delayed jobs and retries appear here until they are due.", dead: "Jobs that fail too often end here, to be replayed or discarded.",
+};
+const NOTHING = {
+  waiting: "No job waits.", working: "No job is with a worker.",
+  scheduled: "No job is delayed or waits for a retry.", dead: "No job has failed for good.",
+};
+
+export async function jobs(name, state, memory, redraw) {
+  if (memory.state !== state) Object.assign(memory, { state, offset: 0, picked: new Set() });
+  const page = await get("/queue/jobs", { queue: name, state, limit: LIMIT, offset: memory.offset });
+  const turn = pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); });
+  const title = TITLES[state];
+  if (!page.jobs.length) return panel(title, empty(NOTHING[state].replace(/\.$/, ""), HINTS[state]));
+  return panel(title, [table(title, columns(name, state), page.jobs, { key: (job) => job.id }), turn],
+    state === "dead" ? [
+      button("Replay all", () => replay(name, null, page.total), { small: true }),
+      button("Discard all", () => discard(name, null, page.total), { small: true, kind: "danger" }),
+    ] : null);
+}
+
+function columns(name, state) {
+  const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "link mono", label: `Show job ${job.id}` }) };
+  const shown = { title: "Value", class: "value", cell: (job) => brief(job.value) };
+  const rest = {
+    waiting: [
+      number("Priority", (job) => job.priority), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
+      number("Attempts", (job) => job.attempts, { class: "hide-s" }), { title: "Pushed", cell: (job) => ago(job.pushed_ms), tip: (job) => moment(job.pushed_ms) },
+      { title: "", class: "acts", cell: (job) => cancel(name, job) },
+    ],
+    working: [
+      { title: "Held by", class: "name", cell: (job) => h("a", { href: href("connections", { broker: "queue", search: job.holder }) }, job.holder), tip: (job) => `connection ${job.holder_id}` },
+      { title: "Lease left", cell: left, tip: (job) => `ends ${moment(job.expires_ms)}` },
+      number("Attempt", (job) => job.attempts + 1), number("Priority", (job) => job.priority, { class: "hide-s" }),
+      { title: "Pushed", class: "hide-s", cell: (job) => ago(job.pushed_ms), tip: (job) => moment(job.pushed_ms) },
+    ],
+    scheduled: [
+      { title: "Due", cell: (job) => until(job.due_ms), tip: (job) => moment(job.due_ms) }, number("Attempts", (job) => job.attempts),
+      number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "", class: "acts", cell: (job) => cancel(name, job) },
+    ],
+    dead: [
+      { title: "Error", class: "value", cell: (job) => job.error || job.reason, tip: (job) => job.error }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
+      { title: "Died", class: "hide-s", cell: (job) => ago(job.died_ms), tip: (job) => moment(job.died_ms) },
+      { title: "", class: "acts", cell: (job) => [
+        button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}` }),
+        button("Discard", () => discard(name, [job.id]), { small: true, kind: "danger", label: `Discard ${job.id}` }),
+      ] },
+    ],
+  }[state];
+  return [look, shown, ...rest];
+}
+
+/** How much of its lease a job has left: a bar, and the time. */
+function left(job) {
+  const ms = Math.max(0, job.expires_ms - Date.now());
+  const share = Math.min(1, ms / Math.max(1, job.lease_ms));
+  return h("span.lease", h("span.bar", { "aria-hidden": "true" }, h("i", { class: share < 0.2 ? "late" : "hot", style: { width: `${share * 100}%` } })),
+    ms ? duration(ms) : badge("overdue", "warn"));
+}
+
+function cancel(name, job) {
+  return button("Cancel", () => confirm("Remove this job?", job.id, "Remove", async () => {
+    await post("/queue/cancel", { queue: name, ids: [job.id] });
+    return "Removed";
+  }), { small: true, kind: "danger", label: `Cancel ${job.id}` });
+}
+
+function replay(name, ids, total) {
+  form(ids ? "Replay this dead letter?" : `Replay all ${count(total)} dead letters?`, [], "Replay", async () => {
+    const { count: done } = await post("/queue/replay", { queue: name, ids });
+    return `${count(done)} jobs wait again`;
+  }, { message: "It runs again from the first attempt." });
+}
+
+function discard(name, ids, total) {
+  confirm(ids ? "Discard this dead letter?" : `Discard all ${count(total)} dead letters?`, "It is removed for good.", "Discard", async () => {
+    const { count: done } = await post("/queue/discard", { queue: name, ids });
+    return `Removed ${count(done)}`;
+  });
+}
+
+function inspect(name, job) {
+  const facts_ = [
+    ["Pushed", moment(job.pushed_ms)], ["Priority", job.priority], ["Attempts", job.attempts],
+    ["Key", job.key ?? "–"], ...(job.reason ? [["Reason", job.reason], ["Died", moment(job.died_ms)]] : []),
+  ];
+  show(`Job ${job.id}`, [
+    facts(facts_), value(job.value),
+    job.history.length ? h("div", h("h3", "Failures"), h("ul", job.history.map(([at, error]) => h("li", `${moment(at)}: ${error || "no reason given"}`)))) : null,
+  ], { wide: true });
+}
