@@ -103,17 +103,35 @@ def test_every_call_that_can_fail(number: int) -> None:
         check(broken.crash(0), told)
 
 
-def test_records_the_disk_refused_are_written_later() -> None:
+def test_a_push_the_disk_refused_never_comes_back() -> None:  # SPEC I7
     files = FaultyFiles()
     desk = Desk(files)
     peer = desk.client()
     peer.create("q")
     files.fail_call, files.fail_errno = files.calls + 1, errno.ENOSPC
-    with pytest.raises(DiskFull):
-        peer.push_many("q", [b"\x01a"])
+    for value in (b"\x01a", b"\x01b"):
+        with pytest.raises(DiskFull):
+            peer.push_many("q", [value])
+    assert not peer.pop("q")[1]
     desk.pass_time(1_000)
-    peer.push_many("q", [b"\x01b"])
-    assert list(Desk(files.crash(0)).client().pop("q")[1].values()) == [b"\x01a", b"\x01b"]
+    peer.push_many("q", [b"\x01c"])
+    assert peer.info("q")["waiting"] == 1
+    assert list(Desk(files.crash(0)).client().pop("q")[1].values()) == [b"\x01c"]
+
+
+def test_an_ack_the_disk_refused_is_written_later() -> None:
+    files = FaultyFiles()
+    desk = Desk(files)
+    peer = desk.client()
+    peer.create("q")
+    peer.push_many("q", [b"\x01a", b"\x01b"])
+    token, jobs = peer.pop("q", 1)
+    files.fail_call, files.fail_errno = files.calls + 1, errno.ENOSPC
+    with pytest.raises(DiskFull):
+        peer.settle("q", token)
+    desk.pass_time(1_000)
+    assert list(jobs.values()) == [b"\x01a"]
+    assert list(Desk(files.restart()).client().pop("q")[1].values()) == [b"\x01b"]
 
 
 def test_a_full_disk_refuses_pushes_and_lets_work_go_on() -> None:  # SPEC I7

@@ -42,6 +42,17 @@ class RetainedMessages:
         if retained.expires_ms:
             self._remember_due(retained)
 
+    def get(self, topic: str) -> Retained | None:
+        """A topic's message, perhaps expired."""
+        return self._trie.get(topic.split("/"))
+
+    def restore(self, topic: str, before: Retained | None) -> None:
+        """Go back to what `get` had given."""
+        if before is None:
+            self.clear(topic)
+        else:
+            self.put(before)
+
     def clear(self, topic: str) -> bool:
         """Forget a topic's message; False if there was none."""
         removed = self._trie.remove(topic.split("/"))

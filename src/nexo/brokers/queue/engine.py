@@ -107,6 +107,15 @@ class Queue:
             self.dispatch.wait([(base, base + jobs.count)], now_ms)
         return Accepted(base, jobs.count, instead)
 
+    def withdraw(self, push: Pushed) -> None:
+        """Undo a push whose record could not be written, before any of its jobs went out.
+
+        Its numbers stay used: later records count on from them.
+        """
+        self.ledger.withdraw(push)
+        for job in range(push.base, push.base + push.count) if push.due_ms else ():
+            self.dispatch.delays.discard(job)
+
     def _check_room(self, count: int) -> None:
         limit = self.options.max_jobs
         if limit and self.ledger.open_jobs + count > limit:

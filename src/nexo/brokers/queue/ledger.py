@@ -141,6 +141,11 @@ class Ledger:
         for index in dropped:
             self._close(base + index, base + index + 1)
 
+    def withdraw(self, record: Pushed) -> None:
+        """Undo a push that could not be written."""
+        closed = self._close(record.base, record.base + record.count)
+        self.totals["pushed"] -= closed
+
     def _finished(self, record: Finished) -> None:
         for lo, hi in pairs(record.runs):
             self.totals["finished"] += self._close(lo, hi)

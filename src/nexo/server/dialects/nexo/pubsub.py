@@ -152,6 +152,7 @@ class PubSubService:
         records: list[bytes] = []
         for message in run.part(0, len(run.topics)).messages(True):
             topic = wire.topic_of(message).decode()
+            self._journal.remember(topic)
             if not wire.is_empty(message):
                 records.append(self._engine.retain(topic, message, expires_ms))
             elif record := self._engine.clear(topic):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from nexo.brokers.pubsub import records
-from nexo.brokers.pubsub.retained import RetainedMessages
+from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.errors import Corrupt, NexoError, Unavailable
 from nexo.model import Persistence
 from nexo.server.service import Runtime
@@ -27,6 +27,7 @@ class RetainedJournal:
         self._retained = retained
         self._journal: Journal | None = None
         self._changes: list[bytes] = []
+        self._before: list[tuple[str, Retained | None]] = []
         self._waiting: list[Callable[[NexoError | None], None]] = []
         self._since_checkpoint = 0
 
@@ -41,6 +42,10 @@ class RetainedJournal:
         records.replay(_unpacked(snapshot), self._retained, now_ms)
         records.replay(changes, self._retained, now_ms)
         self._since_checkpoint = self._journal.size_bytes
+
+    def remember(self, topic: str) -> None:
+        """Call before a topic's message changes: what cannot be written is undone (SPEC I7)."""
+        self._before.append((topic, self._retained.get(topic)))
 
     def append(self, changes: Iterable[bytes], done: Callable[[NexoError | None], None]) -> None:
         """Write changes at the end of this turn; ``done`` hears whether they are safe."""
@@ -59,6 +64,7 @@ class RetainedJournal:
     def _write(self) -> None:
         changes, self._changes = self._changes, []
         waiting, self._waiting = self._waiting, []
+        before, self._before = self._before, []
         if self._journal is None:
             return
 
@@ -69,11 +75,17 @@ class RetainedJournal:
         try:
             self._append(self._journal, changes)
         except NexoError as error:
+            self._undo(before)
             answer(error)
         except OSError as error:
+            self._undo(before)
             answer(Unavailable(f"the retained message could not be written: {error}"))
         else:
             self._runtime.committed(Persistence.FILE_ASYNC, answer)
+
+    def _undo(self, before: list[tuple[str, Retained | None]]) -> None:
+        for topic, message in reversed(before):
+            self._retained.restore(topic, message)
 
     def _append(self, journal: Journal, changes: list[bytes]) -> None:
         now_ms = self._runtime.clock.now_ms()

@@ -116,7 +116,7 @@ class ClassicRequests:
         if not value:
             raise InvalidInput("a value needs at least its type byte")
         jobs = NewJobs(1, pack_block([value]), given.priority or 0, given.delay_ms or 0)
-        queue.engine.push(jobs, self._service.now_ms())
+        queue.push(jobs, self._service.now_ms())
         self._service.turn.confirm(queue, peer, request_id)
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:

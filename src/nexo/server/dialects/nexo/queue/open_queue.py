@@ -14,6 +14,7 @@ from pathlib import Path
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN
 from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.image import restore, snapshot
+from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.options import QueueOptions
 from nexo.brokers.queue.places import Places
@@ -24,7 +25,7 @@ from nexo.brokers.queue.records import (
     decode_record,
     encode_record,
 )
-from nexo.errors import Corrupt
+from nexo.errors import Corrupt, NexoError
 from nexo.protocol.queue import pack_block
 from nexo.server.dialects.nexo.queue.values import Budget, Values
 from nexo.server.dialects.nexo.queue.waiters import Waiters
@@ -57,6 +58,10 @@ class OpenQueue:
         self.pops = Waiters()
         self.watchers = Waiters()
         """Those who wait for a job's end."""
+        self._asked: set[int] = set()
+        """The first job of each push that a client asked for and that is not yet written."""
+        self._refusal: NexoError | None = None
+        """Why the last write failed, until one succeeds."""
         self.wake_ms: int | None = None
         """The wake-up already asked for."""
 
@@ -99,10 +104,20 @@ class OpenQueue:
 
     # -- writing --------------------------------------------------------------
 
+    def push(self, jobs: NewJobs, now_ms: int) -> Accepted:
+        """Take in what a client pushes, unless earlier records still wait for room on the disk."""
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+        taken = self.engine.push(jobs, now_ms)
+        if not jobs.replace:  # what it replaced is gone, so it must stay itself
+            self._asked.add(taken.base)
+        return taken
+
     def write(self, now_ms: int) -> bool:
         """Append what the engine has to say, not yet durably; says whether there was anything.
 
         If it fails the records stay, to be written with the next: the log never has a gap.
+        Whoever is told so calls `refuse_pushes`.
         """
         records = self.engine.outbox
         if not records:
@@ -111,14 +126,29 @@ class OpenQueue:
         offset = self._journal.append(raw, now_ms)
         self._tail_bytes += sum(map(len, raw))
         self.engine.outbox = []
+        self._asked.clear()
+        self._refusal = None
         for number, record in enumerate(records, offset):
             self._place(record, number)
         return True
 
     def write_pushes(self, now_ms: int) -> None:
         """Make sure that the values of all jobs can be found."""
-        if any(isinstance(record, Pushed) for record in self.engine.outbox):
+        pushes = (record for record in self.engine.outbox if isinstance(record, Pushed))
+        if any(len(push.dropped or ()) < push.count for push in pushes):
             self.write(now_ms)
+
+    def refuse_pushes(self, error: NexoError) -> None:
+        """Undo the pushes that could not be written, as their clients hear (SPEC I7)."""
+        self._refusal = error
+        for at, push in enumerate(self.engine.outbox):
+            if isinstance(push, Pushed) and push.base in self._asked:
+                self.engine.withdraw(push)
+                nothing = pack_block([b""] * push.count)
+                self.engine.outbox[at] = Pushed(
+                    push.base, push.count, push.now_ms, nothing, dropped=list(range(push.count))
+                )
+        self._asked.clear()
 
     @property
     def checkpoint_due(self) -> bool:

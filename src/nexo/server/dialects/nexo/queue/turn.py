@@ -77,6 +77,7 @@ class Turn:
         else:
             self._unwritten.discard(queue)
             return None
+        queue.refuse_pushes(failure)
         self._unwritten.add(queue)
         self._runtime.wake_at(now_ms + RETRY_MS)
         return failure

@@ -67,7 +67,7 @@ class WorkRequests:
             check_block(block), block, asked.priority, asked.delay_ms, asked.ttl_ms, asked.keys,
             asked.dedup_keys, asked.replace,
         )  # fmt: skip
-        taken = queue.engine.push(jobs, self._service.now_ms())
+        taken = queue.push(jobs, self._service.now_ms())
         reply = PushReply(queue.engine.ledger.incarnation, taken.base, taken.count, taken.instead)
         self._service.turn.confirm(queue, peer, request_id, encode(reply))
 

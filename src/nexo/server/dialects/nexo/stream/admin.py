@@ -47,8 +47,17 @@ class Admin:
             raise AlreadyExists(
                 f"stream {ask.stream!r} exists: delete it first or use another name"
             )
-        stream = self._core.engine.create(ask.stream, ask.options, self._core.now_ms)
-        self._describe_when_safe(peer, request_id, stream)
+        core = self._core
+        is_new = ask.stream not in core.engine.streams
+        stream = core.engine.create(ask.stream, ask.options, core.now_ms)
+        info = wire.pack(_info(stream, core.replay))
+
+        def done(error: NexoError | None) -> None:
+            if error is not None and is_new and core.engine.streams.numbered(stream.id) is stream:
+                core.engine.delete(ask.stream, core.now_ms)  # what was refused is not there
+            answer(peer, request_id, error, info)
+
+        core.when_safe(stream.options.persistence, done)
 
     def update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Change options."""

@@ -21,7 +21,7 @@ from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError, NotFound
+from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.server.dialects.nexo.stream.granting import Granting, Runtime
 from nexo.server.dialects.nexo.stream.lake import LakeTier
@@ -225,9 +225,9 @@ class Core:
             return None
         try:
             first = self.journal.append([_encode(record) for record in records], self.now_ms)
-        except NexoError as error:
+        except (NexoError, OSError) as error:
             self.engine.undone(records)
-            return error
+            return error if isinstance(error, NexoError) else DiskFull(f"no write: {error}")
         if self._capture is not None:
             self._uncaptured.extend(zip(count(first), records, strict=False))
             self._capture_commits()
