@@ -89,6 +89,7 @@ async def test_ids_are_not_reused_while_a_request_is_outstanding(
 
 async def test_a_request_keeps_its_id_after_its_timeout(server: ScriptedServer, link: Link) -> None:
     """SPEC A6: the late reply must not find a new request under its id."""
+    await link.ready()
     with pytest.raises(RequestTimeout):
         await link.call(HOLD_OP, timeout_s=0.02)
     assert link._wire is not None
