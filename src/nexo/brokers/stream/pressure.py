@@ -8,7 +8,7 @@ from nexo.errors import Overloaded
 class Pressure:
     """Bytes that were taken in and are not synced yet."""
 
-    __slots__ = ("_high", "_low", "refusing", "step", "waiting_bytes")
+    __slots__ = ("_high", "_low", "refusing", "slowing", "step", "waiting_bytes")
 
     def __init__(self, high_bytes: int) -> None:
         self._high = high_bytes
@@ -16,12 +16,9 @@ class Pressure:
         self.step = high_bytes // 16
         """How exactly ``waiting_bytes`` has to be known."""
         self.waiting_bytes = 0
-        self.refusing = False
-
-    @property
-    def slowing(self) -> bool:
+        self.slowing = False
         """Whether producers should wait for the disk before they send more."""
-        return self.waiting_bytes > self._low
+        self.refusing = False
 
     def check(self) -> None:
         """Raise `Overloaded` while producers must hold back."""
@@ -34,11 +31,12 @@ class Pressure:
     def add(self, size_bytes: int) -> None:
         """Bytes came in."""
         self.waiting_bytes += size_bytes
-        if self.waiting_bytes > self._high:
-            self.refusing = True
+        if self.waiting_bytes > self._low:
+            self.slowing = True
+            self.refusing = self.refusing or self.waiting_bytes > self._high
 
     def remove(self, size_bytes: int) -> None:
         """Bytes are synced."""
         self.waiting_bytes -= size_bytes
         if self.waiting_bytes <= self._low:
-            self.refusing = False
+            self.slowing = self.refusing = False

@@ -18,6 +18,7 @@ from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
 from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
 from nexo.model import path_segment
+from nexo.protocol.murmur import partition_of
 from nexo.storage.ports import Log
 
 MAX_SOURCES = 1 << 30
@@ -144,6 +145,10 @@ class Stream:
         in_lake = max(0, start - offset) if self.tiered[index] >= start else 0
         split = part.aborted.split(min(max(offset, start), end), end)
         return in_lake + sum(stop - first for first, stop, hidden in split if not hidden)
+
+    def partition_of(self, key: bytes) -> int:
+        """Where records of a key are."""
+        return partition_of(key, self.options.partitions)
 
     def next_partition(self) -> int:
         """Round robin, for records without a key."""

@@ -8,6 +8,7 @@ import pytest
 
 from nexo.errors import NotFound
 from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import decode, entries
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
@@ -108,3 +109,21 @@ def test_a_deleted_stream_ends_its_long_work(desk: Desk) -> None:
     for request in requests:
         ticks_until(desk, peer, request)
         assert isinstance(peer.replies[request], NotFound)
+
+
+@pytest.mark.parametrize(
+    ("offset", "outcome"), [(KEYS * (ROUNDS - 1) + 3, "ok"), (3, "TX_ABORTED")]
+)
+def test_a_commit_that_relies_on_a_key_of_a_long_log_lets_others_through(
+    desk: Desk, offset: int, outcome: str
+) -> None:
+    peer = desk.client()
+    number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=600_000), int)
+    relied = [transactions.KeyAt("s", b"k3", offset)]
+    peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=number, unchanged=relied)))
+    commit = peer.send(Op.S_TX_COMMIT, wire.pack(number))
+    assert commit not in peer.replies, "it was done in one go"
+    assert peer.publish("s", b"meanwhile", keys=[b"other"])
+    assert ticks_until(desk, peer, commit) > 1
+    reply = peer.replies[commit]
+    assert (reply if reply == "ok" else reply.code) == outcome

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nexo.errors import Fenced, InvalidInput, InvalidOption, NotFound, OffsetOutOfRange
+from nexo.brokers.stream.groups.records import SharedOptions
+from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.protocol import stream as wire
 from nexo.protocol.batch import Compression
 from nexo.protocol.ops import Op
@@ -271,3 +272,16 @@ def test_limits_and_waits_out_of_bounds_are_refused(desk: Desk) -> None:
         peer.ask(Op.S_READ, wire.pack(wire.Read("s", 0, 0, 1 << 20, -1)))
     with pytest.raises(InvalidInput, match="delay_ms"):
         consumer.settle("nack", 0, delay_ms=-1)
+
+
+def test_a_group_for_claims_is_not_made_or_changed_by_a_consumer_that_joins(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    with pytest.raises(Conflict, match="xstreams"):
+        peer.join("s", "g", options={"release": "claim"})
+    assert peer.describe("s").groups == []
+    stream = desk.service.core.engine.streams.get("s")
+    desk.service.core.engine.make_group(stream, "g", {0: 0}, SharedOptions(release="claim"))
+    with pytest.raises(Conflict, match="xstreams"):
+        peer.join("s", "g", options={"max_deliveries": 9})
+    assert peer.group("s", "g").options["max_deliveries"] == 5

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from nexo.errors import InvalidOption
+from nexo.errors import Conflict, InvalidOption
 
 Span: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
@@ -42,6 +42,11 @@ class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             raise InvalidOption(f"release = {self.release!r}: must be 'claim' or absent")
         if self.release and self.ordered_by:
             raise InvalidOption("release = 'claim' cannot be combined with ordered_by")
+
+    def check_members(self) -> None:
+        """Raise `Conflict` if consumers of such a group are names, not members that join."""
+        if self.release:
+            raise Conflict("the group's consumers keep what they are given: use nexo.xstreams")
 
 
 def _at_least(name: str, value: int, low: int) -> None:

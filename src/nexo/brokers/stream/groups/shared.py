@@ -41,7 +41,7 @@ from nexo.brokers.stream.groups.records import (
 )
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import Holding, LaneStatus, ParkedRange, lane_status
-from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NexoError, NotMember
+from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 
 
 class SharedGroup:
@@ -89,8 +89,7 @@ class SharedGroup:
 
     def join(self, consumer: str, *, reports_starts: bool = False) -> int:
         """Make a consumer a member; joining again changes nothing. Returns the generation."""
-        if self.claims is not None:
-            raise Conflict("the group's consumers keep what they are given: use nexo.xstreams")
+        self.options.check_members()
         if consumer not in self._members:
             self._members[consumer] = Member(consumer, reports_starts=reports_starts)
         return self.generation

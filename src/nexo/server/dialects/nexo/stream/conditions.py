@@ -6,11 +6,11 @@ one came after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.transactions import Transaction
-from nexo.errors import Conflict
+from nexo.errors import Conflict, NexoError
 from nexo.protocol.stream_transactions import KeyAt
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.keyed import Keyed
@@ -32,6 +32,17 @@ class Conditions:
     def add(self, transaction: Transaction, keys: Iterable[KeyAt]) -> None:
         """The transaction has read these."""
         self._relied.setdefault(transaction.id, []).extend(keys)
+
+    def prepare(self, transaction: Transaction, done: Callable[[NexoError | None], None]) -> None:
+        """Get ready to `check`, which may take a while the first time a stream is asked for."""
+        try:
+            streams = self._core.engine.streams
+            keys = [(streams.get(k.stream), k.key) for k in self._relied.get(transaction.id, ())]
+        except NexoError as error:
+            done(error)
+            return
+        places = {(s.id, i): (s, i) for s, key in keys for i in [s.partition_of(key)]}
+        self._keyed.prepare(places.values(), done)
 
     def check(self, transaction: Transaction) -> None:
         """Raise `Conflict` if one has changed."""

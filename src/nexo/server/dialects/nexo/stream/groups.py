@@ -78,8 +78,11 @@ class Groups:
         """The group, made if need be, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
         if group is None:
+            wanted = group_options(options)
+            wanted.check_members()
             starts = positions(core.replay, stream, start)
-            return core.engine.make_group(stream, name, starts, group_options(options))
+            return core.engine.make_group(stream, name, starts, wanted)
+        group.options.check_members()
         if options:
             wanted = group_options(msgspec.to_builtins(group.options) | options)
             if wanted != group.options:

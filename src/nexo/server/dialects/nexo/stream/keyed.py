@@ -11,7 +11,6 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
-from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.chores import Chores, log_failure
 from nexo.server.dialects.nexo.stream.core import Core
@@ -46,7 +45,7 @@ class Keyed:
 
     def newest_offset(self, stream: Stream, key: bytes) -> int:
         """Of the newest record of a key; -1 if there is none or it was deleted."""
-        index = self._index(stream, partition_of(key, stream.options.partitions))
+        index = self._index(stream, stream.partition_of(key))
         index.advance()
         return index.offset_of(key)
 
@@ -61,7 +60,7 @@ class Keyed:
         """The newest record of a key, or NULL."""
         ask = wire.unpack(wire.Get, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        partition = partition_of(ask.key, stream.options.partitions)
+        partition = stream.partition_of(ask.key)
 
         def reply() -> None:
             found = self._index(stream, partition).find(ask.key)
@@ -96,10 +95,6 @@ class Keyed:
         reply: Callable[[], None],
     ) -> None:
         """Reply at once, or when the keys of a long log have been looked through."""
-        late = [i for i in (self._index(stream, n) for n in partitions) if i.behind > _AT_ONCE]
-        if not late:
-            reply()
-            return
 
         def done(error: NexoError | None) -> None:
             try:
@@ -109,7 +104,22 @@ class Keyed:
             except NexoError as failure:
                 peer.fail(request_id, failure)
 
-        self._chores.add(self._while_there(stream, _one_by_one(late)), done)
+        self.prepare(((stream, number) for number in partitions), done)
+
+    def prepare(
+        self, places: Iterable[tuple[Stream, int]], done: Callable[[NexoError | None], None]
+    ) -> None:
+        """Look through the keys of partitions of streams, in slices if there is much to do."""
+        indexes = [(stream, self._index(stream, number)) for stream, number in places]
+        late = [(stream, index) for stream, index in indexes if index.behind > _AT_ONCE]
+        if not late:
+            done(None)
+            return
+        steps = (step for stream, index in late for step in self._steps(stream, index))
+        self._chores.add(steps, done)
+
+    def _steps(self, stream: Stream, index: KeyIndex) -> Iterator[None]:
+        return self._while_there(stream, index.steps())
 
     def _while_there(self, stream: Stream, steps: Iterator[None]) -> Iterator[None]:
         for _ in steps:
@@ -190,8 +200,3 @@ class Keyed:
             self._compacting.discard(place)
         core.engine.checkpoint(stream, number)
         core.end_turn_soon()
-
-
-def _one_by_one(indexes: list[KeyIndex]) -> Iterator[None]:
-    for index in indexes:
-        yield from index.steps()

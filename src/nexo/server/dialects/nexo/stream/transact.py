@@ -92,7 +92,13 @@ class Transact:
         def synced(error: NexoError | None) -> None:
             self._decide(peer, request_id, transaction, error)
 
-        core.when_safe(Persistence.FILE_SYNC, synced)
+        def ready(error: NexoError | None) -> None:
+            if error is not None:
+                synced(error)
+            else:
+                core.when_safe(Persistence.FILE_SYNC, synced)
+
+        self._conditions.prepare(transaction, ready)
 
     def _decide(
         self, peer: Peer, request_id: int, transaction: Transaction, error: NexoError | None
