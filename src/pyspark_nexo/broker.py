@@ -59,6 +59,11 @@ class StreamBroker:
         """Every ordered group."""
         return wire.unpack(list[OrderedInfo], self._call(Op.S_ORDERED_GROUPS, OrderedAsk()))
 
+    def offsets_at(self, stream: str, time_ms: int) -> list[int]:
+        """Per partition: the first offset of a record of that time or later, else the end."""
+        ask = wire.OffsetsAt(stream=stream, time_ms=time_ms)
+        return wire.unpack(list[int], self._call(Op.S_OFFSETS_AT, ask))
+
     def tiered(self, stream: str, partition: int, offset: int) -> None:
         """Tell the broker that the lake durably holds everything below ``offset``."""
         ask = wire.TieredTo(stream=stream, partition=partition, offset=offset)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from nexo.errors import InvalidOption
 from nexo.lake.rows import ROWS
 
 KNOWN = (
-    "url", "stream", "path", "partitions", "startingOffsets", "endingOffsets",
+    "url", "dataDir", "stream", "path", "partitions", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "rowsPerTask", "columns",
+    "pushFilters",
 )  # fmt: skip
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
 _BY_LOWER = {name.lower(): name for name in KNOWN}
 ROWS_PER_TASK = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 Position = str | int | dict[int, int]
 """``earliest``, ``latest``, one offset for every partition, or an offset for each."""
@@ -36,6 +39,9 @@ class SourceOptions:
     max_per_trigger: int | None = None
     rows_per_task: int = ROWS_PER_TASK
     columns: tuple[str, ...] = field(default=tuple(ROWS.names))
+    data_dir: str | None = None
+    """A server's data folder, to be read instead of asking its broker."""
+    push_filters: bool = False
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
@@ -51,6 +57,8 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
     stream = found.get("stream") or found.get("path")
     if not stream:
         raise InvalidOption("say which stream: .option('stream', name) or .load(name)")
+    if "url" in found and "dataDir" in found:
+        raise InvalidOption("give either url or dataDir: a broker to ask, or files to read")
     return SourceOptions(
         stream,
         found.get("url"),
@@ -62,6 +70,8 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         _count("maxOffsetsPerTrigger", found.get("maxOffsetsPerTrigger")),
         _count("rowsPerTask", found.get("rowsPerTask")) or ROWS_PER_TASK,
         _columns(found.get("columns")),
+        found.get("dataDir"),
+        _flag("pushFilters", found.get("pushFilters", "false")),
     )
 
 
@@ -99,6 +109,12 @@ def _count(name: str, text: str | None) -> int | None:
     return int(text)
 
 
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOption(f"{name} = {text!r}: must be true or false")
+    return text.lower() == "true"
+
+
 def _millis(name: str, text: str | None) -> int | None:
     if text is None:
         return None
@@ -110,7 +126,8 @@ def _millis(name: str, text: str | None) -> int | None:
         raise InvalidOption(
             f"{name} = {text!r}: give milliseconds since 1970, or an ISO time"
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    return -(-since // _MILLISECOND)  # the first one that is not earlier
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

@@ -1,18 +1,18 @@
-"""Ranges of offsets: resolved against what the broker holds, cut into tasks, read as Arrow."""
+"""Ranges of offsets: resolved against what there is, cut into tasks, read as Arrow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.lake.plan import Held
 from nexo.lake.rows import chunked, rows
-from pyspark_nexo.broker import StreamBroker, held
 from pyspark_nexo.options import Position, SourceOptions
+from pyspark_nexo.origins import Origin
+from pyspark_nexo.pushdown import EVERYTHING, Span
 
 SMALL_ROWS = 2_048
 """Arrow batches below this are put together before they go to the JVM."""
@@ -27,10 +27,48 @@ class Range:
     end: int
 
 
-def parts(options: SourceOptions) -> dict[int, Held]:
-    """What the broker holds of the partitions that were asked for."""
-    with StreamBroker(options.url) as broker:
-        found = held(broker.describe(options.stream))
+def plan(options: SourceOptions, origin: Origin, spans: Mapping[str, Span]) -> list[Range]:
+    """What a batch query reads: between its offsets and times, as far as ``spans`` leave it."""
+    found = parts(options, origin)
+    limits = spans.get("timestamp", EVERYTHING) & Span(options.from_ms or 0, options.until_ms)
+    starts = begin(options, origin, found, limits)
+    ends = resolve(options, options.ending, found)
+    ends = _least(ends, _times(origin, limits.end))
+    offsets, wanted = spans.get("offset", EVERYTHING), spans.get("partition", EVERYTHING)
+    starts = {p: max(at, offsets.first) for p, at in starts.items() if p in wanted}
+    if offsets.end is not None:
+        ends = {p: min(end, offsets.end) for p, end in ends.items()}
+    return cut(starts, {p: ends[p] for p in starts}, options.rows_per_task)
+
+
+def begin(
+    options: SourceOptions, origin: Origin, found: Mapping[int, Held], limits: Span
+) -> dict[int, int]:
+    """Where each partition begins: the starting offsets, or the first time if that is later."""
+    starts = resolve(options, options.starting, found)
+    if limits.first:
+        times = origin.offsets_at(limits.first)
+        starts = {p: max(at, times[p]) for p, at in starts.items()}
+    return starts
+
+
+def until(options: SourceOptions, origin: Origin) -> dict[int, int]:
+    """Where each partition ends now, or at the ending time if that is earlier."""
+    found = {key: part.stable for key, part in parts(options, origin).items()}
+    return _least(found, _times(origin, options.until_ms))
+
+
+def _times(origin: Origin, time_ms: int | None) -> Sequence[int] | None:
+    return None if time_ms is None else origin.offsets_at(time_ms)
+
+
+def _least(ends: Mapping[int, int], others: Sequence[int] | None) -> dict[int, int]:
+    return {p: end if others is None else min(end, others[p]) for p, end in ends.items()}
+
+
+def parts(options: SourceOptions, origin: Origin) -> dict[int, Held]:
+    """What there is of the partitions that were asked for."""
+    found = origin.held()
     wanted = range(len(found)) if options.partitions is None else options.partitions
     for partition in wanted:
         _check_partition(options.stream, partition, len(found))
@@ -86,14 +124,12 @@ def cut(starts: Mapping[int, int], ends: Mapping[int, int], rows_per_task: int) 
     ]
 
 
-def read(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
+def read(options: SourceOptions, origin: Origin, part: Range) -> Iterator[pa.RecordBatch]:
     """The records of a range as Arrow batches of the columns asked for."""
-    with StreamBroker(options.url) as broker:
-        found = broker.read(options.stream, part.partition, part.first, part.end)
-        batches = (rows(batch, part.partition, part.first, part.end) for batch in found)
-        for table in chunked(batches):
-            kept = _within(table, options).select(list(options.columns))
-            yield from _put_together(kept)
+    found = origin.read(part.partition, part.first, part.end)
+    batches = (rows(batch, part.partition, part.first, part.end) for batch in found)
+    for table in chunked(batches):
+        yield from _put_together(table.select(list(options.columns)))
 
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:
@@ -102,18 +138,6 @@ def _put_together(table: pa.Table) -> list[pa.RecordBatch]:
     if len(found) * SMALL_ROWS > table.num_rows:
         found = table.combine_chunks().to_batches()
     return found
-
-
-def _within(table: pa.Table, options: SourceOptions) -> pa.Table:
-    if options.from_ms is not None:
-        table = table.filter(pc.greater_equal(_micros(table), options.from_ms * 1000))
-    if options.until_ms is not None:
-        table = table.filter(pc.less(_micros(table), options.until_ms * 1000))
-    return table
-
-
-def _micros(table: pa.Table) -> pa.ChunkedArray:
-    return table.column("timestamp").cast(pa.int64())
 
 
 def limited(

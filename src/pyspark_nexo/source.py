@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import (
@@ -24,8 +24,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from nexo.errors import InvalidInput, InvalidOption
 from pyspark_nexo import ranges
 from pyspark_nexo.options import SourceOptions, parse
+from pyspark_nexo.origins import Origin, open_origin
+from pyspark_nexo.pushdown import Span, spans
 from pyspark_nexo.ranges import Range
 from pyspark_nexo.sink import BatchSink, StreamSink
 
@@ -68,24 +71,33 @@ class DefaultSource(DataSource):
         """The columns of a stream, or those asked for."""
         return StructType([StructField(name, _TYPES[name]) for name in self._parsed().columns])
 
-    def _parsed(self) -> SourceOptions:
-        return parse(self.options)
+    def _parsed(self, schema: StructType | None = None) -> SourceOptions:
+        """The options; a schema that the user gave chooses columns, as the option does."""
+        options = parse(self.options)
+        return options if schema is None else replace(options, columns=_columns(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For batch queries."""
-        return BatchReader(self._parsed())
+        options = self._parsed(schema)
+        return NarrowReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming queries."""
-        return StreamReader(self._parsed())
+        return StreamReader(self._parsed(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """For batch writes."""
-        return BatchSink.open(self._parsed(), schema, overwrite, uuid.uuid4().hex)
+        return BatchSink.open(self._target(), schema, overwrite, uuid.uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """For streaming writes."""
-        return StreamSink.open(self._parsed(), schema, overwrite, "")
+        return StreamSink.open(self._target(), schema, overwrite, "")
+
+    def _target(self) -> SourceOptions:
+        options = self._parsed()
+        if options.data_dir is not None:
+            raise InvalidOption("dataDir is only for reading: give the broker's url to write")
+        return options
 
 
 @dataclass
@@ -93,34 +105,42 @@ class Task(InputPartition):
     """A range that one Spark task reads."""
 
     part: Range
+    origin: Origin
 
-    def __init__(self, part: Range) -> None:
+    def __init__(self, part: Range, origin: Origin) -> None:
         super().__init__(part)
         self.part = part
+        self.origin = origin
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there when the query is planned.
-
-    Filters are not taken from Spark: it keeps those of a DataFrame's first query for the later
-    ones (seen with 4.3.0), which would then miss rows. Options narrow what is read instead.
-    """
+    """Reads what is there when the query is planned."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._spans: Mapping[str, Span] = {}
 
     def partitions(self) -> Sequence[Task]:
         """Ranges between the starting and ending offsets."""
-        options = self._options
-        found = ranges.parts(options)
-        starts = ranges.resolve(options, options.starting, found)
-        ends = ranges.resolve(options, options.ending, found)
-        return [Task(part) for part in ranges.cut(starts, ends, options.rows_per_task)]
+        origin = open_origin(self._options)
+        return [Task(part, origin) for part in ranges.plan(self._options, origin, self._spans)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Runs on an executor; without any range, Spark reads None."""
-        found = [partition.part] if isinstance(partition, Task) else []
-        return chain.from_iterable(ranges.read(self._options, part) for part in found)
+        """Runs on an executor."""
+        return _read(self._options, partition)
+
+
+class NarrowReader(BatchReader):
+    """Reads only what a query's filters leave; right for one query on each loaded DataFrame.
+
+    Spark keeps the filters that it pushed last with the loaded DataFrame, and reads by them for
+    every later query and every other place in the same query (4.1.4 and 4.3.0): hence opt-in.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Note them; Spark is to apply them all again."""
+        self._spans = spans(filters)
+        return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -132,8 +152,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:
         """Where a new query begins."""
-        found = ranges.parts(self._options)
-        return _text(ranges.resolve(self._options, self._options.starting, found))
+        options, origin = self._options, open_origin(self._options)
+        found = ranges.parts(options, origin)
+        return _text(ranges.begin(options, origin, found, Span(options.from_ms or 0)))
 
     def getDefaultReadLimit(self) -> Any:
         """What ``maxOffsetsPerTrigger`` says."""
@@ -154,17 +175,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = self._ends()
 
     def _ends(self) -> dict[int, int]:
-        return {key: part.stable for key, part in ranges.parts(self._options).items()}
+        return ranges.until(self._options, open_origin(self._options))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Task]:
         """The ranges of a micro-batch."""
+        origin = open_origin(self._options)
         found = ranges.cut(_numbers(start), _numbers(end), self._options.rows_per_task)
-        return [Task(part) for part in found]
+        return [Task(part, origin) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Runs on an executor; without any range, Spark reads None."""
-        found = [partition.part] if isinstance(partition, Task) else []
-        return chain.from_iterable(ranges.read(self._options, part) for part in found)
+        """Runs on an executor."""
+        return _read(self._options, partition)
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[RecordBatch]:
+    """A task's records; none for the partition that Spark makes up where there is no task."""
+    if isinstance(partition, Task):
+        yield from ranges.read(options, partition.origin, partition.part)
 
 
 def _text(offsets: dict[int, int]) -> dict[str, int]:
@@ -174,3 +201,16 @@ def _text(offsets: dict[int, int]) -> dict[str, int]:
 
 def _numbers(offsets: dict[str, int]) -> dict[int, int]:
     return {int(key): offset for key, offset in offsets.items()}
+
+
+def _columns(schema: StructType) -> tuple[str, ...]:
+    for field in schema:
+        kind = _TYPES.get(field.name)
+        if kind is None:
+            raise InvalidInput(f"unknown column {field.name!r}; known are {', '.join(_TYPES)}")
+        if field.dataType != kind:
+            raise InvalidInput(
+                f"column {field.name!r} is {kind.simpleString()}, "
+                f"not {field.dataType.simpleString()}"
+            )
+    return tuple(schema.names)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 MOST_STREAMS = 200
 """How many streams ``stream_messages`` covers unless they are named: a plan has its limits."""
+
+_MICROSECOND = timedelta(microseconds=1)
 
 _MESSAGES = "topic string, partition int, offset bigint, key string, value string, headers string, timestamp timestamp"  # noqa: E501
 _OFFSETS = "group_id string, topic string, partition int, offset bigint, metadata string, committed_at timestamp"  # noqa: E501
@@ -101,6 +103,8 @@ class Views:
             for number, part in enumerate(info.partitions)
         }
         options = {"stream": info.name, "startingOffsets": json.dumps(starts)}
+        if self.as_of is not None:
+            options["endingTimestamp"] = (self.as_of + _MICROSECOND).astimezone(UTC).isoformat()
         if self.url:
             options["url"] = self.url
         return self.spark.read.format("nexo").options(**options).load()

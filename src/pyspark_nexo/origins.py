@@ -1,0 +1,57 @@
+"""Where a query's records come from: a broker anywhere, or the files of a server on this disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nexo.lake.plan import Held
+from nexo.protocol.batch import Batch
+from pyspark_nexo.broker import StreamBroker, held
+from pyspark_nexo.options import SourceOptions
+from pyspark_nexo.segments import open_files
+
+
+class Origin(Protocol):
+    """One stream's records; travels to the executors."""
+
+    def held(self) -> list[Held]:
+        """What there is of each partition."""
+
+    def offsets_at(self, time_ms: int) -> list[int]:
+        """Per partition: the first offset of a record of that time or later, else the end."""
+
+    def read(self, partition: int, first: int, end: int) -> Iterator[Batch]:
+        """The batches that hold the offsets from ``first`` up to before ``end``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOrigin:
+    """A stream as its broker gives it, the lake's part included."""
+
+    url: str | None
+    stream: str
+
+    def held(self) -> list[Held]:
+        """What the broker gives readers of each partition."""
+        with StreamBroker(self.url) as broker:
+            return held(broker.describe(self.stream))
+
+    def offsets_at(self, time_ms: int) -> list[int]:
+        """Found by the broker's time index."""
+        with StreamBroker(self.url) as broker:
+            return broker.offsets_at(self.stream, time_ms)
+
+    def read(self, partition: int, first: int, end: int) -> Iterator[Batch]:
+        """Over a connection of its own."""
+        with StreamBroker(self.url) as broker:
+            yield from broker.read(self.stream, partition, first, end)
+
+
+def open_origin(options: SourceOptions) -> Origin:
+    """What the options name: ``dataDir`` is a server's files, anything else its broker."""
+    if options.data_dir is not None:
+        return open_files(Path(options.data_dir), options.stream)
+    return BrokerOrigin(options.url, options.stream)

@@ -1,0 +1,105 @@
+"""A server's files give what its broker gives, while it runs and when it is stopped."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+import nexo
+from nexo import testing
+from nexo.errors import InvalidOption, NotFound
+from nexo.server.folder_lock import FolderLock
+from pyspark_nexo.origins import BrokerOrigin, Origin
+from pyspark_nexo.segments import open_files
+
+Rows: TypeAlias = list[tuple[int, int, int, bytes | None, bytes | None]]
+
+
+def rows(origin: Origin) -> Rows:
+    """Everything that readers may see."""
+    return [
+        (partition, record.offset, record.timestamp_ms, record.key, record.value)
+        for partition, part in enumerate(origin.held())
+        for batch in origin.read(partition, part.earliest, part.stable)
+        for record in batch.records()
+        if part.earliest <= record.offset < part.stable
+    ]
+
+
+def fill(client: nexo.Client) -> None:
+    log = client.stream("log").create(partitions=2, cleanup="compact")
+    for n in range(5):
+        log.publish_many([b"%d" % i for i in range(500)], keys=[f"k{i}" for i in range(500)])
+        with client.transaction() as kept:
+            kept.produce("log", b"kept", key=f"t{n}")
+        with suppress(ZeroDivisionError), client.transaction() as dropped:
+            dropped.produce("log", b"dropped", key=f"t{n}")
+            raise ZeroDivisionError
+    log.publish_many([b"last"] * 10)
+
+
+def test_files_give_what_the_broker_gives(tmp_path: Path) -> None:
+    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+        fill(client)
+        asked = BrokerOrigin(server.url, "log")
+        whole = rows(asked)
+        assert len(whole) == 5 * 501 + 10
+        assert rows(open_files(tmp_path, "log")) == whole
+        client.stream("log").compact()
+        thinned = rows(asked)
+        assert len(thinned) < len(whole)
+        assert rows(open_files(tmp_path, "log")) == thinned
+        times = {stamp for _, _, stamp, _, _ in thinned}
+        moments = [0, *sorted(times)[::3], max(times) + 1]
+        found = [asked.offsets_at(moment) for moment in moments]
+        files = open_files(tmp_path, "log")
+        assert [files.offsets_at(moment) for moment in moments] == found
+    stopped = open_files(tmp_path, "log")
+    assert rows(stopped) == thinned
+    assert [stopped.offsets_at(moment) for moment in moments] == found
+
+
+def test_an_open_transaction_hides_what_follows_only_while_it_may_commit(tmp_path: Path) -> None:
+    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+        log = client.stream("log").create()
+        log.publish(b"before")
+        with client.transaction() as open_one:
+            open_one.produce("log", b"undecided")
+            log.publish(b"behind")
+            assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == [b"before"]
+        decided = [b"before", b"undecided", b"behind"]
+        assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == decided
+        open_two = client.transaction().__enter__()
+        open_two.produce("log", b"never")
+        log.publish(b"after")
+        server.kill()
+    FolderLock(tmp_path, wait_s=100).close()  # until its last process has ended
+    assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == [*decided, b"after"]
+
+
+def test_reading_files_changes_none(tmp_path: Path) -> None:
+    with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
+        fill(client)
+        server.kill()
+    for segment in (tmp_path / "stream").rglob("*.log"):
+        with segment.open("ab") as file:
+            file.write(b"torn")  # what a server would cut off
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    before = files()
+    assert rows(open_files(tmp_path, "log"))
+    assert files() == before
+
+
+def test_folders_and_streams_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="no server has streams there"):
+        open_files(tmp_path, "log")
+    with testing.process(tmp_path):
+        pass
+    with pytest.raises(NotFound, match="'log' not found"):
+        open_files(tmp_path, "log")
