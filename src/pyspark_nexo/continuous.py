@@ -25,8 +25,9 @@ _LONGEST_PAUSE_S = 30.0
 class Continuous:
     """Runs a pipeline until it is told to stop.
 
-    What may pass (a broker or catalog that does not answer) is retried with growing pauses;
-    what will not (bad settings, a lake ahead of its broker) ends it.
+    What may pass (a broker or catalog that does not answer) is retried with growing pauses; what
+    is wrong with one stream (a lake ahead of its broker, a damaged record) is told, and the others
+    go on; bad settings end it.
     """
 
     pipeline: Pipeline
@@ -60,7 +61,7 @@ class Continuous:
             try:
                 if started_s - scanned_s >= RESCAN_S:
                     names, scanned_s = self.pipeline.names(), started_s
-                self._batch(names, report)
+                self._batch(names, report, note)
                 if self.maintained and started_s - maintained_s >= MAINTAIN_S:
                     maintained_s = started_s
                     self._maintain(names, report, note)
@@ -82,9 +83,18 @@ class Continuous:
             return min(self.every_s * 2.0**failures, _LONGEST_PAUSE_S)
         return max(self.every_s - (time.monotonic() - started_s), 0)
 
-    def _batch(self, names: Sequence[str], report: Callable[[Progress], None]) -> None:
+    def _batch(
+        self,
+        names: Sequence[str],
+        report: Callable[[Progress], None],
+        note: Callable[[str], None],
+    ) -> None:
+        known = {name: error.message for name, error in self.pipeline.refused.items()}
         for progress in self.pipeline.run_batch(names):
             report(progress)
+        for name, error in self.pipeline.refused.items():
+            if known.get(name) != error.message:
+                note(f"{name} cannot be taken: {error.message}")
 
     def _maintain(
         self,

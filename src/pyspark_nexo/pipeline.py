@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from nexo.errors import Conflict, ConnectionLost, NexoError, NotFound, Unavailable
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
@@ -88,11 +89,16 @@ class Pipeline:
     probe: Probe = no_probe
     tracker: Tracker = field(default_factory=Tracker)
     """What it did so far, for those who watch (`nexo.lake.progress`)."""
+    refused: dict[str, NexoError] = field(default_factory=dict)
+    """Streams that the last micro-batch could not take, and why; the others went on."""
     _collected: set[str] = field(default_factory=set)
     """Streams whose dead letters are in their table, as far as this pipeline knows."""
 
     def run_once(self, report: Callable[[Progress], None] = lambda _: None) -> int:
-        """Take everything that is there at the start; returns the rows taken."""
+        """Take everything that is there at the start; returns the rows taken.
+
+        Raises what is wrong with a stream after the others were taken.
+        """
         folder = self.lake.settings.folder
         with StreamBroker(self.url) as broker, self.tracker.running(folder):
             targets = {name: _ends(broker.describe(name)) for name in self._names(broker)}
@@ -104,6 +110,8 @@ class Pipeline:
                     report(progress)
                     taken += progress.rows
                 if not done:
+                    for error in self.refused.values():
+                        raise error
                     self.tracker.went_well()
                     return taken
 
@@ -160,12 +168,40 @@ class Pipeline:
         self, broker: StreamBroker, targets: Mapping[str, list[int] | None]
     ) -> list[Progress]:
         started_s = time.monotonic()
-        planned = (self._plan(broker, name, ends) for name, ends in targets.items())
-        steps = [step for step in planned if step.advances]
-        if not steps:
-            return []
-        files = self._write([task for step in steps for task in step.tasks(self.limits)])
+        self.refused = {}
+        steps = list(self._steps(broker, targets))
+        return self._take(broker, steps, started_s) if steps else []
+
+    def _steps(
+        self, broker: StreamBroker, targets: Mapping[str, list[int] | None]
+    ) -> Iterator[Step]:
+        for name, ends in targets.items():
+            try:
+                step = self._plan(broker, name, ends)
+            except (Conflict, NotFound) as error:
+                self._refuse(name, error)
+            else:
+                if step.advances:
+                    yield step
+
+    def _take(
+        self, broker: StreamBroker, steps: Sequence[Step], started_s: float
+    ) -> list[Progress]:
+        """All in one Spark job; if that fails, one by one, so that one stream stops only itself."""
+        try:
+            files = self._write([task for step in steps for task in step.tasks(self.limits)])
+        except (Unavailable, ConnectionLost):
+            raise
+        except NexoError as error:
+            if len(steps) == 1:
+                self._refuse(steps[0].info.name, error)
+                return []
+            return [done for step in steps for done in self._take(broker, [step], started_s)]
         return [self._finish(broker, step, files, started_s) for step in steps]
+
+    def _refuse(self, name: str, error: NexoError) -> None:
+        self.refused[name] = error
+        self.tracker.refused(name, error.message)
 
     def _plan(self, broker: StreamBroker, name: str, ends: list[int] | None) -> Step:
         asked_ms = now_ms()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
 
 import nexo
-from nexo.errors import Conflict, ConnectionLost, NotFound
+from nexo import testing
+from nexo.errors import Conflict, ConnectionLost, Corrupt, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
 from nexo.lake.paths import local_path
@@ -135,6 +137,45 @@ def test_a_lake_ahead_of_its_broker_is_refused(
     commit(lake.get("log"), [Taken(0, 1, 5, [])])
     with pytest.raises(Conflict, match="lost records"):
         pipeline.run_once()
+
+
+def test_a_stream_that_cannot_be_taken_stops_only_itself(
+    pipeline: Pipeline, lake: Lake, nexo_server: testing.Server
+) -> None:
+    pipeline.url = nexo_server.url
+    with nexo.connect(nexo_server.url) as client:
+        for name in ("ahead", "damaged", "fine"):
+            client.stream(name).create(tiering=True).publish(b"x")
+        pipeline.run_once()
+        commit(lake.get("ahead"), [Taken(0, 1, 5, [])])
+        for name in ("damaged", "fine"):
+            client.stream(name).publish_many([b"to be damaged" if name == "damaged" else b"y"] * 9)
+            client.stream(name).publish(b"the end")
+    nexo_server.stop()
+    flip(nexo_server.data_dir, b"to be damaged")
+    nexo_server.start()
+    pipeline.url = nexo_server.url
+    done = pipeline.run_batch(["ahead", "damaged", "fine"])
+    assert [(progress.stream, progress.rows) for progress in done] == [("fine", 10)]
+    assert {name: type(error) for name, error in pipeline.refused.items()} == {
+        "ahead": Conflict, "damaged": Corrupt,
+    }  # fmt: skip
+    assert "lost records" in pipeline.tracker.of("ahead").error
+    assert pipeline.tracker.of("damaged").error
+    assert pipeline.tracker.of("fine").error == ""
+    with pytest.raises(Conflict, match="lost records"):
+        pipeline.run_once()
+
+
+def flip(folder: Path, text: bytes) -> None:
+    """Change a byte of the first file that holds ``text``."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and (at := path.read_bytes().find(text)) >= 0:
+            with path.open("r+b") as file:
+                file.seek(at)
+                file.write(b"T")
+            return
+    raise AssertionError("it is in no file")
 
 
 def test_unknown_streams_and_brokers_that_do_not_answer_are_told_plainly(

@@ -65,7 +65,7 @@ class StreamProgress(msgspec.Struct, kw_only=True):
     last_files: int = 0
     last_ms: float = 0.0
     error: str = ""
-    """What failed last, empty once it went well again."""
+    """Why it could not be taken, empty once it could again."""
     error_ms: int | None = None
 
 
@@ -143,6 +143,7 @@ class Tracker:
         """``behind`` records were not in the table when the broker was asked at ``at_ms``."""
         found = self.of(stream)
         found.behind, found.checked_ms = behind, at_ms
+        found.error, found.error_ms = "", None
         if not behind:
             found.fresh_ms = at_ms
         describe(found, table)
@@ -159,19 +160,20 @@ class Tracker:
             found.behind, found.fresh_ms = 0, found.checked_ms
         describe(found, table)
 
+    def refused(self, stream: str, message: str) -> None:
+        """One stream could not be taken; the others go on."""
+        found = self.of(stream)
+        found.error, found.error_ms = message, now_ms()
+
     def failed(self, message: str, streams: Iterable[str] = ()) -> None:
         """A micro-batch failed, of these streams if they are known."""
-        at_ms = now_ms()
-        self.pipeline.error, self.pipeline.error_ms = message, at_ms
+        self.pipeline.error, self.pipeline.error_ms = message, now_ms()
         for stream in streams:
-            found = self.of(stream)
-            found.error, found.error_ms = message, at_ms
+            self.refused(stream, message)
 
     def went_well(self) -> None:
         """A micro-batch went well, whatever failed before."""
         self.pipeline.error, self.pipeline.error_ms = "", None
-        for found in self._streams.values():
-            found.error, found.error_ms = "", None
 
     def save(self, lake_folder: Path, at_most_every_s: float = 0.0) -> None:
         """Write everything down, unless that was done a moment ago."""

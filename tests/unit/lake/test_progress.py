@@ -51,16 +51,21 @@ def test_a_batch_that_leaves_some_behind_does_not_make_the_table_fresh(filler: F
     assert (tracker.of("log").behind, tracker.of("log").fresh_ms) == (6, None)
 
 
-def test_an_error_lasts_until_things_go_well(tmp_path: Path) -> None:
+def test_an_error_lasts_until_things_go_well(filler: Filler, tmp_path: Path) -> None:
     tracker = Tracker()
     tracker.failed("no answer", ["log"])
     tracker.save(tmp_path)
     (found,) = read_progress(tmp_path)
     assert (found.error, found.streams[0].error) == ("no answer", "no answer")
     tracker.went_well()
+    tracker.looked("log", filler.table, behind=0, at_ms=1)
+    tracker.refused("other", "damaged")
     tracker.save(tmp_path)
     (found,) = read_progress(tmp_path)
-    assert (found.error, found.streams[0].error, found.streams[0].error_ms) == ("", "", None)
+    assert found.error == ""
+    assert [(each.stream, each.error) for each in found.streams] == [
+        ("log", ""), ("other", "damaged"),
+    ]  # fmt: skip
 
 
 def test_of_several_pipelines_the_one_that_looked_last_counts(tmp_path: Path) -> None:
