@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,9 @@ from nexo.storage.ports import File
 from nexo.storage.snapshot import Snapshot, Snapshots
 from tests.unit.storage.entries import FOLDER, body_of, entry, fill, readable, whole
 
-SEEDS = range(12)
+SEEDS = range(60 if os.environ.get("SOAK") else 12)
 SEGMENT_BYTES = 1_500
+MOST_LOOSE = 12
 
 
 def crashes(run: Callable[[FaultyFiles], None], new: Callable[[], FaultyFiles]) -> int:
@@ -113,6 +116,54 @@ def test_a_broken_durability_is_noticed(
 ) -> None:
     with pytest.raises(AssertionError):
         lose_power_everywhere(flusher_type, new)
+
+
+# -- every subset of the sectors that were not synced -----------------------------
+
+
+def every_outcome(files: FaultyFiles) -> Iterator[FaultyFiles]:
+    """Each subset of the unsynced sectors and lengths on the disk, the others not."""
+    loose = files.unsynced()
+    assert len(loose) <= MOST_LOOSE, "subsets double with every sector"
+    for size in range(len(loose) + 1):
+        for chosen in combinations(loose, size):
+            yield _keeping(files, set(chosen))
+
+
+def _keeping(files: FaultyFiles, kept: set[tuple[Path, int]]) -> FaultyFiles:
+    return files.crash_keeping(lambda path, sector: (path, sector) in kept)
+
+
+@pytest.mark.parametrize("behind", range(4))
+def test_whichever_sectors_of_a_burst_were_written_the_synced_survive(behind: int) -> None:
+    """Entries of three sectors, lost, torn and overtaken in the middle of the file."""
+    files, acked = FaultyFiles(), Acked()
+    flusher = Flusher(files, FOLDER)
+    log = SegmentedLog(files, FOLDER, segment_bytes=100_000)
+    for number in range(behind):
+        log.append(*entry(number, size=300 if number % 3 else 1_200))
+    flusher.sync()
+    acked.offsets = log.next_offset
+    for number in range(behind, behind + 3):
+        log.append(*entry(number, size=300 if number % 3 else 1_200))
+    acked.sent = log.next_offset
+    for after in every_outcome(files):
+        check_log(after, acked)
+
+
+def test_whichever_sectors_of_a_journal_were_written_a_prefix_is_found() -> None:
+    files, acked = FaultyFiles(), Acked()
+    flusher = Flusher(files, FOLDER)
+    journal = Journal(files, FOLDER, segment_bytes=100_000)
+    expected = [b"%d" % number for number in range(8)]
+    for number, record in enumerate(expected):
+        journal.append([record.ljust(400, b".")], 0)
+        acked.sent = number + 1
+        if number == 3:
+            flusher.sync()
+            acked.state = 4
+    for after in every_outcome(files):
+        check_journal(after, acked, expected)
 
 
 # -- dropping, truncating, compacting ------------------------------------------

@@ -2,8 +2,9 @@
 
 What a process wrote is kept apart from what would survive power loss. Until a file is synced,
 each of its sectors may be as old or as new as it ever was since, and its length too: writes are
-lost, torn and reordered. Until a folder is synced (with a file in it, by ``rename``, by
-``sync_all``), each change of its names may be lost, whatever became of the others.
+lost, torn and reordered, at the end of a file and in its middle, by sectors or by pages. Until
+a folder is synced (with a file in it, by ``rename``, by ``sync_all``), each change of its names
+may be lost, whatever became of the others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -22,6 +24,11 @@ from nexo.storage.ports import Buffer, File
 
 _SECTOR = 512
 """What a disk writes as a whole."""
+_PAGE = 4096
+"""What an operating system hands to the disk as a whole."""
+
+Keep = Callable[[Path, int], bool]
+"""Whether a sector of a file, by its number, made it to the disk; -1 stands for the length."""
 _lifetimes = count(1)
 
 
@@ -63,21 +70,47 @@ class _Inode:
         for change in self.pending:
             moments.append(bytearray(moments[-1]))
             _apply(moments[-1], change)
-        match random.choice(("lost", "kept", "mixed", "mixed")):
+        match random.choice(("lost", "kept", "mixed", "mixed", "hole", "island")):
             case "lost":
                 return moments[0]
             case "kept":
                 return moments[-1]
-        return _mixed(moments, random)
+            case "mixed":
+                return _mixed(moments, random)
+            case mood:
+                changed = self.changed()
+                odd = random.choice(changed) if changed else -1
+                return self.keeping(lambda sector: (sector == odd) == (mood == "island"))
+
+    def changed(self) -> list[int]:
+        """The sectors that differ from what is durable."""
+        size = max(len(self.content), len(self.durable))
+        return [
+            at // _SECTOR
+            for at in range(0, size, _SECTOR)
+            if self.content[at : at + _SECTOR] != self.durable[at : at + _SECTOR]
+        ]
+
+    def keeping(self, keep: Callable[[int], bool]) -> bytearray:
+        """The durable content with some sectors as they are now, and the length if -1 is kept.
+
+        A file that is cut short by the loss of its length loses the sectors behind it.
+        """
+        size = len(self.content if keep(-1) else self.durable)
+        sides = (self.durable, self.content)
+        return _joined(size, _SECTOR, lambda at: sides[keep(at // _SECTOR)])
 
 
 def _mixed(moments: list[bytearray], random: Random) -> bytearray:
     sizes = [len(moment) for moment in moments]
     size = random.choice([*sizes, random.randint(min(sizes), max(sizes))])
+    return _joined(size, random.choice((_SECTOR, _PAGE)), lambda _: random.choice(moments))
+
+
+def _joined(size: int, unit: int, source: Callable[[int], bytearray]) -> bytearray:
     survivor = bytearray()
-    for start in range(0, size, _SECTOR):
-        sector = random.choice(moments)[start : start + _SECTOR]
-        survivor += sector.ljust(_SECTOR, b"\0")
+    for start in range(0, size, unit):
+        survivor += source(start)[start : start + unit].ljust(unit, b"\0")
     return survivor[:size]
 
 
@@ -196,6 +229,23 @@ class FaultyFiles:
         if self.fail_errno == errno.ENOSPC:
             return DiskFull("no space left to write: free some")
         return OSError(self.fail_errno, os.strerror(self.fail_errno))
+
+    def unsynced(self) -> list[tuple[Path, int]]:
+        """Every sector that power loss may take back, and every length (-1) that changed."""
+        found: list[tuple[Path, int]] = []
+        for path, inode in sorted(self._names.items()):
+            if inode is not None and inode.pending:
+                found += ((path, sector) for sector in inode.changed())
+                if len(inode.content) != len(inode.durable):
+                    found.append((path, -1))
+        return found
+
+    def crash_keeping(self, keep: Keep) -> FaultyFiles:
+        """What a machine would find if exactly these sectors of all names had been written."""
+        after = FaultyFiles()
+        for path, inode in self._names.items():
+            after.plant(path, None if inode is None else inode.keeping(partial(keep, path)))
+        return after
 
     def crash(self, seed: int) -> FaultyFiles:
         """What a machine would find after power loss now; every seed is another outcome."""
