@@ -20,3 +20,7 @@ class SteadyClock:
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
         return (self._zero_ns + time.monotonic_ns()) // 1_000_000
+
+    def ms_at(self, monotonic_ns: int) -> int:
+        """What `now_ms` was at a time of the monotonic clock."""
+        return (self._zero_ns + monotonic_ns) // 1_000_000

@@ -31,6 +31,7 @@ from nexo.server.dialects.nexo.session import Session, run_other
 from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
 from nexo.server.service import Answer, Handler, Service
+from nexo.server.timings import Timings
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.host")
@@ -53,6 +54,7 @@ class Host:
         self.loop = asyncio.get_running_loop()
         self.clock = SteadyClock()
         self.read_buffer = ReadBuffer()
+        self.timings = Timings(services)
         self.sessions: set[Session] = set()
         self.services: dict[Broker, Service] = {}
         self.handlers: list[Handler | None] = [None] * 256
@@ -151,6 +153,7 @@ class Host:
         touched, self._touched = self._touched, []
         for session in touched:
             session.flush()
+        self.timings.written()
 
     # -- what sessions ask --------------------------------------------------------
 
@@ -173,6 +176,7 @@ class Host:
             service.status()
             | {
                 "connections": len(self.sessions),
+                "requests": self.timings.status(service.broker),
                 "limits": self._limits(),
                 "disk": runtime.disk_status(),
                 "process": process_status(),

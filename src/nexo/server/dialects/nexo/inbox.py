@@ -8,6 +8,7 @@ idle connection holds no buffer at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import TypeAlias
 
 from nexo.errors import PayloadTooLarge, ProtocolError
@@ -20,7 +21,8 @@ FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
 """``sink(kind, meta, id, payload)``; the payload is only valid during the call."""
 
 _KINDS = frozenset(map(int, Kind))
-_unpack = HEADER.unpack_from
+_unpack = Struct(">HII").unpack_from
+"""A header with its type and meta byte in one number: most frames have both as the one before."""
 
 
 class ReadBuffer:
@@ -35,7 +37,9 @@ class ReadBuffer:
 class Inbox:
     """One connection's incoming bytes. Sans-I/O: fill the buffer, say how much, get frames."""
 
-    __slots__ = ("_kept", "_large", "_large_end", "_max_payload", "_shared", "_sink")
+    __slots__ = (
+        "_kept", "_large", "_large_end", "_max_payload", "_shared", "_sink", "count", "op", "runs",
+    )  # fmt: skip
 
     def __init__(self, shared: ReadBuffer, max_payload: int, sink: FrameSink) -> None:
         self._shared = shared.view
@@ -44,6 +48,10 @@ class Inbox:
         self._kept = b""
         self._large: memoryview | None = None
         self._large_end = 0
+        self.op = self.count = 0
+        """The meta byte of the last read's last frame, and how many in a row had it."""
+        self.runs: list[tuple[int, int]] = []
+        """The same of the frames before those; empty in most reads."""
 
     @property
     def midway(self) -> bool:
@@ -66,6 +74,8 @@ class Inbox:
         Raises `PayloadTooLarge` or `ProtocolError` when the boundary of the next frame can
         no longer be trusted; the connection must then be closed.
         """
+        if self.runs:
+            self.runs = []
         if self._large is not None:
             self._large_received(size)
         else:
@@ -74,17 +84,27 @@ class Inbox:
             self._cut(self._shared[:end], end)
 
     def _cut(self, view: memoryview, end: int) -> None:
-        at = 0
+        at = count = kind = meta = 0
+        last = -1
         sink, limit = self._sink, self._max_payload
         while end - at >= HEADER_SIZE:
-            kind, meta, request_id, length = _unpack(view, at)
-            if length > limit or kind not in _KINDS:
+            both, request_id, length = _unpack(view, at)
+            if both != last:
+                if count:
+                    self.runs.append((meta, count))
+                last, count = both, 0
+                kind, meta = divmod(both, 256)
+                if kind not in _KINDS:
+                    raise self._refusal(kind, length)
+            if length > limit:
                 raise self._refusal(kind, length)
             stop = at + HEADER_SIZE + length
             if stop > end:
                 break
+            count += 1
             sink(kind, meta, request_id, view[at + HEADER_SIZE : stop])
             at = stop
+        self.op, self.count = meta, count
         if at < end:
             self._keep(view[at:end])
 
@@ -105,9 +125,11 @@ class Inbox:
         frame = self._large
         assert frame is not None
         self._large_end += size
+        self.count = 0
         if self._large_end == len(frame):
             self._large = None
             kind, meta, request_id, _ = HEADER.unpack_from(frame)
+            self.op, self.count = meta, 1
             self._sink(kind, meta, request_id, frame[HEADER_SIZE:])
 
     def _refusal(self, kind: int, length: int) -> ProtocolError | PayloadTooLarge:

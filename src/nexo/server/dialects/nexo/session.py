@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
@@ -13,6 +14,7 @@ from nexo.protocol import hello
 from nexo.protocol.frames import HEADER, Buffer, Kind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.dialects.nexo.inbox import Inbox
+from nexo.server.dialects.nexo.meter import Meter
 from nexo.server.service import Peer
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ EARLY_PARTS = 128
 _REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 _pack = HEADER.pack
+_NO_REQUEST = -1
 
 
 class Session(asyncio.BufferedProtocol):
@@ -43,14 +46,15 @@ class Session(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_closing", "_fd", "_host", "_in_flight", "_inbox", "_max_in_flight", "_out", "_relays",
-        "_replying", "_touched", "_transport", "address", "closed", "coded", "congested",
-        "heard_ms", "id", "identity", "name", "opened_ms", "pinged", "trusted",
+        "_closing", "_fd", "_host", "_in_flight", "_inbox", "_max_in_flight", "_meter", "_out",
+        "_relays", "_replying", "_touched", "_transport", "address", "closed", "coded",
+        "congested", "id", "identity", "name", "opened_ms", "pinged", "trusted",
     )  # fmt: skip
 
     def __init__(self, host: Host, *, trusted: bool = False) -> None:
         self._host = host
         self._inbox = Inbox(host.read_buffer, host.settings.max_payload_bytes, self._on_frame)
+        self._meter = Meter(host.timings)
         self._out: list[Buffer] = []
         self._relays: dict[Broker, Relay] = {}
         self._touched = False
@@ -65,7 +69,7 @@ class Session(asyncio.BufferedProtocol):
         self.closed = False
         self.congested = False
         self.pinged = False
-        self.heard_ms = self.opened_ms = host.clock.now_ms()
+        self.opened_ms = host.clock.now_ms()
         self.address = "local"
         self.identity: Identity | None = None
         """Who it logged in as, while authentication is on."""
@@ -96,9 +100,10 @@ class Session(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Run every request that arrived, then send all their replies at once."""
-        self.heard_ms = self._host.clock.now_ms()
+        meter = self._meter
+        meter.arrived_ns = monotonic_ns()
         self.pinged = False
-        self._replying = True
+        self._replying = not meter.waiting
         try:
             self._inbox.received(nbytes)
         except NexoError as error:
@@ -106,6 +111,7 @@ class Session(asyncio.BufferedProtocol):
         finally:
             self._replying = False
             self.flush()
+            meter.read(nbytes, self._inbox)
 
     def eof_received(self) -> bool:
         """The peer sends no more; close, which releases what it held (SPEC D8)."""
@@ -115,6 +121,7 @@ class Session(asyncio.BufferedProtocol):
         """Release everything this peer held."""
         self.closed = True
         self._out.clear()
+        self._meter.waiting.clear()
         for relay in self._relays.values():
             relay.close()
         self._host.session_closed(self)
@@ -154,11 +161,14 @@ class Session(asyncio.BufferedProtocol):
     def _run(self, op: int, request_id: int, payload: memoryview) -> None:
         if self._in_flight > self._max_in_flight and op != Op.CANCEL:
             raise Overloaded(f"{self._max_in_flight} requests wait for an answer; slow down")
-        handler = self._host.handlers[op]
+        handler, in_flight = self._host.handlers[op], self._in_flight
         if handler is not None:
             handler(self, request_id, payload)
         else:
             self.on_other(op, request_id, payload)
+        if self._in_flight == in_flight and BROKER_OF[op] in self._host.services:
+            self._meter.left(op, request_id)  # others are timed where they run
+            self._replying = False
 
     def _answered(self, request_id: int, reply: bytes | None) -> None:
         """As `handler_of` an answer does it, without the detour."""
@@ -241,12 +251,12 @@ class Session(asyncio.BufferedProtocol):
     def ok(self, request_id: int) -> None:
         """Reply OK."""
         self._in_flight -= 1
-        self._send(_pack(_RESPONSE, _OK, request_id, 0))
+        self._send(_pack(_RESPONSE, _OK, request_id, 0), request_id)
 
     def null(self, request_id: int) -> None:
         """Reply NULL."""
         self._in_flight -= 1
-        self._send(_pack(_RESPONSE, _NULL, request_id, 0))
+        self._send(_pack(_RESPONSE, _NULL, request_id, 0), request_id)
 
     def data(self, request_id: int, *parts: Buffer) -> None:
         """Reply DATA."""
@@ -258,7 +268,7 @@ class Session(asyncio.BufferedProtocol):
         out.append(_pack(_RESPONSE, _DATA, request_id, size))
         out += parts
         if not self._replying:
-            self._touch()
+            self._late(request_id)
         elif len(out) >= EARLY_PARTS:
             self._flush_early()
 
@@ -269,7 +279,7 @@ class Session(asyncio.BufferedProtocol):
             payload, status = pack_str(error.code) + pack_str(error.message), Status.ERR_CODED
         else:
             payload, status = pack_str(error.message), Status.ERR
-        self._send(frame(Kind.RESPONSE, status, request_id, payload))
+        self._send(frame(Kind.RESPONSE, status, request_id, payload), request_id)
 
     def push(self, frames: Buffer) -> None:
         """Send whole frames that answer no request."""
@@ -291,16 +301,19 @@ class Session(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
 
-    def _send(self, data: Buffer) -> None:
+    def _send(self, data: Buffer, request_id: int = _NO_REQUEST) -> None:
         if not self.closed:
             self._out.append(data)
             if not self._replying:
-                self._touch()
+                self._late(request_id)
             elif len(self._out) >= EARLY_PARTS:
                 self._flush_early()
 
-    def _touch(self) -> None:
-        if not (self._touched or self._replying):
+    def _late(self, request_id: int) -> None:
+        """Something leaves that a read does not send by itself, as it may have waited."""
+        if self._meter.waiting:
+            self._meter.answered(request_id)
+        if not self._touched:
             self._touched = True
             self._host.touched(self)
 
@@ -311,7 +324,9 @@ class Session(asyncio.BufferedProtocol):
         if not out or self.closed:
             return
         self._out = []
-        if sum(map(len, out)) > JOIN_BYTES:
+        size = sum(map(len, out))
+        self._meter.bytes_out += size
+        if size > JOIN_BYTES:
             self._transport.writelines(out)
         else:
             self._write(out[0] if len(out) == 1 else b"".join(out))
@@ -321,6 +336,7 @@ class Session(asyncio.BufferedProtocol):
         transport = self._transport
         if self._fd >= 0 and not (self.closed or transport.get_write_buffer_size()):
             data, self._out = b"".join(self._out), []
+            self._meter.bytes_out += len(data)
             self._write(data)
 
     def _write(self, data: Buffer) -> None:
@@ -352,12 +368,20 @@ class Session(asyncio.BufferedProtocol):
             "user": self.identity.user.name if self.identity else None,
             "opened_ms": self.opened_ms,
             "heard_ms": self.heard_ms,
+            "requests": self._meter.requests,
+            "bytes_in": self._meter.bytes_in,
+            "bytes_out": self._meter.bytes_out,
             "in_flight": self._in_flight,
             "unsent_bytes": self._transport.get_write_buffer_size(),
             "slow": self.congested,
             "internal": self.trusted,
             "hello": self.coded,
         }
+
+    @property
+    def heard_ms(self) -> int:
+        """When it last sent anything."""
+        return self._host.clock.ms_at(self._meter.arrived_ns)
 
     @property
     def midway(self) -> bool:

@@ -1,0 +1,48 @@
+"""How long requests take, by opcode: from their arrival until their replies are written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from time import monotonic_ns
+from typing import Any, TypeAlias
+
+from nexo.histogram import Histogram
+from nexo.model import Broker
+from nexo.protocol.ops import BROKER_OF, Op
+
+_OPS = frozenset(Op)
+
+Waiting: TypeAlias = tuple[int, int]
+"""Opcode and arrival, in ns, of a request that has no reply yet."""
+
+
+class Timings:
+    """The request times of one host."""
+
+    def __init__(self, brokers: Iterable[Broker]) -> None:
+        here, elsewhere = frozenset(brokers), Histogram()
+        self.by_op = [
+            Histogram() if BROKER_OF[op] in here and op in _OPS else elsewhere for op in range(256)
+        ]
+        """Of other opcodes together: those of other brokers are timed where they run."""
+        self._answered: list[Waiting] = []
+
+    def answered(self, request: Waiting) -> None:
+        """A request that waited has its reply, which leaves at the end of this turn."""
+        self._answered.append(request)
+
+    def written(self) -> None:
+        """The replies of this turn are written."""
+        if self._answered:
+            now_ns, answered, self._answered = monotonic_ns(), self._answered, []
+            for (op, arrived_ns), count in Counter(answered).items():
+                self.by_op[op].add(now_ns - arrived_ns, count)
+
+    def status(self, broker: Broker) -> dict[str, dict[str, Any]]:
+        """The times of a broker's requests, by the name of their opcode."""
+        return {
+            op.name.lower(): self.by_op[op].status()
+            for op in Op
+            if BROKER_OF[op] is broker and self.by_op[op].total_ns
+        }
