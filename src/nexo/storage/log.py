@@ -16,6 +16,7 @@ from nexo.errors import Corrupt, InvalidInput, NexoError, OffsetOutOfRange, Read
 from nexo.storage.header import ALIGN, SIZE, stamp
 from nexo.storage.index import NEVER
 from nexo.storage.ports import Buffer, Files
+from nexo.storage.rewriting import Rewriting
 from nexo.storage.scan import body_sound, head_at, sound_run
 from nexo.storage.segment import HEADER, Damage, Segment, file_header
 from nexo.storage.segment_folder import SegmentFolder
@@ -308,12 +309,21 @@ class SegmentedLog:
             self._roll()
 
     def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> int:
-        """Replace the closed segments from offset ``first`` to ``end`` by ``entries``.
+        """Replace the closed segments from offset ``first`` to ``end``; returns the bytes freed."""
+        rewriting = self.begin_rewrite(first, end)
+        try:
+            rewriting.add(entries)
+            return self.finish_rewrite(rewriting)
+        finally:
+            rewriting.abandon()
 
-        ``entries`` keep their offsets, rising, with gaps where others were. A crash leaves the
-        old segments or the new one. Returns the bytes freed.
-        """
-        self._folder.rewrite(first, end, entries)
+    def begin_rewrite(self, first: int, end: int) -> Rewriting:
+        """Begin to replace closed segments; to be finished or abandoned."""
+        return self._folder.begin_rewrite(first, end)
+
+    def finish_rewrite(self, rewriting: Rewriting) -> int:
+        """Put what was written in place, durably; returns the bytes freed."""
+        rewriting.finish()
         return self._recount()
 
     # -- looking --------------------------------------------------------------

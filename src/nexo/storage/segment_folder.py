@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -18,7 +18,8 @@ from nexo.errors import Corrupt, InvalidInput
 from nexo.storage import sealed
 from nexo.storage.ports import Files
 from nexo.storage.recovery import recover_tail
-from nexo.storage.segment import Segment, file_header, parse_name, segment_name
+from nexo.storage.rewriting import Rewriting
+from nexo.storage.segment import Segment, parse_name, segment_name
 
 _START_MAGIC = b"NEXOSTA\0"
 _START = "start"
@@ -96,39 +97,23 @@ class SegmentFolder:
 
     # -- compaction -----------------------------------------------------------
 
-    def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> None:
-        """Replace closed segments by a compacted one; one durable rename makes the change."""
-        old = self._closed_between(first, end)
+    def begin_rewrite(self, first: int, end: int) -> Rewriting:
+        """Begin to replace closed segments by a compacted one."""
         new = Segment(self._files, self._path, first, end, True)
-        aside = self._path / (new.path.name + ".new")
-        new.size = self._write_aside(aside, file_header(first, end), entries)
-        self._files.remove(new.index_path)
-        self._files.rename(aside, new.path)
-        for stale in old:
-            if stale.path != new.path:
-                stale.remove()
-            stale.close()
-        at = self.segments.index(old[0])
-        self.segments[at : at + len(old)] = [new]
+        return Rewriting(self._files, self, new)
 
-    def _closed_between(self, first: int, end: int) -> list[Segment]:
+    def closed_between(self, first: int, end: int) -> list[Segment]:
+        """The closed segments with these borders; `InvalidInput` if there are none."""
         closed = self.segments[:-1]
         old = [segment for segment in closed if first <= segment.base and segment.end <= end]
         if not old or old[0].base != first or old[-1].end != end:
             raise InvalidInput(f"{first} to {end} are not the borders of closed segments")
         return old
 
-    def _write_aside(self, path: Path, header: bytes, entries: Iterable[bytes]) -> int:
-        file = self._files.open(path, create=True)
-        try:
-            file.truncate(0)
-            size = file.write_at(0, [header])
-            for entry in entries:
-                size += file.write_at(size, [entry])
-            file.sync()
-        finally:
-            file.close()
-        return size
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Have a new segment in the place of old ones."""
+        at = self.segments.index(old[0])
+        self.segments[at : at + len(old)] = [new]
 
     # -- opening --------------------------------------------------------------
 

@@ -2,12 +2,15 @@
 
 Works on closed segments, one at a time; what is written meanwhile lies in the open one and
 is not touched. Records without a key stay. A deletion stays until readers had time to see it.
+
+It is done in small steps. Each is followed by a `Step`, which says what must come before the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Protocol
+import enum
+from collections.abc import Generator, Iterator, Sequence
+from typing import Protocol, TypeAlias
 
 from nexo.brokers.stream.keys import KeyIndex
 from nexo.brokers.stream.partition import Partition
@@ -15,6 +18,10 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt, OffsetOutOfRange
 from nexo.protocol.batch import Batch, decode, select
 from nexo.storage.header import parse
+from nexo.storage.rewriting import Rewriting
+
+PORTION_BYTES = 4 * 1024**2
+"""How much of a new segment is written before it is synced."""
 
 
 class Segment(Protocol):
@@ -33,8 +40,22 @@ class SegmentedLog(Protocol):
     def roll(self) -> None:
         """Close the open segment."""
 
-    def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> int:
-        """Replace a closed segment; returns the bytes freed."""
+    def begin_rewrite(self, first: int, end: int) -> Rewriting:
+        """Begin to replace a closed segment."""
+
+    def finish_rewrite(self, rewriting: Rewriting) -> int:
+        """Put what was written in place; returns the bytes freed."""
+
+
+class Step(enum.Enum):
+    """What has to happen before the next step."""
+
+    NOTHING = enum.auto()
+    SYNC = enum.auto()
+    """A sync of all that was written, so that the disk gets a large segment in portions."""
+
+
+Steps: TypeAlias = Generator[Step, None, int]
 
 
 def is_due(stream: Stream, partition: Partition) -> bool:
@@ -46,14 +67,15 @@ def is_due(stream: Stream, partition: Partition) -> bool:
 
 def compact(
     stream: Stream, partition: Partition, index: KeyIndex, now_ms: int, *, keep_deletions: bool
-) -> Generator[None, None, int]:
-    """Compact everything readable, in small steps; returns the bytes freed.
+) -> Steps:
+    """Compact everything readable; returns the bytes freed.
 
     Without ``keep_deletions`` tombstones go at once, however young. Records may be written,
     and the front of the log be dropped, between steps.
     """
     log: SegmentedLog = partition.log  # type: ignore[assignment]
-    yield from index.steps()
+    for _ in index.steps():
+        yield Step.NOTHING
     log.roll()
     end = partition.stable_offset
     horizon_ms = now_ms - stream.options.delete_retention_ms if keep_deletions else None
@@ -71,7 +93,7 @@ def _rewrite(
     segment: Segment,
     index: KeyIndex,
     horizon_ms: int | None,
-) -> Generator[None, None, int]:
+) -> Steps:
     first, end = segment.base_offset, segment.next_offset
     kept: list[bytes] = []
     changed = False
@@ -81,14 +103,34 @@ def _rewrite(
             changed = changed or thinned is not entry
             if thinned is not None:
                 kept.append(thinned)
-            yield
+            yield Step.NOTHING
     except (Corrupt, OffsetOutOfRange):
         return 0  # damaged: nothing of it is to be lost; or dropped meanwhile
     if not changed or not _is_there(log, first, end):
         return 0
-    freed = log.rewrite(first, end, kept)
+    rewriting = log.begin_rewrite(first, end)
+    try:
+        for portion in _portions(kept):
+            rewriting.add(portion)
+            yield Step.SYNC
+        freed = log.finish_rewrite(rewriting) if _is_there(log, first, end) else 0
+    finally:
+        rewriting.abandon()
     partition.cooled()
     return freed
+
+
+def _portions(entries: list[bytes]) -> Iterator[list[bytes]]:
+    portion: list[bytes] = []
+    size = 0
+    for entry in entries:
+        portion.append(entry)
+        size += len(entry)
+        if size >= PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 def _is_there(log: SegmentedLog, first: int, end: int) -> bool:

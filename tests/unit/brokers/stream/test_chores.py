@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nexo.errors import NotFound
+from nexo.brokers.stream import compaction
+from nexo.errors import NotFound, ReadOnly
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import decode, entries
@@ -14,6 +16,7 @@ from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from tests.unit.brokers.stream.desk import Desk, ManualClock, Peer
 
+FOLDER = Path("/stream/streams/s~1/0")
 KEYS = 40
 ROUNDS = 60
 
@@ -127,3 +130,38 @@ def test_a_commit_that_relies_on_a_key_of_a_long_log_lets_others_through(
     assert ticks_until(desk, peer, commit) > 1
     reply = peer.replies[commit]
     assert (reply if reply == "ok" else reply.code) == outcome
+
+
+def test_a_new_segment_is_synced_in_portions_that_nobody_waits_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC I1
+    monkeypatch.setattr(compaction, "PORTION_BYTES", 1)
+    peer = desk.client()
+    desk.runtime.slow_disk = True
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    syncs = 0
+    for _ in range(10_000):
+        if request in peer.replies:
+            break
+        desk.after(1)
+        if desk.runtime.unsynced:
+            assert peer.read("s", KEYS * (ROUNDS - 1))[0] == b"%d" % (ROUNDS - 1)
+            syncs += 1
+            desk.runtime.sync()
+    assert syncs > 1
+    assert wire.unpack(int, peer.replies[request]) > 0
+    assert read_on(peer) == [b"%d" % (ROUNDS - 1)] * KEYS
+
+
+def test_a_failed_sync_ends_the_compaction_and_loses_nothing(desk: Desk) -> None:
+    peer = desk.client()
+    newest: list[bytes | None] = [b"%d" % (ROUNDS - 1)] * KEYS
+    desk.runtime.slow_disk = True
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    while not desk.runtime.unsynced:
+        desk.after(1)
+    desk.runtime.sync(ReadOnly("a sync to disk failed"))
+    assert isinstance(peer.replies[request], ReadOnly)
+    assert read_on(peer)[-KEYS:] == newest
+    assert not [name for name in desk.files.list(FOLDER) if name.endswith(".new")]
+    assert read_on(desk.crash().client())[-KEYS:] == newest

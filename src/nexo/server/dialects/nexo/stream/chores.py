@@ -15,8 +15,11 @@ log = logging.getLogger("nexo.stream")
 SLICE_MS = 4
 """How long requests may have to wait for a slice."""
 
-Steps: TypeAlias = Iterator[None]
-"""Work that stops for a moment wherever it yields."""
+Done: TypeAlias = Callable[[NexoError | None], None]
+Pause: TypeAlias = Callable[[Done], None]
+"""Calls back when the work can go on, or with the error that ends it."""
+Steps: TypeAlias = Iterator[Pause | None]
+"""Work that stops wherever it yields: for a moment, or for a pause."""
 
 
 class Chores:
@@ -24,9 +27,9 @@ class Chores:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._waiting: deque[tuple[Steps, Callable[[NexoError | None], None]]] = deque()
+        self._waiting: deque[tuple[Steps, Done]] = deque()
 
-    def add(self, steps: Steps, done: Callable[[NexoError | None], None]) -> None:
+    def add(self, steps: Steps, done: Done) -> None:
         """Begin work; ``done`` is called at its end, now or later, with its error if it failed."""
         self._waiting.append((steps, done))
         if len(self._waiting) == 1:
@@ -38,24 +41,29 @@ class Chores:
         """Do a slice."""
         until_ms = self._core.now_ms + SLICE_MS
         while self._waiting and self._core.now_ms < until_ms:
-            steps, done = self._waiting.popleft()
-            if self._step(steps, done):
-                self._waiting.append((steps, done))
+            self._step(*self._waiting.popleft())
         if self._waiting:
             self._core.runtime.wake_at(self._core.now_ms + 1)
 
-    @staticmethod
-    def _step(steps: Steps, done: Callable[[NexoError | None], None]) -> bool:
-        """One step; says whether there are more."""
+    def _step(self, steps: Steps, done: Done) -> None:
         try:
-            next(steps)
+            pause = next(steps)
         except StopIteration:
             done(None)
         except NexoError as error:
             done(error)
         else:
-            return True
-        return False
+            if pause is None:
+                self._waiting.append((steps, done))
+            else:
+                pause(lambda error: self._resume(steps, done, error))
+
+    def _resume(self, steps: Steps, done: Done, error: NexoError | None) -> None:
+        if error is not None:
+            done(error)
+            return
+        self._waiting.append((steps, done))
+        self._core.runtime.wake_at(self._core.now_ms + 1)
 
 
 def log_failure(error: NexoError | None) -> None:

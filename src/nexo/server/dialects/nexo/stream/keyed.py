@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 
+from nexo.brokers.stream import compaction
 from nexo.brokers.stream.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
+from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.stream.chores import Chores, log_failure
+from nexo.server.dialects.nexo.stream.chores import Chores, Pause, Steps, log_failure
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.service import Handler, Peer
 
@@ -118,12 +120,12 @@ class Keyed:
         steps = (step for stream, index in late for step in self._steps(stream, index))
         self._chores.add(steps, done)
 
-    def _steps(self, stream: Stream, index: KeyIndex) -> Iterator[None]:
+    def _steps(self, stream: Stream, index: KeyIndex) -> Steps:
         return self._while_there(stream, index.steps())
 
-    def _while_there(self, stream: Stream, steps: Iterator[None]) -> Iterator[None]:
-        for _ in steps:
-            yield
+    def _while_there(self, stream: Stream, steps: Steps) -> Steps:
+        for pause in steps:
+            yield pause
             self._core.check_there(stream)
 
     def _collect(
@@ -187,16 +189,25 @@ class Keyed:
 
     def _compact(
         self, stream: Stream, number: int, *, freed: list[int], keep_deletions: bool
-    ) -> Iterator[None]:
+    ) -> Steps:
         core, partition, place = self._core, stream.partition(number), (stream.id, number)
         while place in self._compacting:
-            yield
+            yield None
         self._compacting.add(place)
         try:
             index = self._index(stream, number)
             steps = compact(stream, partition, index, core.now_ms, keep_deletions=keep_deletions)
-            freed.append((yield from steps))
+            freed.append((yield from self._with_syncs(steps)))
         finally:
             self._compacting.discard(place)
         core.engine.checkpoint(stream, number)
         core.end_turn_soon()
+
+    def _with_syncs(self, steps: compaction.Steps) -> Generator[Pause | None, None, int]:
+        sync = partial(self._core.runtime.committed, Persistence.FILE_SYNC)
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                return int(end.value)
+            yield sync if step is compaction.Step.SYNC else None

@@ -10,7 +10,7 @@ from nexo.brokers.stream.status import broker_status
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.server.dialects.nexo.stream.admin import Admin
-from nexo.server.dialects.nexo.stream.chores import Chores, log_failure
+from nexo.server.dialects.nexo.stream.chores import SLICE_MS, Chores, log_failure
 from nexo.server.dialects.nexo.stream.conditions import Conditions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.granting import Runtime
@@ -87,6 +87,8 @@ class StreamService:
             stream = self._sweep.pop()
             if self.core.engine.streams.numbered(stream.id) is stream:
                 self._clean(stream)
+            if self.core.now_ms >= now_ms + SLICE_MS:
+                break
         if self._sweep:
             self._sweep_due_ms = now_ms + _SWEEP_PAUSE_MS
         else:
