@@ -127,14 +127,21 @@ async def _fill_stream(client: Any, size: int) -> Any:
 
 
 async def _publish(stream: Any, count: int) -> None:
-    for first in range(0, count, FILL):
-        await stream.publish_many([VALUE] * min(FILL, count - first))
+    await _in_batches(stream.publish_many, count)
+
+
+async def _in_batches(send: Callable[[list[bytes]], Awaitable[object]], count: int) -> None:
+    """A few at once, so that client and server both have something to do."""
+    batch, left = [VALUE] * FILL, count // FILL
+    while left:
+        together = min(left, 4)
+        await asyncio.gather(*(send(batch) for _ in range(together)))
+        left -= together
 
 
 async def _fill_queue(client: Any, size: int) -> None:
     queue = await client.queue(f"work{size}", bytes).create(persistence="file_async")
-    for first in range(0, size, FILL):
-        await queue.push_many([VALUE] * min(FILL, size - first))
+    await _in_batches(queue.push_many, size)
 
 
 def _probe_stored(bench: Bench, client: Any, size: int) -> Mapping[str, float]:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Measure: TypeAlias = Callable[[], float]
 """Runs one round and returns its figure, in the row's unit."""
 
-STEP_LIMIT_S = 120.0
+STEP_LIMIT_S = 180.0
 """A contender that prepares itself or works on one round for longer has failed."""
 ROUNDS = 3
 MORE_ROUNDS = 5
