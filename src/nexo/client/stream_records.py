@@ -25,6 +25,8 @@ from nexo.protocol.values import ValueType, decode_content, json_bytes
 
 T = TypeVar("T")
 
+_RAW, _TEXT, _JSON = map(int, (ValueType.RAW, ValueType.TEXT, ValueType.JSON))
+
 Key = str | bytes | None
 Headers = Mapping[str, Any] | None
 
@@ -100,13 +102,13 @@ def batches_in(data: Buffer) -> Iterator[Batch]:
 
 def content_of(value: object) -> tuple[int, bytes]:
     """A value's type and bytes."""
-    if isinstance(value, str):
-        return ValueType.TEXT, value.encode()
     if isinstance(value, bytes):
-        return ValueType.RAW, value
+        return _RAW, value
+    if isinstance(value, str):
+        return _TEXT, value.encode()
     if isinstance(value, bytearray | memoryview):
-        return ValueType.RAW, bytes(value)
-    return ValueType.JSON, json_bytes(value)
+        return _RAW, bytes(value)
+    return _JSON, json_bytes(value)
 
 
 def uniform(values: list[Any]) -> tuple[int, list[bytes]] | None:

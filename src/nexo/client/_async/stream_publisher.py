@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
 
 from nexo.client._async.connection import Link
 from nexo.client.replies import Reply
@@ -15,6 +14,9 @@ from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import places, publish_head
+
+_new = tuple.__new__
+"""Makes a named tuple in a third of the time its class takes."""
 
 RUN_BYTES = 256 * 1024
 """A run of this size leaves without waiting for the end of the turn."""
@@ -30,16 +32,17 @@ class Publisher:
 
     def send(
         self, partition: int, kind: int, content: bytes | None, key: bytes | None, headers: bytes
-    ) -> Receipt:
-        """Publish one record; await the result for its place."""
+    ) -> asyncio.Future[Published]:
+        """Publish one record; await the result for its place, or do not."""
         run = self._runs.get(partition)
         if run is None:
             run = self._begin(partition)
-        index = len(run.records.values)
         run.records.add(kind, content, key, headers)
+        receipt = run.new_receipt()
+        run.receipts.append(receipt)
         if run.records.size_bytes >= RUN_BYTES:
             self._flush(partition, run)
-        return Receipt(run, index)
+        return receipt
 
     def _begin(self, partition: int) -> _Run:
         loop = asyncio.get_running_loop()
@@ -66,16 +69,17 @@ class Publisher:
 
 
 class _Run:
-    """Records that share one batch, and who waits for its reply."""
+    """Records that share one batch, each with a receipt.
 
-    __slots__ = ("_error", "_loop", "_place", "_waiting", "records")
+    A future each: cancelling one who waits must not cancel the others.
+    """
+
+    __slots__ = ("new_receipt", "receipts", "records")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.records = Outgoing()
-        self._loop = loop
-        self._waiting: list[tuple[asyncio.Future[Published], int]] | None = []
-        self._place = (0, 0)
-        self._error: BaseException | None = None
+        self.receipts: list[asyncio.Future[Published]] = []
+        self.new_receipt = loop.create_future
 
     def answered(self, reply: asyncio.Future[Reply]) -> None:
         """Give everyone who waits their place."""
@@ -85,42 +89,13 @@ class _Run:
             self.fail(error)
         else:
             partition, first, _ = next(places(reply.result() or b""))
-            self._place = partition, first
-            for future, index in self._end():
-                if not future.done():
-                    future.set_result(Published(partition, first + index))
+            for offset, receipt in enumerate(self.receipts, first):
+                if not receipt.done():
+                    receipt.set_result(_new(Published, (partition, offset)))
 
     def fail(self, error: BaseException) -> None:
         """Tell everyone who waits."""
-        self._error = error
-        for future, _ in self._end():
-            if not future.done():
-                future.set_exception(error)
-
-    def wait(self, index: int) -> Generator[object, None, Published]:
-        """Wait for the place of one record."""
-        if self._waiting is not None:
-            # A future each: cancelling one who waits must not cancel the others.
-            future: asyncio.Future[Published] = self._loop.create_future()
-            self._waiting.append((future, index))
-            return (yield from future.__await__())
-        if self._error is not None:
-            raise self._error
-        return Published(self._place[0], self._place[1] + index)
-
-    def _end(self) -> list[tuple[asyncio.Future[Published], int]]:
-        waiting, self._waiting = self._waiting or [], None
-        return waiting
-
-
-class Receipt:
-    """A record under way; awaiting it gives its place, not awaiting is fine."""
-
-    __slots__ = ("_index", "_run")
-
-    def __init__(self, run: _Run, index: int) -> None:
-        self._run = run
-        self._index = index
-
-    def __await__(self) -> Generator[object, None, Published]:
-        return self._run.wait(self._index)
+        for receipt in self.receipts:
+            if not receipt.done():
+                receipt.set_exception(error)
+                receipt.exception()  # seen: not awaiting is fine
