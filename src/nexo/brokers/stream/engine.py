@@ -58,7 +58,8 @@ class StreamEngine(BrokerState):
         self._changed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
         self._reordered: dict[str, OrderedGroup] = {}
         self._unchecked: dict[tuple[int, int], int] = {}
-        self._wanted: dict[tuple[int, int], Stream] = {}
+        self.wanted: dict[tuple[int, int], Stream] = {}
+        """Partitions that want a checkpoint, by stream number and partition."""
 
     # -- starting ------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class StreamEngine(BrokerState):
     def checkpoint(self, stream: Stream, partition: int) -> None:
         """Have `take_checkpoints` give one for this partition."""
         self._unchecked.pop((stream.id, partition), None)
-        self._wanted[stream.id, partition] = stream
+        self.wanted[stream.id, partition] = stream
 
     def checkpoint_all(self) -> None:
         """Ask for checkpoints of all partitions that have grown since their last."""
@@ -186,7 +187,7 @@ class StreamEngine(BrokerState):
         To be given to `checked` once everything written before this call is synced: a
         checkpoint must never speak of records that a power loss can still take.
         """
-        wanted, self._wanted = self._wanted, {}
+        wanted, self.wanted = self.wanted, {}
         return [
             Checked(number, index, stream.partition(index).checkpoint())
             for (number, index), stream in wanted.items()

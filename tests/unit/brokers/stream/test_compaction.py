@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nexo.brokers.stream import engine
 from nexo.protocol import stream as wire
 from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
@@ -148,3 +149,17 @@ def test_the_current_state_comes_in_portions(desk: Desk) -> None:  # SPEC G2
         state |= {r.key: r.value for entry in entries(rest) for r in decode(entry).records()}
         at = head.following
     assert state == {b"k%d" % i: b"%d" % (40 + i) for i in range(1, 10)}
+
+
+def test_a_stream_that_grows_quickly_is_compacted_without_waiting_for_the_sweep(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC I1
+    monkeypatch.setattr(engine, "CHECKPOINT_BYTES", 4_096)
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    for i in range(200):
+        put(peer, b"k%d" % (i % 3), b"v%d" % i)
+    for _ in range(10):
+        desk.after(1)
+    assert len(rows(peer)) < 100
+    assert [get(peer, b"k%d" % n) for n in range(3)] == [b"v198", b"v199", b"v197"]

@@ -64,6 +64,8 @@ class Core:
         self._journal: Journal | None = None
         self._journal_mark = 0
         self.snapshot_bytes = SNAPSHOT_BYTES
+        self.on_grown: Callable[[Stream], None] = lambda _stream: None
+        """Called with a stream when much was written to it."""
         self._saving = self._save_wanted = False
         self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
         self._ending = False
@@ -211,6 +213,9 @@ class Core:
         if error is None:
             self.engine.checked(record)
             self.end_turn_soon()
+            stream = self.engine.streams.numbered(record.stream)
+            if stream is not None:
+                self.on_grown(stream)
 
     def _settle(self, mode: Persistence, waiting: list[Done], error: NexoError | None) -> None:
         def done(failed: NexoError | None) -> None:
@@ -301,7 +306,9 @@ class Core:
         self.end_turn_soon()
 
     def appended(self, records: int) -> None:
-        """Count towards the early sync of ``file_async`` (SPEC E3)."""
+        """Count towards the early sync of ``file_async`` (SPEC E3), and the next checkpoint."""
+        if self.engine.wanted:
+            self.end_turn_soon()
         self._unsynced_records += records
         if self._unsynced_records >= self.runtime.settings.flush_messages:
             self._unsynced_records = 0

@@ -55,6 +55,7 @@ class StreamService:
             **XGroups(self.core, publishing).handlers,
             **Legacy(self.core, publishing, self._groups, self._admin).handlers,
         }
+        self.core.on_grown = self._compact
         self._sweep: list[Stream] = []
         self._sweep_due_ms = 0
 
@@ -98,6 +99,13 @@ class StreamService:
         """A stream whose files cannot be read must not keep others from being cleaned."""
         try:
             self._admin.apply_limits(stream)
+        except NexoError as error:
+            log_failure(error)
+        self._compact(stream)
+
+    def _compact(self, stream: Stream) -> None:
+        """Compact a stream that has grown, if it is time to."""
+        try:
             self._keyed.compact_if_due(stream)
         except NexoError as error:
             log_failure(error)
