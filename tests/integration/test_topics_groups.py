@@ -25,7 +25,7 @@ from nexo.topics import (
 )
 from nexo.topics.model import Strategy
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 PARTITIONS = 8
 
 

@@ -23,7 +23,7 @@ from nexo.topics import (
     Topic,
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def until(done: Callable[[], bool]) -> None:
