@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,15 @@ def test_a_crash_while_settling_leaves_it_to_be_done(
         with pytest.raises(KeyboardInterrupt):
             settle(new)
     assert settle(new) == 1
+    assert len(values(Lake(LakeSettings(new)))) == 7
+
+
+def test_of_many_that_open_it_at_once_one_settles_it(filled: Filler, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    shutil.move(filled.lake.settings.folder, new)
+    with ThreadPoolExecutor(4) as threads:
+        settled = list(threads.map(lambda _: settle(new), range(4)))
+    assert sorted(settled) == [0, 0, 0, 1]
     assert len(values(Lake(LakeSettings(new)))) == 7
 
 
