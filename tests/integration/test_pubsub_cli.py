@@ -43,3 +43,14 @@ def test_a_bad_topic_is_one_line_and_exit_code_one(nexo_url: str) -> None:
 
 def test_subscriptions_are_listed(nexo_url: str) -> None:
     assert "nobody is subscribed" in nexo(nexo_url, "subscriptions").output
+
+
+def test_topics_in_use_are_listed(nexo_url: str) -> None:
+    assert "nothing was published" in nexo(nexo_url, "topics").output
+    for topic in ("a/b", "a/b", "c"):
+        nexo(nexo_url, "pub", topic, "x")
+    lines = nexo(nexo_url, "topics", "--json").output.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"topic": "c", "messages": 1},
+        {"topic": "a/b", "messages": 2},
+    ]

@@ -99,3 +99,24 @@ def test_a_worker_runs_a_function_until_sigterm(
 @pytest.mark.parametrize("target", ["nothing", "no_such_module:f", "json:nope", "json:__name__"])
 def test_a_worker_that_cannot_be_found_is_refused(nexo_url: str, target: str) -> None:
     assert nexo(nexo_url, "worker", target, "--queue", "q").exit_code == 2
+
+
+def test_jobs_in_work_are_shown_with_their_holder(nexo_url: str) -> None:
+    with package.connect(nexo_url, client="worker-7") as client:
+        queue = client.queue("mails").create()
+        queue.push_many(["one", "two"])
+        (job,) = queue.pop(1, lease=60)
+        (row,) = parsed(nexo(nexo_url, "queue", "peek", "mails", "--working", "--json"))
+        assert (row["id"], row["value"], row["holder"]) == (job.id, "one", "worker-7")
+        assert (0 < row["lease_left_ms"] <= 60_000, row["attempt"]) == (True, 1)
+        job.ack()
+    assert "in work" in nexo(nexo_url, "queue", "peek", "mails", "--working").output
+
+
+def test_a_name_that_does_not_exist_brings_those_like_it(nexo_url: str) -> None:
+    with package.connect(nexo_url) as client:
+        client.queue("mails").create()
+        client.stream("orders/eu").create()
+    assert "Did you mean 'mails'?" in nexo(nexo_url, "queue", "info", "mail").output
+    assert "Did you mean 'orders/eu'?" in nexo(nexo_url, "tail", "order/eu").output
+    assert "Did you mean" not in nexo(nexo_url, "queue", "info", "zzzz").output

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from nexo import __version__
 from nexo.cli.options import Failure, add_shared
-from nexo.errors import NexoError
+from nexo.errors import NexoError, NotFound
 
 COMMANDS = {
     "serve": "Run the server.",
@@ -25,7 +26,6 @@ COMMANDS = {
     "dlq": "Dead-letter queues: look, replay, delete.",
     "worker": "Run a handler on a queue's jobs.",
     "stream": "Streams: create, publish, read, describe.",
-    "topics": "Kafka-style topics and their consumer groups.",
     "tail": "Follow a stream as it grows.",
     "lag": "How far groups are behind.",
     "seek": "Move a group to another position.",
@@ -40,6 +40,8 @@ COMMANDS = {
     "completion": "Print the completion script of a shell.",
 }
 """Every subcommand and its line in ``nexo --help``; those without a module are not shown."""
+
+# ruff: noqa: PLC0415 - what only errors need is imported then
 
 _SERVERLESS = {"serve", "completion"}
 _LOCAL = {"doctor", "restore"}
@@ -68,10 +70,25 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; for one that does not exist, tell those like it."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            close = get_close_matches(args[0], self.list_commands(ctx), n=3)
+            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; an error of ours becomes one line and exit code 1."""
         try:
             return super().invoke(ctx)
+        except NotFound as error:
+            from nexo.cli.suggest import names_like
+
+            hint = names_like(error.message, ctx.invoked_subcommand or "")
+            raise Failure(error.code, error.message + hint) from error
         except NexoError as error:
             raise Failure(error.code, error.message) from error
         except KeyboardInterrupt:

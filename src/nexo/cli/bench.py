@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 import nexo
-from nexo.cli import output
+from nexo.cli import output, reach
 from nexo.cli.bench_work import Bench, Result
 from nexo.cli.options import terms
 from nexo.server import loops
@@ -24,6 +24,7 @@ def command(seconds: float, size: int) -> None:
 
     What it makes there is removed again. `make bench` compares with other brokers.
     """
+    reach.check(terms().url)
     found = loops.run(_measure(seconds, size))
     rows = [asdict(result) | {"per_s": round(result.per_s)} for result in found]
     output.rows(rows, ("work", "per_s", "note"))

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 import nexo
+from nexo.cli import reach
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -96,9 +97,14 @@ def add_shared(command: click.Command, *, local: bool = False) -> click.Command:
 
 
 @contextlib.contextmanager
-def client() -> Iterator[Client]:
-    """A sync client of the server the command was told to use."""
+def client(*, patient: bool = False) -> Iterator[Client]:
+    """A sync client of the server the command was told to use.
+
+    Unless it is ``patient``, a server that is not there is told at once.
+    """
     given = terms()
+    if not patient:
+        reach.check(given.url)
     options = {} if given.timeout_s is None else {"timeout_s": given.timeout_s}
     with nexo.connect(given.url, **options) as connection:
         yield connection

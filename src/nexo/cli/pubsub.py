@@ -11,6 +11,9 @@ import click
 
 from nexo.cli import output
 from nexo.cli.options import as_option, client, read_value, terms
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.pubsub import Listing, pack_command, parse_rows
 
 if TYPE_CHECKING:
     from nexo.client.pubsub_message import Message
@@ -83,6 +86,17 @@ def _until_silence(arrived: Queue[Message[Any]], wait_s: float | None) -> Iterat
             yield arrived.get(timeout=wait_s)
         except Empty:
             return
+
+
+@command.command()
+@click.argument("pattern", default="#")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+def topics(pattern: str, limit: int) -> None:
+    """List topics that had messages, the last used first."""
+    with client() as nexo:
+        asked = pack_command(Listing(pattern, limit))
+        found = parse_rows(nexo.link(Broker.PUBSUB).call(Op.PS_TOPICS, asked) or b"")
+    output.rows(found, ["topic", "messages"], "nothing was published yet")
 
 
 @command.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
+from nexo.cli.in_work import jobs_in_work
 from nexo.cli.options import as_option, client, read_value, terms
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from nexo.client.queue_views import JobView, QueueInfo
 
 _COUNTS = ("name", "waiting", "scheduled", "working", "dead", "paused")
+_IN_WORK = ("id", "value", "holder", "lease_left_ms", "attempt", "key")
 _JOB = ("id", "value", "priority", "key", "attempts", "due_ms")
 
 _OPTIONS = [
@@ -147,9 +149,16 @@ def pop(name: str, count: int, wait: str, no_ack: bool) -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @click.option("--offset", type=click.IntRange(min=0), default=0)
 @click.option("--scheduled", is_flag=True, help="Jobs that are not due yet.")
-def peek(name: str, limit: int, offset: int, scheduled: bool) -> None:
+@click.option("--working", is_flag=True, help="Jobs in work: who holds them, and until when.")
+def peek(name: str, limit: int, offset: int, scheduled: bool, working: bool) -> None:
     """Show the next jobs of the queue NAME without taking them."""
+    if scheduled and working:
+        raise click.UsageError("--scheduled and --working exclude each other")
     with client() as nexo:
+        if working:
+            found_rows = jobs_in_work(nexo, name, limit, offset)
+            output.rows(found_rows, _IN_WORK, "no job is in work")
+            return
         queue = nexo.queue(name)
         found = (queue.scheduled.list if scheduled else queue.peek)(limit, offset)
     show_jobs(found, _JOB, "no job waits")

@@ -45,7 +45,7 @@ def command(
         case _ if inspect.iscoroutinefunction(handler):
             asyncio.run(_run_async(handler, name, options, stop_timeout))
         case _:
-            with client() as connection:
+            with client(patient=True) as connection:
                 connection.queue(name).worker(**options)(handler).run(stop_timeout)
 
 

@@ -1,6 +1,7 @@
 """The frame around all commands: finding them, shared options, errors, printing."""
 
 import json
+import socket
 from pathlib import Path
 
 import click
@@ -162,3 +163,20 @@ def test_the_warning_names_what_is_missing_and_ends_with_it(tmp_path: Path) -> N
 def test_config_errors_are_input_errors() -> None:
     with pytest.raises(ConfigError):
         load(flags={"port": -1})
+
+
+def test_a_command_that_does_not_exist_brings_those_like_it() -> None:
+    result = CliRunner().invoke(cli.main, ["strem", "list"])
+    assert result.exit_code == 2
+    assert "Did you mean stream" in result.output
+    assert "Did you mean" not in CliRunner().invoke(cli.main, ["zzzzzz"]).output
+
+
+def test_a_server_that_is_not_there_is_told_at_once_with_what_to_do() -> None:
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        url = f"nexo://127.0.0.1:{taken.getsockname()[1]}"
+        result = CliRunner().invoke(cli.main, ["store", "get", "k", "--url", url])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"error[CONNECTION]: no server answers at {url}")
+    assert "nexo serve" in result.output

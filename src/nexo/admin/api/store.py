@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -19,8 +20,8 @@ from nexo.protocol.ops import Op
 
 routes = Routes("Store", "/store")
 
-_SCANS = 20
-"""Scans that one page may take when few keys match."""
+_SEARCH_S = 0.15
+"""How long one page is searched for when few keys match; then it is short, with a cursor."""
 _MOST_ITEMS = 10_000
 """Maps and sets larger than this are not read as a whole, which is all the store offers."""
 
@@ -53,7 +54,8 @@ class KeyPage(msgspec.Struct):
 
     keys: list[KeyRow]
     cursor: str | None
-    """Where the next page starts; null at the end."""
+    """Where the next page starts; null at the end. A search may need several pages to find
+    anything: a page may be empty and have one."""
     total: int | None
     """Keys in the whole store."""
 
@@ -115,14 +117,15 @@ async def keys(desk: Desk, ask: KeysAsk) -> KeyPage:
     """A page of keys, in order."""
     found: list[str] = []
     cursor: str | None = ask.cursor
-    for _ in range(_SCANS):
+    end_s = time.monotonic() + _SEARCH_S
+    while True:
         wanted = ask.limit - len(found)
         page = await desk.client.store.scan(
             cursor or "", prefix=ask.prefix, glob=ask.glob, limit=wanted
         )
         found += page.keys
         cursor = page.cursor
-        if cursor is None or len(found) >= ask.limit:
+        if cursor is None or len(found) >= ask.limit or time.monotonic() > end_s:
             break
     rows = await asyncio.gather(*(_row(desk, key) for key in found))
     whole = Broker.STORE in await desk.watchable()

@@ -21,8 +21,8 @@ from nexo.brokers.store.values import Value, kind_of, value_bytes
 from nexo.errors import InvalidInput, WrongType
 
 MAX_TTL_MS = 100 * 365 * 86_400_000
-SCAN_LOOKS = 10_000
-"""Keys one page looks at before it gives up filling itself, so that no page blocks the loop."""
+SCAN_LOOKS = 2_000
+"""Keys that do not match before a page gives up filling itself, so that none blocks the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +208,16 @@ class Store:
         matches = re.compile(translate(glob)).match if glob else bool
         start = max(prefix, _literal_prefix(glob))
         keys: list[str] = []
-        looked = 0
+        missed = 0
         inside = takewhile(
             lambda key: key.startswith(start), self.keyspace.index.walk(cursor, start)
         )
-        for looked, key in enumerate(inside, 1):
+        for key in inside:
             if key.startswith(prefix) and matches(key) and self._is_live(key, now_ms):
                 keys.append(key)
-            if len(keys) == limit or looked == SCAN_LOOKS:
+            else:
+                missed += 1
+            if len(keys) == limit or missed == SCAN_LOOKS:
                 return Page(keys, key)
         return Page(keys, None)
 

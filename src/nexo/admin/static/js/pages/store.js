@@ -23,13 +23,14 @@ export async function store({ given, now, memory, redraw }) {
       sub: numbers ? `${count(numbers.keys)} keys, ${bytes(numbers.used_bytes)}` : "",
       actions: [button("Set a key", () => setKey(), { kind: "primary" })],
     }),
-    panel("Keys", [list(page.keys, text), turn(memory, page, redraw)],
+    panel("Keys", [list(page, text), turn(memory, page, redraw)],
       search("Prefix, or a pattern with *", text, find)),
   ];
 }
 
-function list(rows, text) {
+function list({ keys: rows, cursor }, text) {
   if (!rows.length) {
+    if (cursor) return empty("Nothing found so far", "There are many keys: press Next to search on.");
     return text ? empty("No key matches", "Try a shorter prefix, or a pattern such as ", h("code", "*user*"), ".")
       : empty("The store is empty", "Set a key here, or with ", h("code", "client.store.set(…)"), ".");
   }
