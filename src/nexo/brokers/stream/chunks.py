@@ -17,6 +17,8 @@ CHUNK_BYTES = 256 * 1024
 MAX_BYTES = 32 * 1024**2
 PER_PARTITION = 4
 """Readers at different places of one partition that do not get in each other's way."""
+PER_REPLAY = 16
+"""The same for what the lake gave, which costs more to read again."""
 
 
 class Chunk:
@@ -65,19 +67,24 @@ class Chunk:
 
 
 class ChunkCache:
-    """The chunks read last, by partition; the partition unread longest goes first."""
+    """The chunks read last, by partition; what was used longest ago goes first."""
 
-    __slots__ = ("_by_owner", "_limit", "size_bytes")
+    __slots__ = ("_by_owner", "_limit", "_per_owner", "size_bytes")
 
-    def __init__(self, limit_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, limit_bytes: int = MAX_BYTES, per_owner: int = PER_PARTITION) -> None:
         self._by_owner: OrderedDict[object, list[Chunk]] = OrderedDict()
         self._limit = limit_bytes
+        self._per_owner = per_owner
         self.size_bytes = 0
 
     def find(self, owner: object, offset: int) -> Chunk | None:
         """The chunk that holds ``offset``."""
-        for chunk in self._by_owner.get(owner, ()):
+        chunks = self._by_owner.get(owner)
+        for chunk in chunks or ():
             if chunk.first <= offset < chunk.end:
+                if chunks and chunk is not chunks[-1]:
+                    chunks.remove(chunk)
+                    chunks.append(chunk)
                 return chunk
         return None
 
@@ -87,10 +94,10 @@ class ChunkCache:
         self._by_owner.move_to_end(owner)
         chunks.append(chunk)
         self.size_bytes += chunk.size_bytes
-        if len(chunks) > PER_PARTITION:
-            self.size_bytes -= chunks.pop(0).size_bytes
         while self.size_bytes > self._limit and len(self._by_owner) > 1:
             self.drop(next(iter(self._by_owner)))
+        while len(chunks) > 1 and (len(chunks) > self._per_owner or self.size_bytes > self._limit):
+            self.size_bytes -= chunks.pop(0).size_bytes
 
     def drop(self, owner: object) -> None:
         """Forget a partition's chunks, because its log changed or others need the room."""

@@ -257,6 +257,13 @@ class Partition:
             raise Cold(offset, self.start_offset)
         return found
 
+    def cold_behind(self, offset: int) -> int | None:
+        """The offset to fetch next for a reader at ``offset`` of what the lake gave."""
+        chunk = self._caches.lake.find(self, offset)
+        if chunk is None or chunk.end >= self.start_offset:
+            return None
+        return None if self._caches.lake.find(self, chunk.end) else chunk.end
+
     def warm(self, chunk: Chunk) -> None:
         """Have what the lake holds of a range that the log has dropped at hand."""
         self._caches.lake.add(self, chunk)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from nexo.brokers.stream.chunks import ChunkCache
+from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.numbering import ahead, jump
@@ -203,7 +203,7 @@ class Registry:
     def __init__(self, open_log: OpenLog, told: Told) -> None:
         self._open_log = open_log
         self._told = told
-        self._caches = Caches(ChunkCache(), ChunkCache())
+        self._caches = Caches(ChunkCache(), ChunkCache(per_owner=PER_REPLAY))
         self._by_name: dict[str, Stream] = {}
         self._by_id: dict[int, Stream] = {}
         self._sorted: list[str] | None = None

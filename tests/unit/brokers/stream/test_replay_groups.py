@@ -131,6 +131,15 @@ def test_each_part_of_the_lake_is_read_once() -> None:
     assert [place.offset for place in cooled.tier.asked] == list(range(0, 90, 10))
 
 
+def test_the_next_part_is_fetched_while_one_is_worked_on() -> None:
+    cooled = Cooled()
+    consumer = cooled.peer.join("s", "g")
+    assert offsets(cooled.take(consumer, 3)) == [0, 1, 2]
+    assert [place.offset for place in cooled.tier.asked] == [0, 10]
+    for _ in range(3):
+        assert consumer.take(3), "no need to wait for the lake"
+
+
 def test_a_group_that_lags_behind_retention_loses_nothing() -> None:
     cooled = Cooled()
     assert cooled.peer.group("s", "early").lag == 100
@@ -150,7 +159,7 @@ def test_consumers_share_what_the_lake_gives() -> None:
     one, two = cooled.peer.join("s", "g"), cooled.peer.join("s", "g")
     polls = [one.poll(4, wait_ms=0), two.poll(4, wait_ms=0)]
     cooled.tier.answer()
-    assert len(cooled.tier.asked) == 1
+    assert [place.offset for place in cooled.tier.asked] == [0, 10]
     first, second = (one.opened(one.peer.replies[poll]) for poll in polls)
     assert offsets(first) == [0, 1, 2, 3]
     assert offsets(second) == [4, 5, 6, 7]

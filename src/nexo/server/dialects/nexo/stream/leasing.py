@@ -50,12 +50,22 @@ class Leasing:
                 deliveries = self._without(stream, name, consumer, deliveries, found)
             in_lake = self._in_lake(stream, name, found)
             if found.parts and deliveries:
-                for place in in_lake:
-                    core.replay.fetch(place, _ignore)
+                self._fetch_ahead(stream, found, in_lake)
                 return deliveries, found
             if in_lake:
                 group.turn_to(in_lake[0].partition)
                 raise InLake(in_lake[0])
+
+    def _fetch_ahead(self, stream: Stream, found: Gathered, in_lake: list[Place]) -> None:
+        """Have what the next requests will want of the lake at hand by then."""
+        for index, reached in found.reached.items():
+            partition = stream.partition(index)
+            if reached <= partition.start_offset:
+                behind = partition.cold_behind(reached - 1)
+                if behind is not None:
+                    in_lake = [*in_lake, Place(stream, index, behind)]
+        for place in in_lake:
+            self._core.replay.fetch(place, _ignore)
 
     def _in_lake(self, stream: Stream, name: str, found: Gathered) -> list[Place]:
         """What can be fetched of what is not at hand; the rest holds no records any more."""
