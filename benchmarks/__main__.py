@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ GROUPS = ("store", "pubsub", "queue", "stream", "growth", "scaling", "pipeline",
 def main() -> int:
     """Run what was asked for and report it."""
     asked = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that servers end with the run
     groups = asked.only.split(",") if asked.only else [*GROUPS, "guard"]
     start = time.monotonic()
     found: dict[str, Any] = {

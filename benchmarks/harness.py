@@ -282,12 +282,13 @@ def time_limit(limit_s: float) -> Iterator[None]:
         raise TimeoutError(f"took more than {limit_s:g} s")
 
     before = signal.signal(signal.SIGALRM, too_long)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    timer = signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def _own_cpu_s() -> float:
