@@ -73,6 +73,19 @@ def test_the_overview_shows_rates_within_two_seconds(api: Api, sdk: nexo.Client)
     assert brokers["store"]["numbers"]["rss_bytes"] > 1_000_000
 
 
+def test_the_overview_shows_how_long_requests_take(api: Api, sdk: nexo.Client) -> None:
+    deadline_s = time.monotonic() + 30
+    while True:
+        sdk.store.get("timed")
+        store = next(row for row in api.get("/overview")["brokers"] if row["name"] == "store")
+        kinds = {row["op"]: row for row in store["requests"]}
+        if "map_get" in kinds and store["numbers"]["request_p99_ms"]:
+            break
+        assert time.monotonic() < deadline_s
+    assert 0 < kinds["map_get"]["p50_ms"] <= kinds["map_get"]["p99_ms"]
+    assert not kinds["map_get"]["waits"]
+
+
 def test_live_sends_an_overview_every_second(api: Api) -> None:
     with urllib.request.urlopen(f"{api.url}/api/v1/live", timeout=10) as events:
         assert events.headers["content-type"].startswith("text/event-stream")
@@ -97,7 +110,9 @@ def test_metrics_are_valid_prometheus_text(api: Api, sdk: nexo.Client) -> None: 
     assert families["nexo_up"] == "gauge"
     assert families["nexo_roundtrip_seconds"] == "histogram"
     assert families["nexo_queue_pushed_total"] == "counter"
+    assert families["nexo_request_seconds"] == families["nexo_disk_sync_seconds"] == "histogram"
     text = reply.body.decode()
+    assert 'nexo_request_seconds_count{broker="queue",op="q_push_many"}' in text
     assert 'nexo_queue_waiting_jobs{queue="metrics"} 1.0' in text
     assert "nexo_http_request_duration_seconds_bucket" in text
 
@@ -137,7 +152,10 @@ def test_connections_name_their_clients(api: Api, running: Process) -> None:
     with nexo.connect(f"{running.url}?client=shop-42") as client:
         client.store.set("connected", 1)
         page = api.get("/connections", broker="store", search="SHOP-42")
-    assert [row["name"] for row in page["connections"]] == ["shop-42"]
+    (row,) = page["connections"]
+    assert row["name"] == "shop-42"
+    assert row["requests"] >= 2  # HELLO and the set
+    assert min(row["bytes_in"], row["bytes_out"]) > 20
     assert page["connections"][0]["address"] == "127.0.0.1"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -15,11 +15,12 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from nexo.admin.metrics_named import NamedReadings
+from nexo.admin.metrics_pipeline import PipelineReadings
 from nexo.admin.sampler import Sampler
+from nexo.histogram import BOUNDS_S
 from nexo.model import Broker
 
-SHOWN = 1_000
-"""Queues, streams and groups with metrics of their own; the sums are over all."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _COUNTERS: dict[Broker, dict[str, tuple[str, str]]] = {
@@ -35,9 +36,15 @@ _COUNTERS: dict[Broker, dict[str, tuple[str, str]]] = {
         "delivered": ("nexo_pubsub_delivered", "Copies delivered to subscribers."),
         "dropped": ("nexo_pubsub_dropped", "Copies dropped for slow subscribers."),
     },
-    Broker.QUEUE: {},
+    Broker.QUEUE: {
+        "pushed_total": ("nexo_queues_pushed", "Jobs pushed, over all queues."),
+        "finished_total": ("nexo_queues_finished", "Jobs acknowledged, over all queues."),
+        "failed_total": ("nexo_queues_failed", "Deliveries that failed, over all queues."),
+        "died_total": ("nexo_queues_died", "Jobs that became dead letters, over all queues."),
+    },
     Broker.STREAM: {
         "published": ("nexo_stream_published", "Records taken in."),
+        "finished": ("nexo_groups_finished", "Records finished, over all groups."),
     },
 }
 _GAUGES: dict[Broker, dict[str, tuple[str, str]]] = {
@@ -55,25 +62,20 @@ _GAUGES: dict[Broker, dict[str, tuple[str, str]]] = {
     },
     Broker.QUEUE: {
         "queues": ("nexo_queue_queues", "Queues."),
+        "waiting": ("nexo_queues_waiting_jobs", "Jobs ready to run, over all queues."),
+        "scheduled": ("nexo_queues_scheduled_jobs", "Jobs delayed, over all queues."),
+        "working": ("nexo_queues_working_jobs", "Jobs leased, over all queues."),
+        "dead": ("nexo_queues_dead_jobs", "Dead letters, over all queues."),
     },
     Broker.STREAM: {
         "streams": ("nexo_stream_streams", "Streams."),
-        "groups": ("nexo_stream_groups", "Shared groups of all streams."),
+        "groups": ("nexo_stream_groups", "Groups of all streams."),
+        "lag": ("nexo_groups_lag_records", "Records not finished, over all groups."),
+        "in_flight": ("nexo_groups_pending_records", "Records in work, over all groups."),
+        "parked": ("nexo_groups_parked_records", "Records set aside, over all groups."),
         "transactions": ("nexo_stream_open_transactions", "Transactions not decided yet."),
         "unsynced_bytes": ("nexo_stream_unsynced_bytes", "Published bytes not yet synced."),
     },
-}
-_QUEUE_GAUGES = {
-    "waiting": ("nexo_queue_waiting_jobs", "Jobs ready to run."),
-    "scheduled": ("nexo_queue_scheduled_jobs", "Jobs delayed or waiting for a retry."),
-    "working": ("nexo_queue_working_jobs", "Jobs leased to consumers."),
-    "dead": ("nexo_queue_dead_jobs", "Dead letters."),
-}
-_QUEUE_COUNTERS = {
-    "pushed_total": ("nexo_queue_pushed", "Jobs pushed."),
-    "finished_total": ("nexo_queue_finished", "Jobs acknowledged."),
-    "failed_total": ("nexo_queue_failed", "Deliveries that failed."),
-    "died_total": ("nexo_queue_died", "Jobs that became dead letters."),
 }
 
 
@@ -92,10 +94,8 @@ class Readings(Collector):
         yield self._gauge("nexo_up", "Whether the broker answers.", lambda w: float(w.up))
         yield from self._totals()
         yield from self._processes()
+        yield from self._times()
         yield self._roundtrips()
-        yield from self._queues()
-        yield from self._streams()
-        yield from self._groups()
         yield self._alerts()
 
     # -- brokers ------------------------------------------------------------------------
@@ -127,8 +127,20 @@ class Readings(Collector):
         )
         yield self._gauge("nexo_disk_free_bytes", "Free disk.", status("disk", "free_bytes"))
         yield self._gauge(
-            "nexo_disk_sync_seconds", "Recent mean time of a sync.",
-            lambda watch: _thousandth(_at(watch.status, ("disk", "sync_ms"))),
+            "nexo_disk_full", "Whether writes are refused for want of space.",
+            status("disk", "full"),
+        )  # fmt: skip
+        yield self._gauge(
+            "nexo_disk_failed", "Whether a sync has failed, so that nothing is written any more.",
+            lambda watch: float(bool(_at(watch.status, ("disk", "failed")))) if watch.up else None,
+        )  # fmt: skip
+        yield self._gauge(
+            "nexo_slow_readers", "Connections that do not read their replies.",
+            status("limits", "slow_readers"),
+        )  # fmt: skip
+        yield self._counter(
+            "nexo_connections_turned_away", "Connections refused, as there were too many.",
+            status("limits", "turned_away"),
         )  # fmt: skip
         yield self._gauge(
             "nexo_disk_sync_max_seconds", "Longest sync since the start.",
@@ -154,49 +166,25 @@ class Readings(Collector):
             labels=["broker"],
         )
         for broker, histogram in self._sampler.roundtrips.items():
-            total, buckets = 0, []
-            bounds = (*map(str, histogram.bounds), "+Inf")
-            for bound, count in zip(bounds, histogram.counts, strict=True):
-                total += count
-                buckets.append((bound, float(total)))
+            buckets = cumulative(histogram.bounds, histogram.counts)
             family.add_metric([broker.label], buckets, histogram.total)
         return family
 
-    # -- queues, streams, groups ----------------------------------------------------------
-
-    def _queues(self) -> Iterator[Metric]:
-        queues = list(islice(self._sampler.survey.queues.watches.values(), SHOWN))
-        for key, (name, text) in _QUEUE_GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=["queue"])
-            for queue in queues:
-                gauge.add_metric([queue.info.name], getattr(queue.info, key))
-            yield gauge
-        for key, (name, text) in _QUEUE_COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=["queue"])
-            for queue in queues:
-                counter.add_metric([queue.info.name], getattr(queue.info, key))
-            yield counter
-
-    def _streams(self) -> Iterator[Metric]:
-        shown = {"records": "Records kept.", "bytes": "Size of the local log."}
-        for key, text in shown.items():
-            family = GaugeMetricFamily(f"nexo_stream_{key}", text, labels=["stream"])
-            for watch in islice(self._sampler.survey.streams.watches.values(), SHOWN):
-                family.add_metric([watch.info.name], getattr(watch.info, key))
-            yield family
-
-    def _groups(self) -> Iterator[Metric]:
-        labels = ["stream", "group", "kind"]
-        lag = GaugeMetricFamily("nexo_group_lag_records", "Records not finished.", labels=labels)
-        flight = GaugeMetricFamily("nexo_group_pending_records", "Records in work.", labels=labels)
-        parked = GaugeMetricFamily("nexo_group_parked_records", "Records set aside.", labels=labels)
-        members = GaugeMetricFamily("nexo_group_consumers", "Consumers.", labels=labels)
-        for key, group in islice(self._sampler.survey.groups.watches.items(), SHOWN):
-            lag.add_metric(key, group.info.lag)
-            flight.add_metric(key, group.info.in_flight)
-            parked.add_metric(key, group.info.parked)
-            members.add_metric(key, group.info.consumers)
-        yield from (lag, flight, parked, members)
+    def _times(self) -> Iterator[Metric]:
+        requests = HistogramMetricFamily(
+            "nexo_request_seconds",
+            "From a request's arrival until its reply is written; long polls with their wait.",
+            labels=["broker", "op"],
+        )
+        syncs = HistogramMetricFamily("nexo_disk_sync_seconds", "Syncs to disk.", labels=["broker"])
+        for watch in self._sampler.brokers.values():
+            label, status = watch.broker.label, watch.status if watch.up else {}
+            for op, row in status.get("requests", {}).items():
+                requests.add_metric([label, op], cumulative(BOUNDS_S, row["buckets"]), row["sum_s"])
+            row = status.get("disk", {}).get("sync_times")
+            if row is not None:
+                syncs.add_metric([label], cumulative(BOUNDS_S, row["buckets"]), row["sum_s"])
+        yield from (requests, syncs)
 
     def _alerts(self) -> Metric:
         family = GaugeMetricFamily("nexo_alerts", "Alerts that stand.", labels=["level"])
@@ -211,6 +199,8 @@ class Metrics:
     def __init__(self, sampler: Sampler) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(Readings(sampler))
+        self._registry.register(NamedReadings(sampler))
+        self._registry.register(PipelineReadings(sampler))
         self.requests = Histogram(
             "nexo_http_request_duration_seconds",
             "HTTP requests to the dashboard and its API.",
@@ -221,6 +211,12 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics."""
         return generate_latest(self._registry)
+
+
+def cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Buckets as Prometheus wants them: each with all that is below its bound."""
+    names = (*map(str, bounds), "+Inf")
+    return [(name, float(total)) for name, total in zip(names, accumulate(counts), strict=True)]
 
 
 def _at(status: dict[str, Any], path: tuple[str, ...]) -> float | None:

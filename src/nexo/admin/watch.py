@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nexo.admin.history import Rate, Series
+from nexo.admin.request_times import RequestTimes
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
 from nexo.protocol.survey import GroupSeen, StreamSeen
@@ -26,7 +27,10 @@ LEVELS: dict[Broker, tuple[str, ...]] = {
 }
 """Numbers in a broker's status, kept as they are."""
 
-EVERY_BROKER = ("connections", "roundtrip_ms", "sync_ms", "rss_bytes", "cpu_percent")
+EVERY_BROKER = (
+    "connections", "roundtrip_ms", "request_p50_ms", "request_p99_ms", "sync_ms", "rss_bytes",
+    "cpu_percent",
+)  # fmt: skip
 MINUTE_S = 60
 
 
@@ -44,6 +48,7 @@ class BrokerWatch:
         }
         self._rates = {name: Rate(self.series[name]) for name in RATES[broker]}
         self._cpu = Rate(Series(2))
+        self.requests = RequestTimes()
 
     @property
     def up(self) -> bool:
@@ -65,10 +70,14 @@ class BrokerWatch:
     def _add_process(self, status: dict[str, Any], roundtrip_s: float, now_s: float) -> None:
         process, disk = status.get("process", {}), status.get("disk", {})
         self._cpu.add(process.get("cpu_s"), now_s)
+        self.requests.seen(status.get("requests", {}))
+        p50_ms, p99_ms = self.requests.recent()
         cpu = self._cpu.series.last
         readings = {
             "connections": status.get("connections"),
             "roundtrip_ms": round(roundtrip_s * 1000, 3),
+            "request_p50_ms": p50_ms,
+            "request_p99_ms": p99_ms,
             "sync_ms": disk.get("sync_ms"),
             "rss_bytes": process.get("rss_bytes"),
             "cpu_percent": None if cpu is None else round(cpu * 100, 1),

@@ -39,6 +39,10 @@ class ConnectionRow(msgspec.Struct):
     heard_ms: int
     in_flight: int
     """Requests not answered yet."""
+    requests: int
+    """All it has sent, as are its bytes."""
+    bytes_in: int
+    bytes_out: int
     unsent_bytes: int
     slow: bool
     """It reads slower than it is written to."""

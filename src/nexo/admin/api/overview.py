@@ -11,6 +11,7 @@ from nexo import __version__
 from nexo.admin.alerts import Alert
 from nexo.admin.desk import Desk
 from nexo.admin.history import step
+from nexo.admin.request_times import RequestView
 from nexo.admin.routes import Nothing, Routes
 from nexo.admin.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
 from nexo.model import Broker
@@ -33,6 +34,8 @@ class BrokerView(msgspec.Struct):
     """Rates per second and levels, by name."""
     disk: dict[str, Any]
     pid: int | None
+    requests: list[RequestView]
+    """Kinds of requests in the last minute, the most frequent first."""
 
 
 class TopQueue(msgspec.Struct):
@@ -158,9 +161,8 @@ def _broker(watch: BrokerWatch) -> BrokerView:
     status = watch.status if watch.up else {}
     pid = status.get("process", {}).get("pid")
     name = watch.broker.label
-    return BrokerView(
-        name, watch.up, watch.error, watch.changed_ms, numbers, status.get("disk", {}), pid
-    )
+    disk, requests = status.get("disk", {}), watch.requests.rows() if watch.up else []
+    return BrokerView(name, watch.up, watch.error, watch.changed_ms, numbers, disk, pid, requests)
 
 
 def _queues(desk: Desk) -> list[TopQueue]:

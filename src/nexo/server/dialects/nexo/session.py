@@ -27,7 +27,6 @@ log = logging.getLogger("nexo.session")
 JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""
 
-
 EARLY_PARTS = 128
 """So many parts of replies leave before the rest of a run of requests is served."""
 
@@ -35,7 +34,6 @@ EARLY_PARTS = 128
 _REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 _pack = HEADER.pack
-_NO_REQUEST = -1
 
 
 class Session(asyncio.BufferedProtocol):
@@ -183,6 +181,7 @@ class Session(asyncio.BufferedProtocol):
             self._flush_early()
 
     def _on_sign_of_life(self, kind: int, request_id: int) -> None:
+        self._meter.requests -= 1  # it was counted as one of the read's frames
         if kind == Kind.PING:
             self._send(frame(Kind.PONG, 0, request_id))
         elif kind != Kind.PONG:
@@ -301,7 +300,7 @@ class Session(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
 
-    def _send(self, data: Buffer, request_id: int = _NO_REQUEST) -> None:
+    def _send(self, data: Buffer, request_id: int = -1) -> None:
         if not self.closed:
             self._out.append(data)
             if not self._replying:
