@@ -75,6 +75,26 @@ def test_leases_delays_and_ttls_keep_their_length(
             assert time.monotonic() - began < WAIT_S
 
 
+def test_a_group_and_retained_messages_keep_their_time(
+    running: Server, wall: Wall, step_ns: int
+) -> None:
+    with nexo.connect(running.url) as client:
+        records = client.stream("s").create()
+        records.publish("leased")
+        client.pubsub.publish("t", "kept", retain=True, ttl=60)
+        with (
+            records.consume("g", wait=0, ack_wait_ms=60_000) as first,
+            records.consume("g", wait=0, ack_wait_ms=60_000) as second,
+        ):
+            held = list(first.fetch())
+            wall.step_ns = step_ns
+            records.publish("next")
+            assert [record.value for record in second.fetch()] == ["next"]
+            first.ack(*held)
+        with client.pubsub.subscribe("t") as subscription:
+            assert subscription.get(WAIT_S).value == "kept"
+
+
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
 def test_message_ids_and_offsets_still_rise(
     running: Server, wall: Wall, step_ns: int, restart: bool

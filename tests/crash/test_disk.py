@@ -52,6 +52,7 @@ def fill(disk: Path, leave: int) -> Path:
 Write = Callable[[nexo.Client], object]
 WRITES: dict[str, Write] = {
     "queue": lambda client: client.queue("q").push("more"),
+    "queue, background sync": lambda client: client.queue("r").push("more"),
     "stream, background sync": lambda client: client.stream("s").publish("more"),
     "stream, sync first": lambda client: client.stream("t").publish("more"),
     "retained": lambda client: client.pubsub.publish("t", "more", retain=True),
@@ -88,7 +89,7 @@ def test_below_the_reserve_writers_are_refused_and_the_rest_goes_on(small_disk: 
         with nexo.connect(process.url) as client:
             jobs, records = prepared(client)
             filler = fill(small_disk, leave=8 * MIB)
-            written = [until_full(write, client) for write in WRITES.values()]
+            written = {name: until_full(write, client) for name, write in WRITES.items()}
             for write in WRITES.values():
                 with pytest.raises(DiskFull, match="bytes are left on disk"):
                     write(client)
@@ -105,9 +106,7 @@ def test_below_the_reserve_writers_are_refused_and_the_rest_goes_on(small_disk: 
         process.kill()
         process.start()
         with nexo.connect(process.url) as client:
-            assert len(client.queue("q").pop(10_000)) == 20 - 10 + written[0] + 1
-            assert len(client.stream("s").read(0, 0, max_bytes=32 * MIB)) == 20 + written[1] + 1
-            assert len(client.stream("t").read(0, 0, max_bytes=32 * MIB)) == written[2] + 1
+            assert stored(client) == expected(written, acked=10)
 
 
 @pytest.mark.slow
@@ -116,7 +115,7 @@ def test_a_disk_filled_to_the_last_byte_loses_nothing_and_heals_itself(small_dis
         with nexo.connect(process.url) as client:
             _, records = prepared(client)
             filler = fill(small_disk, leave=0)
-            written = [until_full(write, client) for write in WRITES.values()]
+            written = {name: until_full(write, client) for name, write in WRITES.items()}
             assert [record.value for record in records.read(0, 0)][:20] == list(range(20))
             filler.unlink()
             for write in WRITES.values():
@@ -124,9 +123,23 @@ def test_a_disk_filled_to_the_last_byte_loses_nothing_and_heals_itself(small_dis
         process.kill()
         process.start()
         with nexo.connect(process.url) as client:
-            assert len(client.queue("q").pop(10_000)) == 20 + written[0] + 1
-            assert len(client.stream("s").read(0, 0)) == 20 + written[1] + 1
-            assert len(client.stream("t").read(0, 0)) == written[2] + 1
+            assert stored(client) == expected(written)
+
+
+def stored(client: nexo.Client) -> dict[str, int]:
+    """How much is there of what every write adds to."""
+    return {
+        "queue": len(client.queue("q").pop(10_000)),
+        "queue, background sync": len(client.queue("r").pop(10_000)),
+        "stream, background sync": len(client.stream("s").read(0, 0, max_bytes=32 * MIB)),
+        "stream, sync first": len(client.stream("t").read(0, 0, max_bytes=32 * MIB)),
+    }
+
+
+def expected(written: dict[str, int], acked: int = 0) -> dict[str, int]:
+    """What was there at first, what was written until it was full, and one when it was not."""
+    first = {"queue": 20 - acked, "stream, background sync": 20}
+    return {name: first.get(name, 0) + written[name] + 1 for name in WRITES if name != "retained"}
 
 
 @contextlib.contextmanager
@@ -143,6 +156,7 @@ def served(disk: Path, reserve: int) -> Iterator[Process]:
 def prepared(client: nexo.Client) -> tuple[Any, Any]:
     """A queue and a stream with twenty items each, a stream that syncs first, a retained topic."""
     jobs, records = client.queue("q").create(), client.stream("s").create()
+    client.queue("r").create(persistence="file_async")
     client.stream("t").create(persistence="file_sync")
     client.pubsub.publish("t", "kept", retain=True)
     jobs.push_many(range(20))
@@ -193,6 +207,7 @@ def everything(client: nexo.Client) -> dict[str, Any]:
     found = {
         "jobs": sorted(str(job.value) for job in jobs),
         "delayed": client.queue("q").info().scheduled,
+        "background jobs": client.queue("r").info().waiting,
         "records": [record.value for record in client.stream("s").read(0, 0)],
         "synced": [record.value for record in client.stream("t").read(0, 0)],
         "retained": (last.topic, last.value),
@@ -229,27 +244,31 @@ def failing(*_: object) -> None:
     raise OSError(errno.EIO, "the disk is broken")
 
 
-@pytest.mark.parametrize("broker", [Broker.QUEUE, Broker.STREAM, Broker.PUBSUB])
+FAILED = {
+    "queue": Broker.QUEUE,
+    "queue, background sync": Broker.QUEUE,
+    "stream, background sync": Broker.STREAM,
+    "stream, sync first": Broker.STREAM,
+    "retained": Broker.PUBSUB,
+}
+
+
+@pytest.mark.parametrize("name", FAILED)
 def test_after_a_failed_sync_nothing_is_acknowledged_any_more(
-    broker: Broker, nexo_server: Server, monkeypatch: pytest.MonkeyPatch
+    name: str, nexo_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with nexo.connect(nexo_server.url) as client:
-        client.queue("q").create().push_many(range(5))
-        client.stream("t").create(persistence="file_sync").publish_many(range(5))
-        client.pubsub.publish("t", "kept", retain=True)
-        write = {
-            Broker.QUEUE: WRITES["queue"],
-            Broker.STREAM: WRITES["stream, sync first"],
-            Broker.PUBSUB: WRITES["retained"],
-        }[broker]
+        prepared(client)
+        client.stream("t").publish_many(range(5))
+        write = WRITES[name]
         with monkeypatch.context() as patch:
-            for name in ("fdatasync", "fsync"):
-                patch.setattr(f"nexo.storage.files.os.{name}", failing)
+            for call in ("fdatasync", "fsync"):
+                patch.setattr(f"nexo.storage.files.os.{call}", failing)
             until_read_only(write, client)
         for _ in range(3):  # the disk works again, but what it lost nobody knows
             with pytest.raises(ReadOnly, match="sync to disk failed"):
                 write(client)
-        assert "broken" in status(client, broker)["disk"]["failed"]
+        assert "broken" in status(client, FAILED[name])["disk"]["failed"]
         client.store.set("k", 1)
         assert [record.value for record in client.stream("t").read(0, 0)][:5] == list(range(5))
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -26,6 +27,7 @@ from nexo.testing import Process
 
 WAIT_S = 20.0
 LEASE_S = 1.0
+MODES: tuple[Literal["file_sync", "file_async"], ...] = ("file_sync", "file_async")
 
 
 @pytest.fixture(scope="module")
@@ -113,19 +115,53 @@ def test_a_stream_consumer_that_goes_away_releases_its_records_at_once(
 
 _WORKER = """
 import sys, nexo
+def held(client):
+    if sys.argv[2] == "queue":
+        (job,) = client.queue("frozen").pop(1, wait=10)
+        return job.ack
+    consumer = client.stream("frozen").consume("g", wait=10, ack_wait_ms=1_000)
+    records = list(consumer.fetch())
+    return lambda: consumer.ack(*records)
 with nexo.connect(sys.argv[1]) as client:
-    jobs = client.queue("frozen")
-    (job,) = jobs.pop(1, wait=10)
+    ack = held(client)
     print("holding", flush=True)
     sys.stdin.readline()
     try:
-        job.ack()
+        ack()
         print("acked", flush=True)
-    except nexo.errors.LeaseLost:
+    except (nexo.errors.LeaseLost, nexo.errors.Fenced):
         print("refused", flush=True)
     except nexo.errors.NexoError as error:
         print(type(error).__name__, flush=True)
 """
+
+
+class Frozen:
+    """A worker that holds one item, is stopped, and tries to acknowledge it when it wakes up."""
+
+    def __init__(self, served: Process, broker: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER, served.url, broker],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._said() == "holding"
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def wake(self) -> str:
+        """What became of its ack."""
+        os.kill(self._process.pid, signal.SIGCONT)
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return self._said()
+
+    def _said(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
 
 
 def test_a_consumer_frozen_beyond_its_lease_cannot_ack_any_more(
@@ -133,27 +169,30 @@ def test_a_consumer_frozen_beyond_its_lease_cannot_ack_any_more(
 ) -> None:
     jobs = client.queue("frozen").create(visibility_timeout=LEASE_S, max_retries=10)
     jobs.push("precious")
-    worker = subprocess.Popen(
-        [sys.executable, "-c", _WORKER, served.url],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert worker.stdin is not None
-    assert worker.stdout is not None
+    worker = Frozen(served, "queue")
     try:
-        assert worker.stdout.readline() == "holding\n"
-        os.kill(worker.pid, signal.SIGSTOP)
         (second,) = jobs.pop(1, wait=WAIT_S, lease=60)
         assert second.value == "precious"
         assert second.attempt == 2
-        os.kill(worker.pid, signal.SIGCONT)
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-        assert worker.stdout.readline() == "refused\n"
+        assert worker.wake() == "refused"
         second.ack()
         assert not jobs.pop(1, wait=0)
     finally:
-        worker.kill()
-        worker.communicate()
+        worker.end()
+
+
+def test_a_stream_consumer_frozen_beyond_its_lease_cannot_ack_any_more(
+    served: Process, client: nexo.Client
+) -> None:
+    client.stream("frozen").create().publish("precious")
+    worker = Frozen(served, "stream")
+    try:
+        with client.stream("frozen").consume("g", wait=WAIT_S, ack_wait_ms=1_000) as consumer:
+            (record,) = consumer.fetch()
+            assert (record.value, record.deliveries) == ("precious", 2)
+            assert worker.wake() != "acked"
+    finally:
+        worker.end()
 
 
 def test_a_late_ack_harms_nobody(client: nexo.Client) -> None:
@@ -172,19 +211,23 @@ def test_all_of_200_writes_survive_a_sigterm(tmp_path: Path) -> None:  # SPEC A7
     try:
         process.start()
         with nexo.connect(process.url) as client:
-            jobs, records = client.queue("q").create(), client.stream("s").create()
+            for mode in MODES:
+                client.queue(mode).create(persistence=mode)
+                client.stream(mode).create(persistence=mode)
             for number in range(200):
                 client.store.set(f"k{number}", number)
                 client.pubsub.publish(f"t/{number}", number, retain=True)
-                jobs.push(number)
-                records.publish(number)
+                for mode in MODES:
+                    client.queue(mode).push(number)
+                    client.stream(mode).publish(number)
         assert process.terminate() == 0
         process.start()
         everything = list(range(200))
         with nexo.connect(process.url) as client:
             assert client.store.mget([f"k{n}" for n in everything]) == everything
-            assert sorted(job.value for job in client.queue("q").pop(500)) == everything
-            assert [record.value for record in client.stream("s").read(0, 0)] == everything
+            for mode in MODES:
+                assert [job.value for job in client.queue(mode).pop(500)] == everything
+                assert [record.value for record in client.stream(mode).read(0, 0)] == everything
             with client.pubsub.subscribe("t/#") as retained:
                 assert {retained.get(WAIT_S).value for _ in everything} == set(everything)
     finally:

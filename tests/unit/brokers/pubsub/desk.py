@@ -36,7 +36,7 @@ class ManualClock:
 class ManualRuntime:
     """A `Runtime` whose turns end when the test says so."""
 
-    def __init__(self, files: MemoryFiles, **settings: Any) -> None:
+    def __init__(self, files: Files, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.time = ManualClock()
         self.clock: Clock = self.time
@@ -151,8 +151,8 @@ class Connection:
 class Desk:
     """A running service."""
 
-    def __init__(self, files: MemoryFiles | None = None, **settings: Any) -> None:
-        self.files = files or MemoryFiles()
+    def __init__(self, files: Files | None = None, **settings: Any) -> None:
+        self.files: Files = files or MemoryFiles()
         self.runtime = ManualRuntime(self.files, **settings)
         self.service = PubSubService(self.runtime)
         self.service.open()
