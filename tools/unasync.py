@@ -21,6 +21,7 @@ HAND_WRITTEN = {
     "connection.py",
     "deadlines.py",
     "delivery.py",
+    "gathering.py",
     "held.py",
     "kafka_backend.py",
     "kafka_ledger.py",

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Iterator
+from functools import partial
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from nexo.client._async.connection import Link
+from nexo.client._async.gathering import Gathering
 from nexo.client.queue_views import pushed_id
 from nexo.client.replies import Reply
 from nexo.errors import LeaseLost, NexoError
@@ -30,88 +32,10 @@ from nexo.protocol.queue import (
 
 log = logging.getLogger("nexo.client")
 
-R = TypeVar("R")
-
 RUN_BYTES = 1024 * 1024
 RUN_JOBS = 10_000
 """A run of this size leaves without waiting for the end of the turn."""
 WHOLE_LEASE = -1
-
-
-class Gathering(Generic[R]):
-    """Requests joined into one, and who waits for its reply."""
-
-    __slots__ = ("_error", "_loop", "_pick", "_reply", "_waiting")
-
-    def __init__(self, pick: Callable[[Reply, int], R]) -> None:
-        """``pick`` finds one caller's result in the common reply, or raises its error."""
-        self._loop = asyncio.get_running_loop()
-        self._pick = pick
-        self._waiting: list[tuple[asyncio.Future[R], int]] | None = []
-        self._reply: Reply = None
-        self._error: BaseException | None = None
-
-    def send(self, link: Link, op: Op, *parts: bytes) -> asyncio.Future[Reply] | None:
-        """Send the joined request; None if it could not even leave."""
-        try:
-            reply = link.call(op, *parts)
-        except NexoError as error:
-            self._fail(error)
-            return None
-        reply.add_done_callback(self._answered)
-        return reply
-
-    def _answered(self, reply: asyncio.Future[Reply]) -> None:
-        if reply.cancelled():
-            self._fail(asyncio.CancelledError())
-        elif (error := reply.exception()) is not None:
-            self._fail(error)
-        else:
-            self._reply = reply.result()
-            for future, index in self._end():
-                self._settle(future, index)
-
-    def _settle(self, future: asyncio.Future[R], index: int) -> None:
-        if future.done():
-            return
-        try:
-            future.set_result(self._pick(self._reply, index))
-        except NexoError as error:
-            future.set_exception(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._error = error
-        for future, _ in self._end():
-            if not future.done():
-                future.set_exception(error)
-
-    def _end(self) -> list[tuple[asyncio.Future[R], int]]:
-        waiting, self._waiting = self._waiting or [], None
-        return waiting
-
-    def wait(self, index: int) -> Generator[object, None, R]:
-        """Wait for the result of one of the joined requests."""
-        if self._waiting is not None:
-            # A future each: cancelling one who waits must not cancel the others.
-            future: asyncio.Future[R] = self._loop.create_future()
-            self._waiting.append((future, index))
-            return (yield from future.__await__())
-        if self._error is not None:
-            raise self._error
-        return self._pick(self._reply, index)
-
-
-class Receipt(Generic[R]):
-    """A request under way; awaiting it gives its result, not awaiting is fine."""
-
-    __slots__ = ("_gathering", "_index")
-
-    def __init__(self, gathering: Gathering[R], index: int) -> None:
-        self._gathering = gathering
-        self._index = index
-
-    def __await__(self) -> Generator[object, None, R]:
-        return self._gathering.wait(self._index)
 
 
 class _Run:
@@ -125,11 +49,12 @@ class _Run:
         self.keys: list[str | None] = []
         self.dedup_keys: list[str | None] = []
         self.size_bytes = 0
-        self.gathering: Gathering[str] = Gathering(_picked_id)
+        self.gathering: Gathering[str] = Gathering(_ids)
 
 
-def _picked_id(reply: Reply, index: int) -> str:
-    return pushed_id(decode(reply or b"", PushReply), index)
+def _ids(reply: Reply) -> list[str]:
+    pushed = decode(reply or b"", PushReply)
+    return [pushed_id(pushed, index) for index in range(pushed.count)]
 
 
 class Pusher:
@@ -151,16 +76,16 @@ class Pusher:
 
     def push(
         self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None
-    ) -> Receipt[str]:
+    ) -> asyncio.Future[str]:
         """Push one job; ``head`` is what it shares with its neighbours."""
         run = self._run
         if run is None or run.head != head:
             run = self._begin(head)
-        receipt = Receipt(run.gathering, len(run.values))
         run.values.append(value)
         run.keys.append(key)
         run.dedup_keys.append(dedup_key)
         run.size_bytes += len(value)
+        receipt = run.gathering.receipt()
         if run.size_bytes >= RUN_BYTES or len(run.values) >= RUN_JOBS:
             self.flush()
         return receipt
@@ -203,12 +128,12 @@ class Settler:
         self._gathering: Gathering[bool] | None = None
         self._last: asyncio.Future[Reply] | None = None
 
-    def ack(self, token: int, job: int, result: bytes | None = None) -> Receipt[bool]:
+    def ack(self, token: int, job: int, result: bytes | None = None) -> asyncio.Future[bool]:
         """Finish one job; its ``result`` is kept if the queue keeps results."""
         if self._gathering is None:
-            self._gathering = Gathering(_Refusals(self._named))
+            self._gathering = Gathering(partial(_verdicts, self._named))
             asyncio.get_running_loop().call_soon(self.flush)
-        receipt = Receipt(self._gathering, len(self._named))
+        receipt = self._gathering.receipt()
         self._named.append((token, job))
         settled = self._acks.get(token)
         if settled is None:
@@ -262,25 +187,14 @@ class Settler:
             await asyncio.wait({self._last})
 
 
-class _Refusals:
-    """Finds out who of many was refused; the reply is decoded once."""
-
-    __slots__ = ("_named", "_refused", "_reply")
-
-    def __init__(self, named: list[tuple[int, int]]) -> None:
-        self._named = named
-        self._reply: Reply = None
-        self._refused: set[tuple[int, int]] = set()
-
-    def __call__(self, reply: Reply, index: int) -> bool:
-        if not reply:
-            return True
-        if reply is not self._reply:
-            self._reply, self._refused = reply, set(decode(reply, list[tuple[int, int]]))
-        token, job = self._named[index]
-        if (token, job) in self._refused or (token, WHOLE_LEASE) in self._refused:
-            raise LeaseLost("the lease ended before the ack; the job may run again elsewhere")
-        return True
+def _verdicts(named: list[tuple[int, int]], reply: Reply) -> Iterator[bool | NexoError]:
+    """True for each ack, or why it was refused; ``named`` are their leases and jobs."""
+    refused = set(decode(reply, list[tuple[int, int]])) if reply else set()
+    for token, job in named:
+        if refused and ((token, job) in refused or (token, WHOLE_LEASE) in refused):
+            yield LeaseLost("the lease ended before the ack; the job may run again elsewhere")
+        else:
+            yield True
 
 
 def _append_job(runs: list[int] | None, job: int) -> None:

@@ -1,0 +1,83 @@
+"""Requests of one loop turn joined into one, with one reply for all. Only the async client
+needs it: a blocked thread has one request at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from nexo.client._async.connection import Link
+from nexo.client.replies import Reply
+from nexo.errors import NexoError, ProtocolError
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+
+log = logging.getLogger("nexo.client")
+
+R = TypeVar("R")
+
+
+class Gathering(Generic[R]):
+    """Who waits for a common reply.
+
+    Each has a future of its own, since giving up one must not give up the others. Awaiting
+    it is not needed.
+    """
+
+    __slots__ = ("_new_receipt", "_receipts", "_results")
+
+    def __init__(self, results: Callable[[Reply], Iterable[R | NexoError]]) -> None:
+        """``results`` finds in the reply what each is to get, in their order."""
+        self._new_receipt = asyncio.get_running_loop().create_future
+        self._receipts: list[asyncio.Future[R]] = []
+        self._results = results
+
+    def receipt(self) -> asyncio.Future[R]:
+        """The result of the next request that joins."""
+        receipt = self._new_receipt()
+        self._receipts.append(receipt)
+        return receipt
+
+    def send(self, link: Link, op: Op, *parts: Buffer) -> asyncio.Future[Reply] | None:
+        """Send the joined request; None if it could not even leave."""
+        try:
+            reply = link.call(op, *parts)
+        except NexoError as error:
+            self.fail(error)
+            return None
+        reply.add_done_callback(self._answered)
+        return reply
+
+    def _answered(self, reply: asyncio.Future[Reply]) -> None:
+        if reply.cancelled():
+            self.fail(asyncio.CancelledError())
+        elif (error := reply.exception()) is not None:
+            self.fail(error)
+        else:
+            self._settle(list(self._results(reply.result())))
+
+    def _settle(self, results: list[R | NexoError]) -> None:
+        if len(results) != len(self._receipts):
+            asked = len(self._receipts)
+            self.fail(ProtocolError(f"the reply has {len(results)} results for {asked} requests"))
+            return
+        for receipt, result in zip(self._receipts, results, strict=True):
+            if isinstance(result, NexoError):
+                _refuse(receipt, result)
+            elif not receipt.done():
+                receipt.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Tell everyone who waits; nobody may be waiting, so the log gets it too."""
+        log.debug("%d requests failed: %s", len(self._receipts), error)
+        for receipt in self._receipts:
+            _refuse(receipt, error)
+
+
+def _refuse(receipt: asyncio.Future[R], error: BaseException) -> None:
+    if not receipt.done():
+        receipt.set_exception(error)
+        receipt.exception()  # seen: not awaiting is fine
