@@ -41,7 +41,7 @@ def main() -> int:
     report.print_machine(found)
     for group in groups:
         if group != "guard":
-            _run_group(group, asked, found)
+            run_group(group, asked, found)
     regressions = 0
     if "guard" in groups:
         found["guard"] = guard.check(update=asked.update_baseline)
@@ -74,7 +74,7 @@ def _arguments() -> argparse.Namespace:
     return asked
 
 
-def _run_group(group: str, asked: argparse.Namespace, found: dict[str, Any]) -> None:
+def run_group(group: str, asked: argparse.Namespace, found: dict[str, Any]) -> None:
     """All rows and curves of one module; one that cannot be loaded is a row that failed."""
     try:
         module = importlib.import_module(f"benchmarks.{group}")

@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import __main__ as command
 from benchmarks import charts, curve_charts, curves, guard, machine, profile, report
 from benchmarks.harness import (
     ROUNDS,
@@ -142,6 +144,15 @@ def test_a_contender_that_hangs_is_cut_short(
     monkeypatch.setattr("benchmarks.harness.STEP_LIMIT_S", 0.05)
     (outcome,) = run(Row("work", "op/s", Contender("nexo", prepare))).outcomes
     assert outcome.failed.startswith("TimeoutError")
+
+
+def test_rows_that_cannot_be_loaded_are_a_row_that_failed() -> None:
+    found = a_run()
+    command.run_group("nowhere", Namespace(match="", rounds=3, quick=True), found)
+    (entry,) = found["rows"]
+    assert entry["name"] == "all rows of nowhere"
+    assert entry["contenders"][0]["failed"].startswith("ModuleNotFoundError")
+    assert entry["reached"] is False
 
 
 def test_slow_rows_get_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
