@@ -63,22 +63,26 @@ class StreamEngine(BrokerState):
 
     # -- starting ------------------------------------------------------------------
 
-    def resume(self, lifetime: str) -> bool:
-        """Go on after recovery, in this lifetime of the machine; says whether it lost power.
+    def lost_power(self, lifetime: str) -> list[Stream]:
+        """The streams that need `jump_ahead`, if this is another lifetime of the machine.
 
-        Then ``file_async`` may have lost offsets that only their producers know. All of the
-        broker's files are to be synced before `opened` is called.
+        Then ``file_async`` may have lost offsets that only their producers know.
         """
-        lost = self.lifetime not in {"", lifetime}
-        if lost:
-            for stream in self.streams:
-                if stream.options.persistence is Persistence.FILE_ASYNC:
-                    for index, first, end in stream.jump_ahead():
-                        self.skip(stream, index, [(first, end)])
-        return lost
+        if self.lifetime in {"", lifetime}:
+            return []
+        loose = Persistence.FILE_ASYNC
+        return [stream for stream in self.streams if stream.options.persistence is loose]
+
+    def jump_ahead(self, stream: Stream) -> None:
+        """Have a stream go on behind all that was told of it. Not durable by itself."""
+        for index, first, end in stream.jump_ahead():
+            self.skip(stream, index, [(first, end)])
 
     def opened(self, lifetime: str) -> None:
-        """Note that from now on offsets are told; to be durable before the first one is."""
+        """Note that from now on offsets are told; to be durable before the first one is.
+
+        All that recovery found, and gaps that were jumped over, must be synced by then.
+        """
         record = Opened(lifetime)
         self.apply(record)
         self._journal.append(record)

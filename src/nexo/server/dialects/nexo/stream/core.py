@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
-from nexo.brokers.stream import cdc
-from nexo.brokers.stream.cdc import Capture
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions
@@ -23,6 +19,7 @@ from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence
+from nexo.server.dialects.nexo.stream.capturing import Capturing
 from nexo.server.dialects.nexo.stream.granting import Granting, Runtime
 from nexo.server.dialects.nexo.stream.lake import LakeTier
 from nexo.server.dialects.nexo.stream.replay import Replay
@@ -70,9 +67,7 @@ class Core:
         self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
         self._ending = False
         self._touched: dict[int, Stream] = {}
-        self._grown: dict[int, Stream] = {}
-        self._capture: Capture | None = None
-        self._uncaptured: deque[tuple[int, JournalRecord]] = deque()
+        self._capturing: Capturing | None = None
         self._unsynced_records = 0
 
     @property
@@ -123,9 +118,12 @@ class Core:
     def _resume(self) -> None:
         """Make sure, before any offset is told, that none is told twice (SPEC E2)."""
         files, ended_well = self.runtime.files, not self.engine.lifetime
+        for stream in self.engine.lost_power(files.lifetime):
+            try:
+                self.engine.jump_ahead(stream)
+            except (NexoError, OSError):
+                log.exception("power was lost; stream %r may repeat offsets", stream.name)
         try:
-            if self.engine.resume(files.lifetime):
-                log.warning("power was lost: offsets of file_async streams go on behind a gap")
             if not ended_well:
                 files.sync_all(self.runtime.folder)
             self.engine.opened(files.lifetime)
@@ -137,14 +135,11 @@ class Core:
 
     def _open_capture(self, first: int, replayed: list[JournalRecord]) -> None:
         """Go on capturing changes: first what a crash left out, unless there was no capture."""
-        is_new = cdc.NAME not in self.engine.streams
-        self._capture = Capture(self.engine, self.now_ms)
-        for stream in self._capture.sources():
+        self._capturing = Capturing(self.engine, self.runtime.clock, self._show_when_safe)
+        for stream in self._capturing.sources():
             stream.partitions()
             self.touched(stream)
-        if not is_new:
-            self._uncaptured.extend(zip(count(first), replayed, strict=False))
-        self._capture_commits()
+        self._capturing.journalled(first, [] if self._capturing.is_new else replayed)
 
     def close(self) -> None:
         """Write the state down, so that the next start is quick; all logs are synced by now."""
@@ -195,8 +190,8 @@ class Core:
 
     def _end_turn(self) -> None:
         self._ending = False
-        if self._grown:
-            self._capture_grown()
+        if self._capturing is not None and self._capturing.grown:
+            self._capturing.follow()
         for record in self.engine.take_checkpoints():
             self.when_safe(Persistence.FILE_SYNC, partial(self._checked, record))
         if self._save_wanted:
@@ -233,9 +228,8 @@ class Core:
         except (NexoError, OSError) as error:
             self.engine.undone(records)
             return error if isinstance(error, NexoError) else DiskFull(f"no write: {error}")
-        if self._capture is not None:
-            self._uncaptured.extend(zip(count(first), records, strict=False))
-            self._capture_commits()
+        if self._capturing is not None:
+            self._capturing.journalled(first, records)
         grown_bytes = self.journal.size_bytes - self._journal_mark
         if grown_bytes > self.snapshot_bytes and not self._saving:
             self._saving = self._save_wanted = True
@@ -253,47 +247,19 @@ class Core:
 
     def touched(self, stream: Stream) -> None:
         """There may be something new for those who wait on the stream."""
-        if self._capture is not None:
-            self._grown[stream.id] = stream
+        if self._capturing is not None:
+            self._capturing.grown[stream.id] = stream
             self.end_turn_soon()
         if self.waits.waiting_on(stream.id):
             self._touched[stream.id] = stream
             self.end_turn_soon()
 
-    def _capture_grown(self) -> None:
-        """Write events for what became visible; what fails now is made up for later."""
-        assert self._capture is not None
-        grown, self._grown = self._grown, {}
-        try:
-            for stream in grown.values():
-                self._capture.follow(stream, self.now_ms)
-        except NexoError:
-            log.exception("changes could not be captured; they will be with the next ones")
-        self._show_captured(self._capture.stream)
-
-    def _capture_commits(self) -> None:
-        """Write events for commits that are journalled; what fails now is made up for later."""
-        assert self._capture is not None
-        try:
-            while self._uncaptured:
-                self._capture.journalled(*self._uncaptured[0], self.now_ms)
-                self._uncaptured.popleft()
-        except NexoError:
-            log.exception("commits could not be captured; they will be with the next ones")
-        self._show_captured(self._capture.stream)
-
-    def _show_captured(self, stream: Stream) -> None:
-        """Let readers see the events written."""
-        partition = stream.partition(0)
-        new = partition.next_offset - partition.unsynced
-        placed = [Placed(0, partition.unsynced, new, True)] if new else []
-
+    def _show_when_safe(self, stream: Stream, placed: list[Placed]) -> None:
         def safe(error: NexoError | None) -> None:
             if error is None:
                 self.show(stream, placed)
 
-        if placed:
-            self.runtime.committed(self.granting.mode(stream, placed), safe)
+        self.runtime.committed(self.granting.mode(stream, placed), safe)
 
     def _wake_touched(self) -> None:
         touched, self._touched = self._touched, {}

@@ -1,0 +1,70 @@
+"""Change events, written behind what they tell of (SPEC I6).
+
+What fails is made up for with the next ones: a failing capture never fails a publish.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from nexo.brokers.stream import cdc
+from nexo.brokers.stream.cdc import Capture
+from nexo.brokers.stream.engine import StreamEngine
+from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.records import JournalRecord
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError
+from nexo.model import Clock
+
+log = logging.getLogger("nexo.stream")
+
+
+class Capturing:
+    """Follows streams and the journal; ``show`` lets readers see the events written."""
+
+    def __init__(
+        self, engine: StreamEngine, clock: Clock, show: Callable[[Stream, list[Placed]], None]
+    ) -> None:
+        self.grown: dict[int, Stream] = {}
+        """Streams in which something became visible."""
+        self.is_new = cdc.NAME not in engine.streams
+        """Whether nothing was captured before."""
+        self._clock = clock
+        self._show = show
+        self._capture = Capture(engine, clock.now_ms())
+        self._records: deque[tuple[int, JournalRecord]] = deque()
+
+    def sources(self) -> list[Stream]:
+        """The streams that were captured before: some of it may be missing after a crash."""
+        return self._capture.sources()
+
+    def journalled(self, first: int, records: Sequence[JournalRecord]) -> None:
+        """Write events for commits that are journalled from offset ``first`` on."""
+        self._records.extend(zip(count(first), records, strict=False))
+        try:
+            while self._records:
+                self._capture.journalled(*self._records[0], self._clock.now_ms())
+                self._records.popleft()
+        except NexoError:
+            log.exception("commits could not be captured; they will be with the next ones")
+        self._show_new()
+
+    def follow(self) -> None:
+        """Write events for what became visible."""
+        grown, self.grown = self.grown, {}
+        try:
+            for stream in grown.values():
+                self._capture.follow(stream, self._clock.now_ms())
+        except NexoError:
+            log.exception("changes could not be captured; they will be with the next ones")
+        self._show_new()
+
+    def _show_new(self) -> None:
+        stream = self._capture.stream
+        partition = stream.partition(0)
+        new = partition.next_offset - partition.unsynced
+        if new:
+            self._show(stream, [Placed(0, partition.unsynced, new, True)])
