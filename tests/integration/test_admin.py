@@ -498,7 +498,7 @@ def test_a_pipeline_without_a_lake_says_so(api: Api) -> None:
     assert "pipeline" in pipeline["reason"] or "installed" in pipeline["reason"]
 
 
-def test_the_grafana_dashboard_asks_for_metrics_that_exist(api: Api) -> None:
+def test_the_grafana_dashboard_and_its_page_ask_for_metrics_that_exist(api: Api) -> None:
     board = json.loads((ROOT / "ops" / "grafana-dashboard.json").read_text(encoding="utf-8"))
     asked = {
         re.sub(r"_(bucket|count|sum)$", "", name)
@@ -506,4 +506,6 @@ def test_the_grafana_dashboard_asks_for_metrics_that_exist(api: Api) -> None:
         for target in panel["targets"]
         for name in re.findall(r"nexo_[a-z_]+", target["expr"])
     }
-    assert asked <= set(checked_families(api.request("GET", "/metrics").body.decode()))
+    text = (ROOT / "docs" / "howto" / "monitor.md").read_text(encoding="utf-8")
+    told = {re.sub(r"_bucket$", "", name) for name in re.findall(r"nexo_[a-z_]+", text)}
+    assert asked | told <= set(checked_families(api.request("GET", "/metrics").body.decode()))
