@@ -57,16 +57,9 @@ def _refuses(span: Span, rejected_id: int) -> bool:
 
 def run(step: Step) -> list[DataFileFacts]:
     """Write a partition's new dead letters; runs as one Spark task."""
-    writer = step.writer("dead")
-    try:
-        for rows in step.new_rows(_REFUSED):
-            refused = rows.filter(pc.field(REJECTED).is_valid())
-            if refused.num_rows:
-                writer.add(refused.rename_columns(LETTERS.names))
-        return writer.close()
-    except BaseException:
-        writer.discard()
-        raise
+    found = (rows.filter(pc.field(REJECTED).is_valid()) for rows in step.new_rows(_REFUSED))
+    letters = (rows.rename_columns(LETTERS.names) for rows in found if rows.num_rows)
+    return step.writer("dead").save(letters)
 
 
 def finish(

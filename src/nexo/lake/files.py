@@ -105,6 +105,16 @@ class FileWriter:
         for day, part in self._parts(table):
             self._file(day).write(part)
 
+    def save(self, tables: Iterable[pa.Table]) -> list[DataFileFacts]:
+        """Write all rows, already cut into row groups, and close; on failure nothing is left."""
+        try:
+            for table in tables:
+                self.add(table)
+            return self.close()
+        except BaseException:
+            self.discard()
+            raise
+
     def _parts(self, table: pa.Table) -> Iterable[tuple[int | None, pa.Table]]:
         return days(table) if self._target.partitioned else [(None, table)]
 

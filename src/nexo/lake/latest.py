@@ -37,15 +37,8 @@ def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[Step]]:
 
 def run(step: Step) -> list[DataFileFacts]:
     """Write the partition's newest records; runs as one Spark task."""
-    writer = step.writer("latest")
-    try:
-        picked = (batch for rows in _picked(step) for batch in rows.to_batches())
-        for rows in chunked(picked):
-            writer.add(rows)
-        return writer.close()
-    except BaseException:
-        writer.discard()
-        raise
+    picked = (batch for rows in _picked(step) for batch in rows.to_batches())
+    return step.writer("latest").save(chunked(picked))
 
 
 def _picked(step: Step) -> Iterator[pa.Table]:

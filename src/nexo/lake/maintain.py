@@ -127,20 +127,13 @@ def _runs(table: Table, care: Care) -> Iterator[list[Span]]:
 def _rewritten(table: Table, run: Sequence[Span]) -> list[DataFileFacts]:
     where = target(table)
     label = f"{run[0].partition:04}-{run[0].first:016}-{run[-1].last + 1:016}-merged"
-    writer = FileWriter(where, run[0].partition, label)
-    try:
-        small = (
-            batch
-            for span in run
-            for rows in row_groups(table.io, span.path, where.schema)
-            for batch in rows.to_batches()
-        )
-        for rows in chunked(small):
-            writer.add(rows)
-        return writer.close()
-    except BaseException:
-        writer.discard()
-        raise
+    small = (
+        batch
+        for span in run
+        for rows in row_groups(table.io, span.path, where.schema)
+        for batch in rows.to_batches()
+    )
+    return FileWriter(where, run[0].partition, label).save(chunked(small))
 
 
 def _replace(table: Table, run: Sequence[Span], merged: Sequence[DataFileFacts]) -> None:

@@ -1,0 +1,49 @@
+"""Files that are written whole, or not left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from nexo.lake.files import FileWriter, target
+from nexo.lake.paths import local_path, location_of
+from nexo.lake.rows import rows
+
+from .conftest import DAY_MS, Filler, make_batch
+
+
+def table(offset: int, at_ms: int) -> pa.Table:
+    return pa.Table.from_batches([rows(make_batch(offset, [b"x"], at_ms), 0, offset, offset + 1)])
+
+
+def test_a_failure_leaves_no_file(filler: Filler) -> None:
+    def failing() -> Iterator[pa.Table]:
+        yield table(0, 0)
+        yield table(1, DAY_MS)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        FileWriter(target(filler.table), 0, "label").save(failing())
+    folder = Path(local_path(filler.table.location()) or "")
+    assert list(folder.rglob("*.parquet")) == []
+
+
+def test_rows_are_split_by_day_with_their_bounds(filler: Filler) -> None:
+    tables = [table(0, 0), table(1, DAY_MS), table(2, DAY_MS)]
+    first, second = FileWriter(target(filler.table), 0, "label").save(tables)
+    assert (first.day, first.first, first.last, first.count) == (0, 0, 0, 1)
+    assert (second.day, second.first, second.last, second.count) == (1, 1, 2, 2)
+    assert "day=1970-01-02" in second.path
+
+
+@pytest.mark.parametrize("path", ["/a", "/a b/ü", "/100%", "/a#b", "/a?b"])
+def test_a_path_and_its_location_are_one(path: str) -> None:
+    assert local_path(location_of(Path(path))) == path
+
+
+def test_object_stores_are_not_local() -> None:
+    assert local_path("s3://lake/a:b") is None
+    assert local_path("file:/a") == local_path("file:///a") == local_path("/a") == "/a"
