@@ -65,3 +65,29 @@ def test_an_unknown_frame_type_is_refused() -> None:
     inbox, _ = collect()
     with pytest.raises(ProtocolError, match="0x47"):
         feed(inbox, b"GET / HTTP/1.1\r\n", 64)
+
+
+@pytest.mark.parametrize("step", [1, 3, 17, 64, 1000])
+def test_each_frame_is_counted_in_the_read_that_ends_it(step: int) -> None:
+    metas = [3, 3, 3, 5, 3, 7, 7]
+    data = b"".join(frame(Kind.REQUEST, meta, 1, b"x" * meta * 15) for meta in metas)
+    inbox, got = collect()
+    counted: list[int] = []
+    while data:
+        size = min(step, len(inbox.buffer()), len(data))
+        feed(inbox, data[:size], size)
+        for meta, count in (*inbox.runs, (inbox.op, inbox.count)):
+            counted += [meta] * count
+        assert counted == metas[: len(got)]
+        data = data[size:]
+    assert counted == metas
+
+
+def test_a_read_that_cannot_be_trusted_counts_nothing_twice() -> None:
+    inbox, _ = collect()
+    feed(inbox, frame(Kind.REQUEST, 3, 1) * 4, 64)
+    assert inbox.count == 4
+    with pytest.raises(ProtocolError):
+        feed(inbox, b"\x63" * 20, 64)
+    assert inbox.count == 0
+    assert not inbox.runs

@@ -74,6 +74,7 @@ class Inbox:
         Raises `PayloadTooLarge` or `ProtocolError` when the boundary of the next frame can
         no longer be trusted; the connection must then be closed.
         """
+        self.count = 0
         if self.runs:
             self.runs = []
         if self._large is not None:
@@ -81,7 +82,7 @@ class Inbox:
         else:
             end = len(self._kept) + size
             self._kept = b""
-            self._cut(self._shared[:end], end)
+            self._cut(self._shared, end)
 
     def _cut(self, view: memoryview, end: int) -> None:
         at = count = kind = meta = 0
@@ -125,7 +126,6 @@ class Inbox:
         frame = self._large
         assert frame is not None
         self._large_end += size
-        self.count = 0
         if self._large_end == len(frame):
             self._large = None
             kind, meta, request_id, _ = HEADER.unpack_from(frame)
