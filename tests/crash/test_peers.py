@@ -87,9 +87,7 @@ def test_a_queue_consumer_that_goes_away_releases_its_jobs_at_once(
     consumer.ask(Op.Q_POP, queue.encode(queue.Pop(jobs.name, 10, 0)))
     assert not jobs.pop(10)
     end(consumer)
-    began = time.monotonic()
-    found = jobs.pop(10, wait=WAIT_S)
-    assert time.monotonic() - began < 2, "released at once, not by the lease"
+    found = jobs.pop(10, wait=WAIT_S)  # the lease would be longer
     assert sorted(job.value for job in found) == list(range(10))
 
 
@@ -106,10 +104,8 @@ def test_a_stream_consumer_that_goes_away_releases_its_records_at_once(
     take = stream.Take(name, "g", joined.consumer, 10, 0)
     assert len(consumer.ask(Op.S_TAKE, stream.pack(take))) > 100
     end(consumer)
-    began = time.monotonic()
     with records.consume("g", wait=WAIT_S, ack_wait_ms=600_000) as late:
-        found = [record.value for record in late.fetch()]
-    assert time.monotonic() - began < 5, "released at once, not by the lease"
+        found = [record.value for record in late.fetch()]  # the lease would be longer
     assert found == list(range(10))
 
 
@@ -244,7 +240,7 @@ def test_a_frozen_broker_does_not_stop_the_others(served: Process, client: nexo.
         began = time.monotonic()
         for _ in range(100):
             assert client.store.get("k") == 1
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < WAIT_S
         with pytest.raises(NexoError), nexo.connect(f"{served.url}?timeout=0.5") as late:
             late.queue("still").push(1)
     finally:

@@ -350,7 +350,7 @@ def test_idle_connections_give_everything_back(served: Process) -> None:
             idle.append(sock)
         began = time.monotonic()
         assert client.store.get("k") == 1
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10
         assert descriptors(served) >= before + IDLE_CONNECTIONS - 10
         each = (memory_bytes(served) - before_bytes) / IDLE_CONNECTIONS
         assert each < 32 * 1024, f"{each:.0f} bytes per idle connection"

@@ -75,8 +75,8 @@ def test_a_push_wakes_a_waiting_consume(old: Classic, nexo_server: Server) -> No
 
     threading.Timer(0.05, push).start()
     start = time.monotonic()
-    assert values(old.q_consume("q", waitMs=10_000)) == ["hello"]
-    assert time.monotonic() - start < 2
+    assert values(old.q_consume("q", waitMs=60_000)) == ["hello"]
+    assert time.monotonic() - start < 20
 
 
 @pytest.mark.parametrize(("max_retries", "deliveries"), [(0, 1), (1, 1), (3, 3)])

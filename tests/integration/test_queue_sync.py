@@ -59,7 +59,7 @@ def test_handlers_run_in_threads_and_stop(client: nexo.Client) -> None:  # SPEC 
     assert queue.job(ids[1], wait=5).error == "RuntimeError: two"
     start = time.monotonic()
     consumer.stop()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 10
     assert not consumer.running
 
 
