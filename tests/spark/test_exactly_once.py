@@ -136,12 +136,15 @@ def test_spark_killed_anywhere_takes_each_record_once(
     victim = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    assert victim.stdout is not None
-    assert victim.stdout.readline() == b"started\n"
     try:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == b"started\n"
         victim.wait(chance.uniform(0, 10))
     except subprocess.TimeoutExpired:
-        os.killpg(victim.pid, signal.SIGKILL)
+        pass
+    finally:
+        if victim.poll() is None:
+            os.killpg(victim.pid, signal.SIGKILL)
         victim.wait()
     pipeline.run_once()
     check(lake, client, tally)
