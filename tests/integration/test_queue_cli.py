@@ -117,6 +117,6 @@ def test_a_name_that_does_not_exist_brings_those_like_it(nexo_url: str) -> None:
     with package.connect(nexo_url) as client:
         client.queue("mails").create()
         client.stream("orders/eu").create()
-    assert "Did you mean 'mails'?" in nexo(nexo_url, "queue", "info", "mail").output
-    assert "Did you mean 'orders/eu'?" in nexo(nexo_url, "tail", "order/eu").output
-    assert "Did you mean" not in nexo(nexo_url, "queue", "info", "zzzz").output
+    assert "did you mean 'mails'?" in nexo(nexo_url, "queue", "info", "mail").output
+    assert "did you mean 'orders/eu'?" in nexo(nexo_url, "tail", "order/eu").output
+    assert "did you mean" not in nexo(nexo_url, "queue", "info", "zzzz").output

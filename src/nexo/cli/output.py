@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
+
+_A_TIME_MS = 10**12
+"""Milliseconds from here on are a point in time, since no duration is that long."""
 
 # ruff: noqa: PLC0415 - rich is slow to import, and JSON output does not need it
 
@@ -67,7 +71,7 @@ def table(kept: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Table
         numeric = all(isinstance(row.get(column), int | float | None) for row in kept)
         made.add_column(column.replace("_", " "), justify="right" if numeric else "left")
     for row in kept:
-        made.add_row(*(Text(_cell(row.get(column))) for column in columns))
+        made.add_row(*(Text(_cell(row.get(column), column)) for column in columns))
     return made
 
 
@@ -78,7 +82,7 @@ def fields(found: Mapping[str, object]) -> None:
         return
     width = max((len(name) for name in found), default=0)
     for name, item in found.items():
-        click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(item)}")
+        click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(item, name)}")
 
 
 def value(found: object) -> None:
@@ -134,7 +138,9 @@ class ProgressTask:
         self._bar.advance(self._task, steps)
 
 
-def _cell(item: object) -> str:
+def _cell(item: object, name: str) -> str:
+    if isinstance(item, int) and name.endswith("_ms") and item > _A_TIME_MS:
+        item = datetime.fromtimestamp(item / 1000).astimezone().isoformat(" ", "seconds")
     match item:
         case None:
             return "-"

@@ -34,7 +34,7 @@ def names_like(message: str, command: str) -> str:
     except NexoError:  # the first error is the one to be told
         return ""
     close = get_close_matches(quoted[1], known, n=3)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def _queues(nexo: Client) -> list[str]:

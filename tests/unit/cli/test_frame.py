@@ -41,6 +41,11 @@ def where() -> None:
     output.fields({"url": options.terms().url, "timeout_s": options.terms().timeout_s})
 
 
+@fake.command()
+def times() -> None:
+    output.fields({"created_ms": 1_700_000_000_000, "visibility_ms": 30_000})
+
+
 options.add_shared(fake)
 
 
@@ -180,3 +185,10 @@ def test_a_server_that_is_not_there_is_told_at_once_with_what_to_do() -> None:
     assert result.exit_code == 1
     assert result.output.startswith(f"error[CONNECTION]: no server answers at {url}")
     assert "nexo serve" in result.output
+
+
+def test_points_in_time_are_shown_as_such_and_durations_are_not(root: click.Command) -> None:
+    text = run(root, "times").output
+    assert "2023-11-1" in text  # whatever the time zone
+    assert "30,000" in text
+    assert json.loads(run(root, "times", "--json").output)["created_ms"] == 1_700_000_000_000
