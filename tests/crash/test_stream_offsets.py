@@ -191,3 +191,23 @@ def test_after_a_kill_or_a_good_end_numbers_are_dense() -> None:  # SPEC E2
             desk.runtime.sync()
             desk.service.close()
         desk = SyncingDesk(files.restart())
+
+
+def test_a_stream_that_survives_a_loss_in_its_first_moments_repeats_nothing() -> None:
+    survived = 0
+    for synced_after in range(3):
+        for seed in range(60):
+            files = FaultyFiles()
+            desk = LateDesk(files)
+            peer = desk.client()
+            peer.make("s")
+            for number in range(3):
+                if number == synced_after and seed % 2:
+                    desk.service.core.journal.log.sync()  # its data may be lost all the same
+                assert peer.publish("s", b"x") == [(0, number, 1)]
+            again = LateDesk(files.crash(seed))
+            if "s" in again.service.core.engine.streams:
+                survived += 1
+                [(_, offset, _)] = again.client().publish("s", b"y")
+                assert offset > 2
+    assert survived > 20

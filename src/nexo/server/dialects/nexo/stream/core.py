@@ -128,7 +128,8 @@ class Core:
                 files.sync_all(self.runtime.folder)
             self.engine.opened(files.lifetime)
             self._write_journal()
-            self.journal.log.sync()
+            if len(self.engine.streams):
+                self.journal.log.sync()  # else it comes before the first stream in the journal
         except (NexoError, OSError):
             # A failed sync is final: nothing will be acknowledged, but all can be read.
             log.exception("the start could not be made durable")
