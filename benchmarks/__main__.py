@@ -1,7 +1,7 @@
 """``python -m benchmarks [--quick] [--only store,queue]``: a table, JSON and charts.
 
 A row that fails is shown as failed, a peer that is missing as missing. The exit code is 1
-if the guard found a regression.
+if the guard found a regression or the run was stopped.
 """
 
 from __future__ import annotations
@@ -39,19 +39,23 @@ def main() -> int:
         "curves": [],
     }
     report.print_machine(found)
-    for group in groups:
-        if group != "guard":
-            run_group(group, asked, found)
-    regressions = 0
-    if "guard" in groups:
-        found["guard"] = guard.check(update=asked.update_baseline)
-        regressions = report.print_guard(found["guard"])
+    failed = False
+    try:
+        for group in groups:
+            if group != "guard":
+                run_group(group, asked, found)
+        if "guard" in groups:
+            found["guard"] = guard.check(update=asked.update_baseline)
+            failed = report.print_guard(found["guard"]) > 0
+    except (KeyboardInterrupt, SystemExit):
+        print(" stopped; what was measured so far:")
+        found["complete"], failed = False, True
     found["seconds"] = round(time.monotonic() - start)
     report.print_table(found["rows"])
     path = report.write_json(asked.out, found)
     written = [path, *charts.write_all(asked.out, found)]
     print(f"{found['seconds']} s; wrote {', '.join(map(str, written))}")
-    return 1 if regressions else 0
+    return int(failed)
 
 
 def _arguments() -> argparse.Namespace:

@@ -31,7 +31,10 @@ def record(group: str, result: Result) -> dict[str, Any]:
         "limit": row.limit,
         "best_peer": best.name if best else None,
         "reached": _reached(result, best),
-        "contenders": [_contender(result, outcome) for outcome in result.outcomes],
+        "contenders": [
+            _contender(result, outcome) | {"bar": contender.bar}
+            for contender, outcome in zip([row.ours, *row.peers], result.outcomes, strict=True)
+        ],
     }
 
 
@@ -187,12 +190,14 @@ def bar_text(entry: dict[str, Any]) -> str:
     sign = "≤" if entry["lower_is_better"] else "≥"
     if entry["bar"] is not None:
         return f"{sign} {entry['bar']:g}×"
+    if own := [peer for peer in entry["contenders"] if peer.get("bar") is not None]:
+        return ", ".join(f"{sign} {peer['bar']:g}× {peer['name']}" for peer in own)
     return f"{sign} {entry['limit']:g} {entry['unit']}" if entry["limit"] is not None else ""
 
 
 def short(figure: float) -> str:
     """A figure with three digits: ``1.23 M``, ``45.6 k``."""
-    for factor, suffix in ((1e6, " M"), (1e3, " k")):
+    for factor, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(figure) >= factor:
             return f"{figure / factor:.3g}{suffix}"
     return f"{figure:.3g}"
