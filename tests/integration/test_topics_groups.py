@@ -114,6 +114,7 @@ async def test_what_is_revoked_is_told_before_what_is_assigned(
         first = await group.join()
         second = await group.join()
         await owning((first, [0, 1, 2, 3]), (second, [4, 5, 6, 7]))
+        await until(lambda: len(told) >= 3)
         assert [(e.kind, e.member, [p.partition for p in e.partitions]) for e in told] == [
             ("assigned", first.member_id, list(range(8))),
             ("revoked", first.member_id, [4, 5, 6, 7]),
