@@ -301,10 +301,10 @@ def test_a_silent_connection_is_given_up_and_replaced(
 
 
 def test_pings_keep_a_quiet_connection(server: ScriptedServer, open_duplex: OpenDuplex) -> None:
-    link = open_duplex(f"{server.url}?ping=0.05")
+    link = open_duplex(f"{server.url}?ping=1")
     poll = link.poll(HOLD_OP)
     with pytest.raises(RequestTimeout):
-        link.call(HOLD_OP, timeout_s=0.4)
+        link.call(HOLD_OP, timeout_s=3.5)  # it would be given up sooner without an answer
     server.answer(b"still here")
     assert poll.reply() == b"still here"
     assert len(server.hellos) == 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from nexo import testing
-from nexo.errors import ConnectionLost
+from nexo.errors import ConnectionLost, NexoError, RequestTimeout
 from nexo.xstreams import NexoStreamBroker
 
 
@@ -16,6 +17,7 @@ def test_a_server_killed_under_load_loses_nothing_acknowledged(
 ) -> None:
     added: list[str] = []
     acked: set[str] = set()
+    unsure: list[NexoError] = []
     stop = threading.Event()
 
     def produce() -> None:
@@ -23,7 +25,7 @@ def test_a_server_killed_under_load_loses_nothing_acknowledged(
             while not stop.is_set():
                 try:
                     added.append(broker.xadd("s", len(added)))
-                except ConnectionLost:
+                except (ConnectionLost, RequestTimeout):
                     stop.wait(0.02)
 
     def consume(name: str) -> None:
@@ -34,7 +36,8 @@ def test_a_server_killed_under_load_loses_nothing_acknowledged(
                     for message in taken[::2]:  # every other one is left pending
                         if broker.xack("s", "g", [message.id]):
                             acked.add(message.id)
-                except ConnectionLost:
+                except (ConnectionLost, RequestTimeout) as error:
+                    unsure.append(error)
                     stop.wait(0.02)
 
     with NexoStreamBroker(served.url) as broker:
@@ -43,21 +46,29 @@ def test_a_server_killed_under_load_loses_nothing_acknowledged(
         threads += [threading.Thread(target=consume, args=(f"c{n}",)) for n in range(2)]
         for thread in threads:
             thread.start()
-        for _ in range(2):
-            stop.wait(0.4)
-            served.kill()
-            served.start()
-        stop.wait(0.4)
-        stop.set()
+        try:
+            for _ in range(2):
+                _let_work(added, acked)
+                served.kill()
+                served.start()
+            _let_work(added, acked)
+        finally:
+            stop.set()
         for thread in threads:
             thread.join()
-        _check_whole(broker, added, acked)
+        _check_whole(broker, added, acked, len(unsure))
 
 
-def _check_whole(broker: NexoStreamBroker, added: list[str], acked: set[str]) -> None:
+def _let_work(added: list[str], acked: set[str]) -> None:
+    """Until there is some progress at both ends."""
+    goals, deadline_s = (len(added) + 20, len(acked) + 5), time.monotonic() + 60
+    while len(added) < goals[0] or len(acked) < goals[1]:
+        assert time.monotonic() < deadline_s, "no progress"
+        time.sleep(0.01)
+
+
+def _check_whole(broker: NexoStreamBroker, added: list[str], acked: set[str], unsure: int) -> None:
     stored = [message.id for message in broker.xrange("s")]
-    assert len(added) > 20
-    assert acked
     assert set(added) <= set(stored)
     pending = {each.id for each in broker.xpending("s", "g")}
     unread = {message.id for message in broker.xreadgroup("g", "last", "s", 10_000)}
@@ -65,7 +76,7 @@ def _check_whole(broker: NexoStreamBroker, added: list[str], acked: set[str]) ->
     assert not acked & (pending | unread)
     # An ack whose reply was lost may have counted: everything else is somewhere.
     lost = set(stored) - acked - pending - unread
-    assert len(lost) <= 4
+    assert len(lost) <= unsure
 
 
 @pytest.mark.parametrize("graceful", [True, False])

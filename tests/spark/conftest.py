@@ -74,6 +74,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": QUICK_START,
+        "spark.python.authenticate.socketTimeout": "300s",  # a busy machine forks slowly
     }
     running = session("local[2]", app="nexo tests", conf=conf)
     yield running

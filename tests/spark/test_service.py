@@ -148,7 +148,7 @@ def test_the_server_runs_the_pipeline_beside_its_brokers(tmp_path: Path) -> None
         with nexo.connect(served.url) as client:
             log = client.stream("log").create(tiering=True)
             log.publish_many([b"x"] * 10)
-            deadline_s = time.monotonic() + 100
+            deadline_s = time.monotonic() + 400
             while log.describe().partitions[0].tiered_offset < 10:
                 assert time.monotonic() < deadline_s, served.log_file.read_text()
                 time.sleep(0.1)
