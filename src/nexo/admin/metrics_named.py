@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from nexo.admin.sampler import Sampler
+from nexo.admin.survey import queue_rank
 from nexo.admin.watch import GroupWatch, QueueWatch, StreamWatch
 from nexo.model import Broker
 
@@ -56,7 +57,7 @@ class NamedReadings(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
         survey = self._sampler.survey
-        queues = busiest(survey.queues.watches.values(), _queue_rank)
+        queues = busiest(survey.queues.watches.values(), queue_rank)
         streams = busiest(survey.streams.watches.values(), _stream_rank)
         groups = busiest(survey.groups.watches.values(), _group_rank)
         yield from _queues(queues)
@@ -82,11 +83,6 @@ def busiest(watches: Collection[W], rank: Callable[[W], tuple[float, int]]) -> l
     if len(watches) <= SHOWN:
         return list(watches)
     return heapq.nlargest(SHOWN, watches, rank)
-
-
-def _queue_rank(watch: QueueWatch) -> tuple[float, int]:
-    rate = (watch.pushed.series.last or 0.0) + (watch.finished.series.last or 0.0)
-    return rate, watch.info.waiting + watch.info.dead
 
 
 def _stream_rank(watch: StreamWatch) -> tuple[float, int]:

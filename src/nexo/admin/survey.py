@@ -111,7 +111,7 @@ class Survey:
             if not page.next:
                 self.queues.end_round()
                 break
-        self.busy_queues = heapq.nlargest(TOP, self.queues.watches.values(), _queue_rank)
+        self.busy_queues = heapq.nlargest(TOP, self.queues.watches.values(), queue_rank)
 
     def _see_queue(self, info: QueueInfo, now_s: float) -> None:
         known = self.queues.watches.get(info.name)
@@ -176,6 +176,7 @@ class Survey:
         return list(islice(every, most)), sum(len(row) for book in books for row in book.values())
 
 
-def _queue_rank(watch: QueueWatch) -> tuple[float, int]:
+def queue_rank(watch: QueueWatch) -> tuple[float, int]:
+    """How busy a queue is: by its traffic, then by what lies in it."""
     rate = (watch.pushed.series.last or 0.0) + (watch.finished.series.last or 0.0)
     return rate, watch.info.waiting + watch.info.dead
