@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,6 +51,8 @@ SUITES = {
                                          "tests/crash/test_stream_exactly_once.py",
                                          "tests/integration/test_xstreams_crash.py"],
     "power loss (simulated)": ["tests/crash/test_storage_power_loss.py",
+                               "tests/crash/test_windows_power_loss.py",
+                               "tests/crash/test_stream_offsets.py",
                                "tests/crash/test_stream_power_loss.py",
                                "tests/crash/test_queue_power_loss.py"],
     "torn tails, bit flips": ["tests/crash/test_storage_bytes.py",
@@ -84,18 +87,29 @@ def main() -> int:
     options = _options()
     began = time.monotonic()
     lines: list[Line] = []
+    stopped = False
+    try:
+        for found in _rows(options):
+            lines += found
+            if options.json:
+                options.json.write_text(json.dumps([asdict(line) for line in lines], indent=2))
+    except KeyboardInterrupt:
+        stopped = True
+        print("stopped: the table has the rows that were finished")
+    _print(lines, options.seed, time.monotonic() - began)
+    return int(stopped or any(line.lost or line.duplicated or line.errors for line in lines))
+
+
+def _rows(options: argparse.Namespace) -> Iterator[list[Line]]:
+    seconds = options.minutes * 60
     for fault, most, share in FAULTS:
         if options.only in fault.name:
-            lines += _faults(fault, most, share * options.minutes * 60, options.seed)
+            yield _faults(fault, most, share * seconds, options.seed)
     for name, paths in SUITES.items():
         if options.only in name:
-            lines.append(_suite(name, paths, options.minutes * 60 * 0.1))
+            yield [_suite(name, paths, 0.1 * seconds)]
     if options.only in "fuzzed decoders":
-        lines.append(_fuzz(FUZZ_SHARE * options.minutes * 60, options.seed))
-    _print(lines, options.seed, time.monotonic() - began)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(line) for line in lines], indent=2))
-    return int(any(line.lost or line.duplicated or line.errors for line in lines))
+        yield [_fuzz(FUZZ_SHARE * seconds, options.seed)]
 
 
 def _options() -> argparse.Namespace:
