@@ -213,9 +213,9 @@ async def test_the_ack_of_an_expired_lease_is_refused(jobs: Queue[Any]) -> None:
 
 async def test_an_extended_lease_lasts_longer(jobs: Queue[Any]) -> None:  # SPEC D4
     await jobs.push("a")
-    (job,) = await jobs.pop(lease=0.1)
-    await job.extend(10)
-    assert not await jobs.pop(wait=0.3)
+    (job,) = await jobs.pop(lease=1)
+    await job.extend(60)
+    assert not await jobs.pop(wait=1.5)
     await job.ack()
 
 
@@ -334,18 +334,18 @@ async def test_stopping_returns_what_has_not_started_uncounted(aclient: Client) 
 
 
 async def test_a_handler_of_five_lease_times_completes_once(aclient: Client) -> None:  # SPEC D4
-    queue = await aclient.queue("slow").create(visibility_timeout=0.2)
+    queue = await aclient.queue("slow").create(visibility_timeout=0.6)
     runs = 0
 
     async def handle(_job: Job[Any]) -> None:
         nonlocal runs
         runs += 1
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.0)
 
     await queue.push("long")
     async with await queue.subscribe(handle):
         await until(lambda: runs > 0)
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(3.1)
     info = await queue.info()
     assert (runs, info.finished_total, info.failed_total) == (1, 1, 0)
 

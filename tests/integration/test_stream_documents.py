@@ -140,12 +140,12 @@ async def test_a_worker_that_is_silent_loses_its_record(aclient: nexo.AsyncClien
     """SPEC F2: after ``ack_wait``, 30 seconds unless the group says otherwise."""
     stream = await aclient.stream("jobs").create()
     await stream.publish("x")
-    async with stream.consume("g", ack_wait_ms=50) as silent, stream.consume("g") as other:
+    async with stream.consume("g", ack_wait_ms=1_000) as silent, stream.consume("g") as other:
         (first,) = await silent.fetch()
         (again,) = await other.fetch(wait=WAIT_S)
         assert (first.deliveries, again.deliveries) == (1, 2)
         await again.ack()
-    assert (await stream.group("g")).options["ack_wait_ms"] == 50
+    assert (await stream.group("g")).options["ack_wait_ms"] == 1_000
 
 
 async def test_scaling_service_same_group(aclient: nexo.AsyncClient) -> None:

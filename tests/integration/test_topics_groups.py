@@ -229,10 +229,10 @@ async def test_a_member_that_dies_silently_is_replaced(
     """Its connection stays open, but no heartbeat comes."""
     link = aclient.link(Broker.STREAM)
     ask = ordered.OrderedJoin(
-        group="g", topics=[orders], options={"session_timeout_ms": 300}, member="silent"
+        group="g", topics=[orders], options={"session_timeout_ms": 1_500}, member="silent"
     )
     await link.call(Op.S_ORDERED_JOIN, wire.pack(ask))
-    async with AsyncConsumerGroup("g", topics=orders, session_timeout=0.3, server=aclient) as group:
+    async with AsyncConsumerGroup("g", topics=orders, session_timeout=1.5, server=aclient) as group:
         alive = await group.join()
         await owning((alive, list(range(PARTITIONS))))
         assert (await group.describe()).members == (alive.member_id,)
