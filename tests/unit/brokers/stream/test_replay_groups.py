@@ -324,6 +324,17 @@ def test_a_consumer_that_left_gets_nothing_and_holds_nothing() -> None:
     assert offsets(cooled.drain(cooled.peer.join("s", "g"))) == list(range(100))
 
 
+def test_a_cancelled_poll_waits_for_the_lake_and_no_longer() -> None:
+    cooled = Cooled()
+    consumer, other = cooled.peer.join("s", "g"), cooled.peer.join("s", "g")
+    poll = consumer.poll(wait_ms=60_000)
+    cooled.peer.call(Op.S_GROUP_SEEK, wire.GroupSeek(stream="s", group="g", to="end"), int)
+    assert other.take() == []
+    cooled.desk.service.cancel(cooled.peer, poll)
+    cooled.tier.answer()
+    assert consumer.opened(cooled.peer.replies[poll]) == []
+
+
 def test_a_stream_deleted_meanwhile_ends_the_request() -> None:
     cooled = Cooled()
     consumer = cooled.peer.join("s", "g")

@@ -33,10 +33,17 @@ class Polling:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._fetching: dict[tuple[int, int], int] = {}
+        """Until when polls wait that the lake was asked for, by peer and request."""
 
     def start(self, poll: Poll, wait_ms: int) -> None:
         """Answer, or have the poll wait so long for something to deliver."""
         self._serve(poll, self._core.now_ms + min(wait_ms, MAX_WAIT_MS))
+
+    def cancel(self, peer: Peer, request_id: int) -> None:
+        """Have a poll that the lake was asked for wait no longer than for that."""
+        if (peer.id, request_id) in self._fetching:
+            self._fetching[peer.id, request_id] = 0
 
     def _serve(self, poll: Poll, due_ms: int) -> None:
         core = self._core
@@ -58,11 +65,13 @@ class Polling:
         try:
             return poll.attempt()
         except InLake as found:
-            self._core.replay.fetch(found.place, lambda error: self._again(poll, due_ms, error))
+            self._fetching[poll.peer.id, poll.request_id] = due_ms
+            self._core.replay.fetch(found.place, lambda error: self._again(poll, error))
             return True
 
-    def _again(self, poll: Poll, due_ms: int, error: NexoError | None) -> None:
+    def _again(self, poll: Poll, error: NexoError | None) -> None:
         """The lake was asked: what it has can be delivered now."""
+        due_ms = self._fetching.pop((poll.peer.id, poll.request_id))
         if poll.peer.closed:
             return
         try:

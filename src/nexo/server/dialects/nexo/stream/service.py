@@ -113,6 +113,7 @@ class StreamService:
     def cancel(self, peer: Peer, request_id: int) -> None:
         """Answer a long poll now."""
         self.core.waits.cancel(peer, request_id)
+        self._groups.polling.cancel(peer, request_id)
 
     def peer_congested(self, peer: Peer) -> None:
         """Nothing is pushed to peers, so nothing is to be held back."""
