@@ -6,13 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark_nexo.failures import plain_errors
     from pyspark_nexo.sessions import session
     from pyspark_nexo.source import DefaultSource
     from pyspark_nexo.views import register_views
 
-__all__ = ["DefaultSource", "register_views", "session"]
+__all__ = ["DefaultSource", "plain_errors", "register_views", "session"]
 
-_HOMES = {"DefaultSource": "source", "session": "sessions", "register_views": "views"}
+_HOMES = {
+    "DefaultSource": "source", "plain_errors": "failures", "register_views": "views",
+    "session": "sessions",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

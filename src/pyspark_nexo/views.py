@@ -12,8 +12,8 @@ stream_groups         group_id, kind, topics, generation, leader, members, assig
 ===================== ========================================================================
 
 A stream's view joins its table's files with the hot log from exactly the offsets that its table's
-snapshot ends at. What is published later is seen; after the pipeline has moved on for longer than
-the log is kept, register the views again.
+snapshot ends at, up to the log's end when the view is first used: Spark keeps what it planned. To
+see what came later, register the views again.
 """
 
 from __future__ import annotations

@@ -114,6 +114,16 @@ def test_queries_on_one_frame_do_not_see_each_others_filters(
     assert frame.where("partition = 1").count() + frame.where("partition = 0").count() == 100
 
 
+def test_a_frame_keeps_its_end_and_a_new_one_sees_more(
+    spark: SparkSession, url: str, numbers: Any
+) -> None:
+    frame = load(spark, url)
+    assert frame.count() == 100
+    numbers.publish(b"later")
+    assert frame.where("offset >= 0").count() == 100
+    assert load(spark, url).count() == 101
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
