@@ -44,7 +44,7 @@ def describe() -> dict[str, Any]:
         "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": platform.python_version(),
         "servers": {name: _server_version(command) for name, command in _SERVERS.items()},
-        "clients": {name: version for name in _CLIENTS if (version := _package_version(name))},
+        "clients": {name: version for name in _CLIENTS if (version := _client_version(name))},
     }
 
 
@@ -64,7 +64,9 @@ def _server_version(command: tuple[str, ...]) -> str:
     return found[0] if found else "not installed"
 
 
-def _package_version(name: str) -> str:
+def _client_version(name: str) -> str:
+    if sys.modules.get(name, ...) is None:  # shut out of this run
+        return ""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
