@@ -133,19 +133,18 @@ def test_spark_killed_anywhere_takes_each_record_once(
     fill(client, lake, url, 5_000)
     script = Path(__file__).with_name("killed_pipeline.py")
     command = [sys.executable, str(script), url, str(lake.settings.folder), "never", "1"]
-    victim = subprocess.Popen(
+    with subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == b"started\n"
-        victim.wait(chance.uniform(0, 10))
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        if victim.poll() is None:
-            os.killpg(victim.pid, signal.SIGKILL)
-        victim.wait()
+    ) as victim:
+        try:
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == b"started\n"
+            victim.wait(chance.uniform(0, 10))
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if victim.poll() is None:
+                os.killpg(victim.pid, signal.SIGKILL)
     pipeline.run_once()
     check(lake, client, tally)
 
