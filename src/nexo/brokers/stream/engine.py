@@ -60,6 +60,7 @@ class StreamEngine(BrokerState):
         self._unchecked: dict[tuple[int, int], int] = {}
         self.wanted: dict[tuple[int, int], Stream] = {}
         """Partitions that want a checkpoint, by stream number and partition."""
+        self._grown: dict[int, Stream] = {}
 
     # -- starting ------------------------------------------------------------------
 
@@ -173,6 +174,7 @@ class StreamEngine(BrokerState):
         self._unchecked[key] = grown
         if grown >= CHECKPOINT_BYTES:
             self.checkpoint(stream, partition)
+            self._grown[stream.id] = stream
 
     def checkpoint(self, stream: Stream, partition: int) -> None:
         """Have `take_checkpoints` give one for this partition."""
@@ -196,6 +198,11 @@ class StreamEngine(BrokerState):
             Checked(number, index, stream.partition(index).checkpoint())
             for (number, index), stream in wanted.items()
         ]
+
+    def take_grown(self) -> list[Stream]:
+        """The streams to which much was written since the last call."""
+        grown, self._grown = self._grown, {}
+        return list(grown.values())
 
     def checked(self, record: Checked) -> None:
         """Journal a checkpoint."""

@@ -193,6 +193,8 @@ class Core:
         self._ending = False
         if self._capturing is not None and self._capturing.grown:
             self._capturing.follow()
+        for stream in self.engine.take_grown():
+            self.on_grown(stream)
         for record in self.engine.take_checkpoints():
             self.when_safe(Persistence.FILE_SYNC, partial(self._checked, record))
         if self._save_wanted:
@@ -209,9 +211,6 @@ class Core:
         if error is None:
             self.engine.checked(record)
             self.end_turn_soon()
-            stream = self.engine.streams.numbered(record.stream)
-            if stream is not None:
-                self.on_grown(stream)
 
     def _settle(self, mode: Persistence, waiting: list[Done], error: NexoError | None) -> None:
         def done(failed: NexoError | None) -> None:

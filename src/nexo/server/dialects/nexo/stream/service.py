@@ -106,6 +106,7 @@ class StreamService:
     def _compact(self, stream: Stream) -> None:
         """Compact a stream that has grown, if it is time to."""
         try:
+            self.core.check_there(stream)
             self._keyed.compact_if_due(stream)
         except NexoError as error:
             log_failure(error)
