@@ -39,7 +39,8 @@ def fill_lake(lake_folder: Path) -> None:
             tracker.looked(stream, lake.get(stream), behind + size, now_ms())
             tracker.took(stream, lake.get(stream), Batch(size, 1, 0.31, done))
     tracker.of("clicks").dead_letters = 2
-    tracker.failed(f"orders: {SCRIPT}", ["orders"])
+    tracker.failed(SCRIPT, ["orders"])
+    tracker.pipeline.error = "no space left on device"
     tracker.save(lake_folder)
 
 

@@ -28,7 +28,7 @@ TIMEOUT_MS = 8_000
 SHOTS = bool(os.environ.pop("NEXO_SCREENSHOTS", ""))
 """Write the docs' pictures. Taken out, since servers refuse variables they do not know."""
 PICTURES = {
-    "overview", "overview-dark", "overview-phone", "pipeline", "pubsub", "queue-dead",
+    "overview", "overview-dark", "overview-phone", "pubsub", "queue-dead",
     "queue-working", "store-key", "stream-dark", "stream-groups",
 }  # fmt: skip
 HISTORY_S = 45

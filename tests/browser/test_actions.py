@@ -291,7 +291,7 @@ def test_the_pipeline_shows_freshness_errors_and_runs(dashboard: Dashboard) -> N
     streams = page.get_by_role("table", name="Streams").locator("tbody tr")
     expect(streams.filter(has_text="orders")).to_contain_text("failing")
     expect(streams.filter(has_text="clicks")).to_contain_text("complete")
-    expect(page.get_by_role("alert")).to_contain_text(SCRIPT)
+    expect(page.get_by_role("alert")).to_contain_text("no space left on device")
     streams.filter(has_text="orders").get_by_role("link").click()
     expect(page.locator("h1")).to_have_text("orders")
     runs = page.get_by_role("table", name="Snapshots").locator("tbody tr")

@@ -160,7 +160,6 @@ def test_links_into_the_dashboard_and_back_work(dashboard: Dashboard) -> None:
         "queue?name=emails&tab=dead",
         "stream?name=clicks&offset=0",
         "stream?name=clicks&tab=groups",
-        "pipeline",
         "pipeline?name=orders",
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ pytest.importorskip("pyiceberg")
 from nexo.admin.api import pipeline
 from nexo.admin.api.pipeline import TableAsk, missing
 from nexo.admin.desk import Desk, Place
-from nexo.admin.lake_views import read_tables
+from nexo.admin.lake_views import TableHistory, read_tables
 from nexo.admin.routes import Nothing
 from nexo.config import Settings
 from nexo.errors import NotFound
@@ -22,6 +23,12 @@ from nexo.lake.catalog import Lake
 from nexo.lake.progress import STALE_MS, Batch, Tracker
 from nexo.lake.settings import LakeSettings
 from tests.unit.lake.conftest import Filler
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(pipeline, "KEEP_S", 0.0)
 
 
 def desk(settings: Settings) -> Desk:
@@ -78,3 +85,32 @@ def test_a_pipeline_that_was_killed_is_silent(tmp_path: Path) -> None:
     path.write_text(text)
     found = asyncio.run(pipeline.tables(desk(settings), Nothing()))
     assert [row.state for row in found.pipelines] == ["silent"]
+
+
+def test_a_slow_catalog_holds_no_page_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(data_dir=tmp_path)
+    lake = Lake(LakeSettings(settings.lake_folder))
+    Filler(lake, "orders").append([b"x"] * 5)
+    tracker = Tracker()
+    tracker.looked("orders", lake.get("orders"), 0, 1_000)
+    tracker.save(settings.lake_folder)
+    opened = threading.Event()
+
+    def slow(settings: Settings) -> list[TableHistory]:
+        opened.wait(60)
+        return read_tables(settings)
+
+    monkeypatch.setattr(pipeline, "read_tables", slow)
+
+    async def look() -> None:
+        monkeypatch.setattr(pipeline, "PATIENCE_S", 0.01)
+        first = await pipeline.tables(desk(settings), Nothing())
+        assert (first.loading, first.tables, len(first.streams)) == (True, [], 1)
+        view = await pipeline.table(desk(settings), TableAsk("orders"))
+        assert (view.loading, view.table.records) == (True, 5)
+        opened.set()
+        monkeypatch.setattr(pipeline, "PATIENCE_S", 60.0)
+        later = await pipeline.tables(desk(settings), Nothing())
+        assert (later.loading, len(later.tables)) == (False, 1)
+
+    asyncio.run(look())

@@ -15,13 +15,15 @@ from nexo.admin.desk import Desk
 from nexo.admin.lake_views import SnapshotRow, TableHistory, TableRow, read_tables
 from nexo.admin.routes import Nothing, Routes
 from nexo.config import Settings
-from nexo.errors import NotFound
+from nexo.errors import NotFound, Unavailable
 from nexo.lake.progress import PipelineProgress, StreamProgress, by_stream, read_progress
 from nexo.model import Broker
 
 routes = Routes("Pipeline", "/pipeline")
 
-_KEEP_S = 3.0
+KEEP_S = 3.0
+PATIENCE_S = 0.2
+"""How long a reply waits for the catalog, which is slow, most of all the first time."""
 
 
 class PipelineRow(msgspec.Struct):
@@ -51,6 +53,8 @@ class Lake(msgspec.Struct):
     reason: str
     """Why it is not."""
     place: str
+    loading: bool
+    """The tables are being read for the first time: ask again."""
     pipelines: list[PipelineRow]
     streams: list[StreamProgress]
     """Each stream as the pipeline that looked last saw it."""
@@ -71,14 +75,17 @@ class TableView(msgspec.Struct):
     """Newest records and dead letters."""
     snapshots: list[SnapshotRow]
     progress: StreamProgress | None
+    loading: bool = False
+    """The table is being read: these are the pipeline's own numbers, ask again."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read a moment ago: catalogs are slow."""
+    """What was read a moment ago, and the reading that goes on."""
 
-    at_s: float = 0.0
+    at_s: float = float("-inf")
     tables: list[TableHistory] | None = None
+    task: asyncio.Task[None] | None = None
 
 
 _seen: dict[str, _Seen] = {}
@@ -92,9 +99,10 @@ async def tables(desk: Desk, ask: Nothing) -> Lake:
     place = settings.lake_catalog or str(settings.lake_folder)
     progress = await asyncio.to_thread(read_progress, settings.lake_folder)
     reason = missing(settings)
-    found = [] if reason else [one.table for one in await _tables(settings)]
-    pipelines = [_pipeline(one) for one in progress]
-    return Lake(not reason, reason, place, pipelines, list(by_stream(progress).values()), found)
+    found = [] if reason else await _tables(settings)
+    rows = [one.table for one in found or ()]
+    pipelines, streams = [_pipeline(one) for one in progress], list(by_stream(progress).values())
+    return Lake(not reason, reason, place, found is None, pipelines, streams, rows)
 
 
 @routes.get("/table")
@@ -102,14 +110,26 @@ async def table(desk: Desk, ask: TableAsk) -> TableView:
     """The tables of one stream, with the newest snapshots."""
     await desk.check_watchable(Broker.STREAM)
     settings = desk.place.settings
+    seen = by_stream(await asyncio.to_thread(read_progress, settings.lake_folder)).get(ask.stream)
     every = [] if missing(settings) else await _tables(settings)
+    if every is None and seen is not None:
+        return TableView(_as_told(seen), [], [], seen, loading=True)
+    if every is None:
+        raise Unavailable("the lake is being read: try again in a moment")
     found = [one for one in every if one.table.stream == ask.stream]
     main = next((one for one in found if one.table.kind == "records"), None)
     if main is None:
         raise NotFound(f"stream {ask.stream!r} has no table in the lake")
-    progress = by_stream(await asyncio.to_thread(read_progress, settings.lake_folder))
     derived = [one.table for one in found if one is not main]
-    return TableView(main.table, derived, main.snapshots, progress.get(ask.stream))
+    return TableView(main.table, derived, main.snapshots, seen)
+
+
+def _as_told(seen: StreamProgress) -> TableRow:
+    """A table as its pipeline last saw it."""
+    return TableRow(
+        seen.stream, seen.table, "records", 0, seen.records, seen.files, seen.bytes, seen.offsets,
+        seen.committed_ms,
+    )  # fmt: skip
 
 
 def _pipeline(one: PipelineProgress) -> PipelineRow:
@@ -138,9 +158,22 @@ def missing(settings: Settings) -> str:
     return ""
 
 
-async def _tables(settings: Settings) -> list[TableHistory]:
+async def _tables(settings: Settings) -> list[TableHistory] | None:
+    """The tables as of a moment ago; None while they are read for the first time."""
     seen = _seen.setdefault(f"{settings.lake_catalog}\n{settings.lake_folder}", _Seen())
-    if seen.tables is None or time.monotonic() - seen.at_s > _KEEP_S:
+    if seen.task is None and time.monotonic() - seen.at_s > KEEP_S:
+        seen.task = asyncio.create_task(_read(seen, settings))
+    task = seen.task
+    if task is not None:
+        await asyncio.wait({task}, timeout=PATIENCE_S)
+        if task.done():
+            task.result()  # or why it cannot be read
+    return seen.tables
+
+
+async def _read(seen: _Seen, settings: Settings) -> None:
+    try:
         seen.tables = await asyncio.to_thread(read_tables, settings)
         seen.at_s = time.monotonic()
-    return seen.tables
+    finally:
+        seen.task = None

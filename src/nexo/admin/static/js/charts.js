@@ -22,11 +22,12 @@ export function sparkline(points, tone) {
 
 const WIDTH = 480;
 const HEIGHT = 160;
-const BOX = { left: 42, right: 4, top: 8, bottom: 20 };
+const BOX = { left: 48, right: 4, top: 8, bottom: 20 };
 
 /** Lines over time. `lines`: `[{name, tone, points}]`, newest last. */
 export function chart(title, lines, seconds, endMs, format = rate) {
-  const top = niceTop(Math.max(0, ...lines.flatMap((line) => line.points.map((point) => point ?? 0))));
+  const highest = Math.max(0, ...lines.flatMap((line) => line.points.map((point) => point ?? 0)));
+  const top = niceTop(highest, format === rate ? 4 : 0.1);
   const longest = Math.max(2, ...lines.map((line) => line.points.length));
   const x = (i, length) => BOX.left + ((longest - length + i) / (longest - 1)) * (WIDTH - BOX.left - BOX.right);
   const y = (value) => HEIGHT - BOX.bottom - (value / top) * (HEIGHT - BOX.top - BOX.bottom);
@@ -99,8 +100,8 @@ export function legend(lines, format = rate) {
     h("span", h("i", { class: `c-${line.tone}` }), line.name, h("b", format(line.points.at(-1))))));
 }
 
-function niceTop(value) {
-  if (value <= 4) return value <= 1 ? 1 : 4;
+function niceTop(value, least) {
+  if (value <= least) return least;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 4, 5, 10].map((step) => step * power).find((step) => step >= value);
 }

@@ -38,6 +38,7 @@ export function duration(ms) {
 
 export function millis(ms) {
   if (ms === null || ms === undefined) return DASH;
+  if (ms === 0) return "0 ms";
   return ms < 10 ? `${ms.toFixed(2)} ms` : `${Math.round(ms)} ms`;
 }
 

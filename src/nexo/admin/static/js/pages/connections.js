@@ -20,8 +20,11 @@ export async function connections({ given, memory, redraw }) {
     { title: "Address", class: "mono hide-s", cell: (row) => row.address },
     { title: "User", class: "hide-s", cell: (row) => row.user ?? "–" },
     { title: "Since", cell: (row) => ago(row.opened_ms), tip: (row) => moment(row.opened_ms) },
-    { title: "Last heard", class: "hide-s", cell: (row) => ago(row.heard_ms) },
-    number("Open requests", (row) => row.in_flight, { class: "hide-s" }),
+    { title: "Heard", class: "hide-s", cell: (row) => ago(row.heard_ms) },
+    number("Requests", (row) => row.requests),
+    number("Received", (row) => row.bytes_in, { format: bytes, class: "hide-s" }),
+    number("Sent", (row) => row.bytes_out, { format: bytes, class: "hide-s" }),
+    number("Open", (row) => row.in_flight, { class: "hide-s" }),
     number("Unsent", (row) => row.unsent_bytes, { format: bytes, alarm: (row) => row.slow }),
     { title: "Protocol", class: "hide-s", cell: (row) => (row.hello ? badge("hello", "good") : badge("classic")) },
   ], page.connections, { key: (row) => `${row.broker}/${row.id}` }) : empty("Nobody like this is connected");

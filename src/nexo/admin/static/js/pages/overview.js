@@ -37,7 +37,7 @@ export async function overview({ now, memory, redraw }) {
     }),
     h("div.cards", current.brokers.map((broker, i) => card(broker, histories[i]))),
     alerts(current.alerts, current.alerts_total),
-    h("div.grid", seen.map((spec, i) => drawn(spec, histories[i]))),
+    h("div.grid", seen.map((spec, i) => drawn(spec, histories[i])), latency(seen, histories), requests(current.brokers)),
     h("div.grid", queues(current.queues), streams(current.streams)),
     groups(current.groups),
   ];
@@ -63,7 +63,7 @@ function card(broker, history) {
       ["clients", count(numbers.connections)],
       ["memory", bytes(numbers.rss_bytes)],
       ["cpu", numbers.cpu_percent === null ? "–" : `${numbers.cpu_percent} %`],
-      ["ping", millis(numbers.roundtrip_ms)],
+      ["p99", millis(numbers.request_p99_ms)],
     ]));
 }
 
@@ -90,6 +90,25 @@ function drawn({ title, lines }, history) {
     .filter((line) => line.tone !== "third" || line.points.some(Boolean));
   const covered = Math.max(...shown.map((line) => line.points.length)) * history.step_s;
   return panel(title, h("div.body", legend(shown), chart(title, shown, covered, history.end_ms)));
+}
+
+/** How long requests take, all brokers in one chart. */
+function latency(seen, histories) {
+  const lines = seen.map(({ broker }, i) => ({ name: CARDS[broker].title, tone: broker, points: histories[i].series.request_p99_ms ?? [] }));
+  const covered = Math.max(...lines.map((line) => line.points.length)) * histories[0].step_s;
+  const title = "Request time, 99th percentile";
+  return panel(title, h("div.body", legend(lines, millis), chart(title, lines, covered, histories[0].end_ms, millis)));
+}
+
+function requests(brokers) {
+  const rows = brokers.flatMap((broker) => broker.requests.map((row) => ({ ...row, broker: broker.name })));
+  const shown = rows.sort((a, b) => b.count - a.count).slice(0, 7);
+  return panel("Requests, last minute", shown.length ? table("Requests", [
+    { title: "Request", class: "name mono", cell: (row) => [row.op, row.waits ? [" ", badge("waits")] : null] },
+    { title: "Broker", class: "hide-s", cell: (row) => h("span.row", h("span.dot", { class: row.broker }), CARDS[row.broker].title) },
+    number("Count", (row) => row.count),
+    number("p50", (row) => row.p50_ms, { format: millis }), number("p99", (row) => row.p99_ms, { format: millis }),
+  ], shown, { key: (row) => `${row.broker}/${row.op}` }) : empty("No requests in the last minute"));
 }
 
 function queues(rows) {

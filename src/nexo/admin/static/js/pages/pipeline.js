@@ -31,7 +31,7 @@ async function all() {
     lake.pipelines.length ? panel("Pipelines", pipelines(lake.pipelines)) : null,
     lake.streams.length ? panel("Streams", streams(lake.streams)) : null,
     panel("Tables", lake.tables.length ? tables(lake.tables)
-      : empty("No tables yet", lake.reason || "Run the pipeline to move streams into the lake.", " ", h("code", "nexo pipeline run"))),
+      : lake.loading ? empty("Reading the lake", "Its catalog is being opened.") : empty("No tables yet", lake.reason || "Run the pipeline to move streams into the lake.", " ", h("code", "nexo pipeline run"))),
   ];
 }
 
@@ -85,7 +85,7 @@ function tables(rows) {
 // -- one stream
 
 async function one(name) {
-  const { table: row, derived, snapshots, progress: seen } = await get("/pipeline/table", { stream: name });
+  const { table: row, derived, snapshots, progress: seen, loading } = await get("/pipeline/table", { stream: name });
   return [
     head(name, { crumbs: [{ text: "Pipeline", href: href("pipeline") }], actions: [h("a.button", { href: href("stream", { name, tab: "partitions" }) }, "The stream")] }),
     seen?.error ? h("div.failed", { role: "alert" }, `${ago(seen.error_ms)}: ${seen.error}`) : null,
@@ -103,6 +103,7 @@ async function one(name) {
       { title: "Committed", cell: (run) => ago(run.committed_ms), tip: (run) => moment(run.committed_ms) }, { title: "What", cell: (run) => badge(run.operation) },
       number("Records added", (run) => run.added_records), number("Files added", (run) => run.added_files, { class: "hide-s" }),
       number("Records in all", (run) => run.total_records), { title: "Snapshot", class: "mono hide-s", cell: (run) => run.id },
-    ], snapshots, { key: (run) => run.id }) : empty("No snapshots", "The pipeline has not committed anything yet.")),
+    ], snapshots, { key: (run) => run.id }) : loading ? empty("Reading the lake", "Its catalog is being opened.")
+      : empty("No snapshots", "The pipeline has not committed anything yet.")),
   ];
 }

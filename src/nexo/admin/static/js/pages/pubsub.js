@@ -49,11 +49,12 @@ function grown(rows) {
     let path = "";
     row.topic.split("/").forEach((level, depth) => {
       path = depth ? `${path}/${level}` : level;
-      if (!place.children.has(level)) place.children.set(level, { level, path, depth, children: new Map(), topics: 0, perS: 0, messages: 0, subscribers: 0, dropped: 0 });
+      if (!place.children.has(level)) place.children.set(level, { level, path, depth, children: new Map(), perS: null, messages: null, subscribers: 0, dropped: 0 });
       place = place.children.get(level);
-      place.topics += 1;
-      place.perS += row.per_s ?? 0;
-      place.messages += row.messages ?? 0;
+      if (row.messages !== null) {
+        place.perS = (place.perS ?? 0) + (row.per_s ?? 0);
+        place.messages = (place.messages ?? 0) + row.messages;
+      }
       place.subscribers += row.subscribers;
       place.dropped += row.dropped;
     });
