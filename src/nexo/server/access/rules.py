@@ -219,7 +219,7 @@ def _inputs(payload: memoryview) -> Iterable[str]:
     ask = stream.unpack(transactions.TxInputs, payload)
     acks = [in_group(row.stream, row.group) for row in ask.acks]
     offsets = [in_group(row[0], part.group) for part in ask.offsets for row in part.offsets]
-    return {*acks, *offsets}
+    return {*acks, *offsets, *(row.stream for row in ask.unchanged)}
 
 
 def _places(payload: memoryview) -> Iterable[str]:

@@ -6,6 +6,8 @@ import pytest
 
 from nexo.errors import Forbidden, NexoError, Unauthenticated
 from nexo.model import Broker
+from nexo.protocol import stream
+from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.access.grants import Action, Extent, Grant
 from nexo.server.access.guard import _guarded
@@ -121,6 +123,12 @@ def test_a_permission_for_one_group_is_for_that_group_only(op: Op) -> None:
     run(op, Caller(Grant("stream", pattern=f"{NAME}@{GROUP}")))
     with pytest.raises(Forbidden):
         run(op, Caller(Grant("stream", pattern=f"{NAME}@other")))
+
+
+def test_what_a_transaction_relies_on_must_be_readable() -> None:
+    relied = transactions.TxInputs(1, unchanged=[transactions.KeyAt("secret", b"k", 0)])
+    names = RULES[Op.S_TX_INPUTS].names(memoryview(stream.pack(relied)))
+    assert set(names) == {"secret"}
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if RULES[op].actions], ids=lambda op: op.name)
