@@ -17,7 +17,7 @@ from pyspark_nexo.java import find_java
 BUSY_S = 900
 pytestmark = [
     pytest.mark.timeout(BUSY_S),
-    pytest.mark.skipif(not os.environ.get("SOAK"), reason="starts a JVM of its own: make soak"),
+    pytest.mark.skipif(not os.environ.get("SOAK"), reason="starts a JVM of its own: set SOAK=1"),
     pytest.mark.skipif(
         find_spec("grpc_status") is None, reason="needs pip install 'pyspark[connect]'"
     ),
