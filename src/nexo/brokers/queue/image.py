@@ -59,7 +59,8 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
     """What `snapshot` saved; `Corrupt` if the bytes are something else."""
     try:
         image = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        where = places.Places(image.places)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt(f"a queue's snapshot makes no sense: {error}") from None
     ledger = Ledger()
     for name in _COPIED:
@@ -67,7 +68,7 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
     for saved in image.batches:
         _add(ledger, saved)
     ledger.dedup = {key: job for job, key in ledger.dedup_keys.items()}
-    return ledger, places.Places(image.places)
+    return ledger, where
 
 
 def _add(ledger: Ledger, saved: _Batch) -> None:
