@@ -27,7 +27,8 @@ from nexo.testing import Process, Server
 WAIT_S = 20.0
 SOAK = bool(os.environ.get("SOAK"))
 IDLE_CONNECTIONS = 10_000 if SOAK else 1_000
-CHURN = 30_000 if SOAK else 1_000
+CHURN, CHURN_RATE = (30_000, 1_000) if SOAK else (1_000, 1_000)
+"""How many connections come and go, and at most how many in a second."""
 
 
 class Tight:
@@ -364,7 +365,11 @@ def test_connections_that_come_and_go_leave_nothing_behind(served: Process) -> N
     with nexo.connect(served.url) as client:
         client.store.set("k", 1)
         before, before_bytes = descriptors(served), memory_bytes(served)
+        began = time.monotonic()
         for number in range(CHURN):
+            if number % CHURN_RATE == 0:
+                assert client.store.get("k") == 1
+                time.sleep(max(0, began + number / CHURN_RATE - time.monotonic()))
             sock = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
             if number % 3 == 0:
                 sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
