@@ -111,7 +111,12 @@ def _row(entry: dict[str, Any], explained: str) -> tuple[str, ...]:
 
 
 def _ratio(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2g}× ({ratio['low']:.2g}–{ratio['high']:.2g})"  # noqa: RUF001
+    median, low, high = (_short(ratio[name]) for name in ("median", "low", "high"))
+    return f"{median}× ({low}–{high})"  # noqa: RUF001
+
+
+def _short(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
 
 
 def _settings(peer: dict[str, Any]) -> str:
