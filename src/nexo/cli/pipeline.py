@@ -16,6 +16,7 @@ import click
 from nexo import config
 from nexo.cli import output
 from nexo.cli.options import read_value, terms
+from nexo.client._sync.queue_signals import StopSignal
 from nexo.errors import ConfigError, Conflict
 from nexo.model import duration_ms
 
@@ -103,11 +104,16 @@ def run(
 
 
 def _stop_event(attached: bool) -> threading.Event:
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop, asked = threading.Event(), StopSignal(signal.SIGTERM)
+    threading.Thread(target=_stop_when_asked, args=(asked, stop), daemon=True).start()
     if attached:
         threading.Thread(target=_stop_with_parent, args=(os.getppid(), stop), daemon=True).start()
     return stop
+
+
+def _stop_when_asked(asked: StopSignal, stop: threading.Event) -> None:
+    asked.wait()
+    stop.set()
 
 
 def _stop_with_parent(parent: int, stop: threading.Event) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import threading
 from signal import SIGINT, SIGTERM
 
 
 class StopSignal:
-    """Heard from the moment it is made: SIGTERM or Ctrl-C. In ``with``, on the main thread."""
+    """Heard from the moment it is made, on the main thread; ``with`` ends it.
 
-    def __init__(self) -> None:
-        self._stop = threading.Event()
+    A signal interrupts the main thread wherever it is, also where it holds a lock, so what
+    hears it may take none, as setting a `threading.Event` would. It writes to a pipe.
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        """Without ``numbers``: SIGTERM and Ctrl-C."""
+        self._heard, self._tell = os.pipe()
         self._before = {
-            number: signal.signal(number, lambda *_: self._stop.set())
-            for number in (SIGTERM, SIGINT)
+            number: signal.signal(number, lambda *_: os.write(self._tell, b"!"))
+            for number in numbers or (SIGTERM, SIGINT)
         }
 
     def __enter__(self) -> StopSignal:
@@ -23,7 +28,9 @@ class StopSignal:
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        os.close(self._heard)
+        os.close(self._tell)
 
     def wait(self) -> None:
         """Return when the process is asked to stop."""
-        self._stop.wait()
+        os.read(self._heard, 1)

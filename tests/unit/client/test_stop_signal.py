@@ -1,0 +1,37 @@
+"""A worker hears that it is to stop wherever it is interrupted (SPEC D3)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+from nexo.client._sync.queue_signals import StopSignal
+
+INTERRUPTED = """
+import signal, sys
+from nexo.client._sync.queue_signals import StopSignal
+
+def at_each_line(frame, event, arg):
+    signal.raise_signal(signal.SIGTERM)
+    return at_each_line
+
+with StopSignal() as asked:
+    sys.settrace(at_each_line)
+    asked.wait()
+    sys.settrace(None)
+print("stops")
+"""
+
+
+def test_a_signal_at_any_line_of_the_wait_ends_it() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "stops\n"), done.stderr
+
+
+def test_signals_are_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignal():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
