@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +27,8 @@ JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""
 
 EARLY_PARTS = 128
-"""So many parts of replies leave before the rest of a run of requests is served."""
+"""So many parts of replies leave before the rest of a run of requests is served: the peer
+has something to work on meanwhile."""
 
 # Plain numbers: looking a member up in its enum costs as much as packing a header.
 _REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
@@ -44,7 +44,7 @@ class Session(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_closing", "_fd", "_host", "_in_flight", "_inbox", "_max_in_flight", "_meter", "_out",
+        "_closing", "_host", "_in_flight", "_inbox", "_max_in_flight", "_meter", "_out",
         "_relays", "_replying", "_touched", "_transport", "address", "closed", "coded",
         "congested", "id", "identity", "name", "opened_ms", "pinged", "trusted",
     )  # fmt: skip
@@ -63,7 +63,6 @@ class Session(asyncio.BufferedProtocol):
         self.id = host.next_peer_id()
         self.name = ""
         self.coded = False
-        self._fd = -1
         self.closed = False
         self.congested = False
         self.pinged = False
@@ -81,8 +80,6 @@ class Session(asyncio.BufferedProtocol):
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)
-        if transport.get_extra_info("ssl_object") is None:
-            self._fd = transport.get_extra_info("socket").fileno()
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.address = peer[0]
@@ -178,7 +175,7 @@ class Session(asyncio.BufferedProtocol):
         else:
             out.append(_pack(_RESPONSE, _NULL if reply is None else _OK, request_id, 0))
         if len(out) >= EARLY_PARTS:
-            self._flush_early()
+            self.flush()
 
     def _on_sign_of_life(self, kind: int, request_id: int) -> None:
         self._meter.requests -= 1  # it was counted as one of the read's frames
@@ -269,7 +266,7 @@ class Session(asyncio.BufferedProtocol):
         if not self._replying:
             self._late(request_id)
         elif len(out) >= EARLY_PARTS:
-            self._flush_early()
+            self.flush()
 
     def fail(self, request_id: int, error: NexoError) -> None:
         """Reply with an error, coded for clients that said HELLO."""
@@ -306,7 +303,7 @@ class Session(asyncio.BufferedProtocol):
             if not self._replying:
                 self._late(request_id)
             elif len(self._out) >= EARLY_PARTS:
-                self._flush_early()
+                self.flush()
 
     def _late(self, request_id: int) -> None:
         """Something leaves that a read does not send by itself, as it may have waited."""
@@ -317,7 +314,7 @@ class Session(asyncio.BufferedProtocol):
             self._host.touched(self)
 
     def flush(self) -> None:
-        """Write everything gathered in this turn."""
+        """Write everything gathered so far."""
         self._touched = False
         out = self._out
         if not out or self.closed:
@@ -328,30 +325,7 @@ class Session(asyncio.BufferedProtocol):
         if size > JOIN_BYTES:
             self._transport.writelines(out)
         else:
-            self._write(out[0] if len(out) == 1 else b"".join(out))
-
-    def _flush_early(self) -> None:
-        """In the middle of a run of requests, give the peer something to work on meanwhile."""
-        transport = self._transport
-        if self._fd >= 0 and not (self.closed or transport.get_write_buffer_size()):
-            data, self._out = b"".join(self._out), []
-            self._meter.bytes_out += len(data)
-            self._write(data)
-
-    def _write(self, data: Buffer) -> None:
-        """Write past the transport where it is idle and the socket plain.
-
-        The transport would write at the end of the turn. What the socket does not take goes
-        the usual way, and so do errors. A closing transport may have given its number back.
-        """
-        transport, sent = self._transport, 0
-        if self._fd >= 0 and not (transport.get_write_buffer_size() or transport.is_closing()):
-            try:
-                sent = os.write(self._fd, data)
-            except OSError:
-                sent = 0
-        if sent < len(data):
-            transport.write(data[sent:])
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def ping(self) -> None:
         """Ask a silent peer for a sign of life."""
