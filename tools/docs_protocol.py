@@ -126,11 +126,15 @@ def _doc(node: ast.ClassDef) -> str:
     return prose(ast.get_docstring(node) or "")
 
 
+_FURTHER = {Broker.QUEUE: ("messages.py",), Broker.STREAM: ("messages.py", "xstreams.py")}
+"""Modules of a broker that do not bear its name."""
+
+
 def _modules(broker: Broker) -> list[str]:
     own = [path for path in SOURCE.rglob("*.py") if path.stem.split("_")[0] == broker.label]
     packaged = (SOURCE / broker.label).glob("*.py")
-    further = [SOURCE / "xstreams.py"] if broker is Broker.STREAM else []
-    return sorted({str(path.relative_to(SOURCE)) for path in [*own, *packaged, *further]})
+    paths = [*own, *packaged, *(SOURCE / file for file in _FURTHER.get(broker, ()))]
+    return sorted({str(path.relative_to(SOURCE)) for path in paths})
 
 
 def _structs(files: Iterable[str]) -> Iterator[str]:

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from nexo.errors import InvalidInput, ProtocolError
-from nexo.protocol.frames import Buffer, pack_u32
+from nexo.protocol.frames import Buffer
+from nexo.protocol.messages import pack, pack_headed, split_headed, unpack
 
 # -- job ids ------------------------------------------------------------------
 
@@ -273,45 +274,19 @@ class CronRequest(Named, frozen=True):
 
 
 T = TypeVar("T")
-_encode = msgspec.msgpack.Encoder().encode
-_decoders: dict[type, msgspec.msgpack.Decoder[Any]] = {}
 
-
-def encode(message: object) -> bytes:
-    """A message as msgpack."""
-    return _encode(message)
+encode = pack
+encode_head = pack_headed
+split_head = split_headed
 
 
 def decode(data: Buffer, type_: type[T]) -> T:
     """A message from outside; `InvalidInput` names the field that is wrong."""
-    decoder = _decoders.get(type_)
-    if decoder is None:
-        decoder = _decoders[type_] = msgspec.msgpack.Decoder(type_)
-    try:
-        return decoder.decode(data)  # type: ignore[no-any-return]
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{type_.__name__}: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{type_.__name__}: {error}") from None
-
-
-def encode_head(message: object) -> bytes:
-    """A message with its length before it, for raw bytes to follow."""
-    raw = _encode(message)
-    return pack_u32(len(raw)) + raw
+    return unpack(type_, data, InvalidInput)
 
 
 NO_JOBS = encode_head(Delivery(0, 0, 0, []))
 """The delivery that a NULL reply stands for."""
-
-
-def split_head(data: Buffer) -> tuple[memoryview, memoryview]:
-    """Head and what follows it."""
-    view = memoryview(data)
-    end = 4 + int.from_bytes(view[:4], "big")
-    if len(view) < 4 or end > len(view):
-        raise ProtocolError("the head runs past the end of the payload")
-    return view[4:end], view[end:]
 
 
 def pieces_of(delivery: Delivery, raw: memoryview) -> Iterator[tuple[Piece, list[bytes]]]:

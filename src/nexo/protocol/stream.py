@@ -1,6 +1,6 @@
 """What stream clients and the stream broker say to each other, beyond the existing client's table.
 
-Requests are packed as `nexo.protocol.stream_codec` says. Batches (`nexo.protocol.batch`) follow
+Requests are packed as `nexo.protocol.messages` says. Batches (`nexo.protocol.batch`) follow
 raw. Ordered groups, producers and transactions have tables of their own, in
 `nexo.protocol.stream_ordered` and `nexo.protocol.stream_transactions`.
 
@@ -45,7 +45,7 @@ import msgspec
 
 from nexo.errors import ProtocolError
 from nexo.protocol.frames import Buffer, pack_str
-from nexo.protocol.stream_codec import pack, pack_headed, unpack, unpack_headed
+from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 
 __all__ = ["pack", "pack_headed", "unpack", "unpack_headed"]
 

@@ -1,4 +1,4 @@
-"""How messages about streams are packed: msgpack, with raw batches behind it where need be.
+"""How queue and stream messages are packed: msgpack, with raw bytes behind it where need be.
 
 Messages are maps where options may be added later, arrays where every byte counts.
 Unknown fields are refused.
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nexo.errors import InvalidOption, ProtocolError
+from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.protocol.frames import Buffer, pack_u32
 
 T = TypeVar("T")
@@ -26,31 +26,37 @@ def pack(message: Any) -> bytes:
     return _encoder.encode(message)
 
 
-def unpack(type_: type[T], payload: Buffer) -> T:
-    """The message in ``payload``; `InvalidOption` says what does not fit."""
+def unpack(type_: type[T], payload: Buffer, refusal: type[InvalidInput] = InvalidOption) -> T:
+    """The message in ``payload``; a ``refusal`` says what does not fit."""
     decoder = _decoders.get(type_)
     if decoder is None:
         decoder = _decoders[type_] = msgspec.msgpack.Decoder(type_)
     try:
         return decoder.decode(payload)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
-        raise InvalidOption(f"request {getattr(type_, '__name__', type_)}: {error}") from None
+        raise refusal(f"request {getattr(type_, '__name__', type_)}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"request is not msgpack: {error}") from None
 
 
 def pack_headed(message: Any) -> bytes:
-    """A message that raw batches follow."""
+    """A message that raw bytes follow: its length goes before it."""
     raw = _encoder.encode(message)
     return pack_u32(len(raw)) + raw
 
 
-def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:
-    """The message, and what follows it."""
+def split_headed(payload: Buffer) -> tuple[memoryview, memoryview]:
+    """A message's bytes, and what follows them."""
     view = memoryview(payload)
     if len(view) < _HEAD.size:
-        raise ProtocolError("reply is cut short")
+        raise ProtocolError("the head is cut short")
     end = _HEAD.size + _HEAD.unpack_from(view)[0]
     if end > len(view):
-        raise ProtocolError("reply is cut short")
-    return unpack(type_, view[_HEAD.size : end]), view[end:]
+        raise ProtocolError("the head runs past the end of the payload")
+    return view[_HEAD.size : end], view[end:]
+
+
+def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:
+    """The message, and what follows it."""
+    head, rest = split_headed(payload)
+    return unpack(type_, head), rest
