@@ -16,7 +16,7 @@ import click
 from nexo import config
 from nexo.cli import output
 from nexo.cli.options import read_value, terms
-from nexo.client._sync.queue_signals import StopSignal
+from nexo.client.stop_signal import StopSignal
 from nexo.errors import ConfigError, Conflict
 from nexo.model import duration_ms
 

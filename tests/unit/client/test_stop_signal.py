@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 
-from nexo.client._sync.queue_signals import StopSignal
+from nexo.client.stop_signal import StopSignal
 
 INTERRUPTED = """
 import signal, sys
-from nexo.client._sync.queue_signals import StopSignal
+from nexo.client.stop_signal import StopSignal
 
 def at_each_line(frame, event, arg):
     signal.raise_signal(signal.SIGTERM)

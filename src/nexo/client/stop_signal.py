@@ -1,0 +1,36 @@
+"""Waits, without an event loop, for the signals that ask a process to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+from signal import SIGINT, SIGTERM
+
+
+class StopSignal:
+    """Heard from the moment it is made, on the main thread; ``with`` ends it.
+
+    A signal interrupts the main thread wherever it is, also where it holds a lock, so what
+    hears it may take none, as setting a `threading.Event` would. It writes to a pipe.
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        """Without ``numbers``: SIGTERM and Ctrl-C."""
+        self._heard, self._tell = os.pipe()
+        self._before = {
+            number: signal.signal(number, lambda *_: os.write(self._tell, b"!"))
+            for number in numbers or (SIGTERM, SIGINT)
+        }
+
+    def __enter__(self) -> StopSignal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._heard)
+        os.close(self._tell)
+
+    def wait(self) -> None:
+        """Return when the process is asked to stop."""
+        os.read(self._heard, 1)
