@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -19,11 +17,11 @@ import nexo
 from nexo.errors import LeaseLost, NexoError
 from nexo.model import Broker
 from nexo.protocol import queue, stream
-from nexo.protocol.frames import HEADER, Kind, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
 from nexo.testing import Process
+from tests.raw_connection import RawConnection
 
 WAIT_S = 20.0
 LEASE_S = 1.0
@@ -44,37 +42,15 @@ def client(served: Process) -> Iterator[nexo.Client]:
         yield client
 
 
-class Raw:
+class Raw(RawConnection):
     """A consumer that can end its connection in any way."""
 
     def __init__(self, served: Process, broker: Broker) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
-        self._id = 0
+        super().__init__(served.port)
         self.ask(Op.HELLO, encode_hello(broker, Hello("raw")))
 
-    def ask(self, op: int, payload: bytes) -> bytes:
-        self._id += 1
-        self._socket.sendall(frame(Kind.REQUEST, op, self._id, payload))
-        _, _, _, size = HEADER.unpack(self._take(HEADER.size))
-        return self._take(size)
 
-    def _take(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            data += self._socket.recv(size - len(data))
-        return data
-
-    def finish(self) -> None:
-        """FIN."""
-        self._socket.close()
-
-    def reset(self) -> None:
-        """RST."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
-
-
-ENDINGS: list[Callable[[Raw], None]] = [Raw.finish, Raw.reset]
+ENDINGS: list[Callable[[Raw], None]] = [Raw.close, Raw.reset]
 
 
 @pytest.mark.parametrize("end", ENDINGS, ids=["FIN", "RST"])
@@ -100,9 +76,9 @@ def test_a_stream_consumer_that_goes_away_releases_its_records_at_once(
     records.publish_many(range(10))
     consumer = Raw(served, Broker.STREAM)
     ask = stream.GroupJoin(stream=name, group="g", options={"ack_wait_ms": 600_000})
-    joined = stream.unpack(stream.GroupJoined, consumer.ask(Op.S_GROUP_JOIN, stream.pack(ask)))
+    joined = stream.unpack(stream.GroupJoined, consumer.ask(Op.S_GROUP_JOIN, stream.pack(ask))[1])
     take = stream.Take(name, "g", joined.consumer, 10, 0)
-    assert len(consumer.ask(Op.S_TAKE, stream.pack(take))) > 100
+    assert len(consumer.ask(Op.S_TAKE, stream.pack(take))[1]) > 100
     end(consumer)
     with records.consume("g", wait=WAIT_S, ack_wait_ms=600_000) as late:
         found = [record.value for record in late.fetch()]  # the lease would be longer

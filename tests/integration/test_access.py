@@ -17,13 +17,14 @@ import nexo
 from nexo.cli import main
 from nexo.errors import Forbidden, NexoError, Unauthenticated
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
+from nexo.protocol.frames import Status, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.server.access.attempts import PER_USER
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.users import UsersFile
 from nexo.testing import Process, Server, process
+from tests.raw_connection import RawConnection
 from tests.unit.server.access.samples import REQUESTS
 
 PASSWORD = "correct horse"
@@ -54,40 +55,11 @@ def url_for(server: Server | Process, user: str, password: str = PASSWORD) -> st
     return server.url.replace("://", f"://{user}:{password.replace(' ', '%20')}@")
 
 
-class Raw:
-    """A connection that says exactly what it is told to."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
-        self._id = 0
-
-    def ask(self, op: int, payload: bytes = b"") -> tuple[int, bytes]:
-        """Status and payload of the reply."""
-        self._id += 1
-        self._socket.sendall(frame(Kind.REQUEST, op, self._id, payload))
-        return self._reply()
-
-    def _reply(self) -> tuple[int, bytes]:
-        while True:
-            kind, status, request_id, size = HEADER.unpack(self._take(10))
-            payload = self._take(size)
-            if kind == Kind.RESPONSE and request_id == self._id:
-                return status, payload
-
-    def _take(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            chunk = self._socket.recv(size - len(data))
-            if not chunk:
-                raise ConnectionResetError
-            data += chunk
-        return data
+class Raw(RawConnection):
+    """A connection that logs in when it is told to."""
 
     def login(self, user: str, broker: Broker = Broker.STORE) -> int:
         return self.ask(Op.HELLO, encode_hello(broker, Hello(user=user, password=PASSWORD)))[0]
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 @pytest.fixture

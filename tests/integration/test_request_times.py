@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,54 +10,24 @@ import pytest
 import nexo
 from nexo.histogram import BOUNDS_S
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER, Kind, frame, pack_str
+from nexo.protocol.frames import HEADER, pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
 from nexo.testing import Server
+from tests.raw_connection import RawConnection
 
 WAIT_S = 30.0
 
 
-class Raw:
+class Raw(RawConnection):
     """A connection whose reads on the server's side are known: one per burst."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
-        self._ids = 0
-        self.sent = self.got = self.asked = 0
-
-    def burst(self, *requests: tuple[int, bytes]) -> None:
-        """Send all requests in one go."""
-        data = b"".join(
-            frame(Kind.REQUEST, op, self._ids + n, body) for n, (op, body) in enumerate(requests)
-        )
-        self._ids += len(requests)
-        self.asked += len(requests)
-        self.sent += len(data)
-        self._socket.sendall(data)
-
-    def reply(self) -> bytes:
-        """The payload of the next one."""
-        size = HEADER.unpack(self._take(HEADER.size))[3]
-        return self._take(size)
-
-    def _take(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            data += self._socket.recv(size - len(data))
-        self.got += size
-        return data
-
     def value(self, op: int, payload: bytes) -> Any:
-        self.burst((op, payload))
-        return decode_value(self.reply())
+        return decode_value(self.ask(op, payload)[1])
 
     def times(self, broker: Broker) -> dict[str, Any]:
         found: dict[str, Any] = self.value(Op.STATUS, bytes((broker,)))["requests"]
         return found
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 @pytest.fixture
@@ -115,7 +84,7 @@ def test_a_long_poll_that_its_own_connection_ends_is_counted_once(raw: Raw) -> N
     raw.burst((Op.Q_PUSH, pack_str("jobs") + pack_str("") + b"\x01job"))
     raw.reply(), raw.reply()
     raw.burst((Op.Q_CONSUME, pack_str("jobs") + pack_str('{"waitMs": 60000}')))
-    cancelled = (raw.asked - 1).to_bytes(4, "big")
+    cancelled = raw.asked.to_bytes(4, "big")
     raw.burst((Op.CANCEL, bytes((Broker.QUEUE,)) + cancelled))
     raw.reply()
     assert counts(raw.times(Broker.QUEUE)) == {"q_create": 1, "q_push": 1, "q_consume": 2}
