@@ -481,6 +481,15 @@ def test_a_killed_dashboard_comes_back_on_the_same_port(tmp_path: Path) -> None:
         assert admin_pid(server) not in (None, before)
 
 
+def test_the_dashboard_gets_the_processor_after_the_brokers(tmp_path: Path) -> None:  # SPEC K3
+    with process(tmp_path / "d") as server:
+        Api(server.http_url).wait_ready()
+        dashboard = admin_pid(server)
+        assert dashboard is not None
+        behind = os.getpriority(os.PRIO_PROCESS, dashboard)
+        assert behind > os.getpriority(os.PRIO_PROCESS, server.pid)
+
+
 def test_the_dashboard_ends_with_a_killed_supervisor(tmp_path: Path) -> None:
     with process(tmp_path / "d") as server:
         Api(server.http_url).wait_ready()

@@ -224,7 +224,8 @@ def looked_at(api: Api) -> Iterator[None]:
 
 
 def view(url: str, stop: Event) -> None:
-    """Look until told to stop."""
+    """Look until told to stop, as from another machine: out of the way of this one's work."""
+    os.nice(19)
     api = Api(url)
     while True:
         for page in PAGES:

@@ -19,6 +19,7 @@ from nexo.cli.options import read_value, terms
 from nexo.client.stop_signal import StopSignal
 from nexo.errors import ConfigError, Conflict
 from nexo.model import duration_ms
+from nexo.server.priority import stand_behind_brokers
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
@@ -92,6 +93,8 @@ def run(
     if once and continuous:
         raise click.UsageError("give either --once or --continuous, not both")
     pause_ms = duration_ms(every)
+    if attached:
+        stand_behind_brokers()
     with _pipeline(open_lake(**where), streams, master) as pipeline:
         if once:
             total = pipeline.run_once(_report)

@@ -25,6 +25,7 @@ from nexo.config import Settings, load
 from nexo.server import logs, loops
 from nexo.server.access.internal import read_token
 from nexo.server.admin_process import Start
+from nexo.server.priority import stand_behind_brokers
 
 GRACE_S = 1
 
@@ -85,6 +86,7 @@ def main(arguments: list[str]) -> None:
     text, settings_json = arguments
     settings = load(flags=msgspec.json.decode(settings_json))
     logs.configure(settings, "admin")
+    stand_behind_brokers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     loops.run(serve(settings, msgspec.json.decode(text, type=Start, dec_hook=_path)))
 
