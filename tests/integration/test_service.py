@@ -104,7 +104,9 @@ def test_two_servers_cannot_share_a_data_folder(served: Process) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert "in use by another Nexo server" in done.stderr
+    assert "waiting for process" in done.stderr  # said at once, before the few seconds of patience
+    holder = f"process {served.pid} on 127.0.0.1:{served.port}"
+    assert f"in use by another Nexo server: {holder}" in done.stderr
 
 
 def test_a_taken_port_stops_the_start_with_its_name(served: Process, tmp_path: Path) -> None:
