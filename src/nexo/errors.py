@@ -116,6 +116,12 @@ class OutOfOrderSequence(Conflict):
     code = "OUT_OF_ORDER"
 
 
+class PartitionsChanged(Conflict):
+    """The stream has another number of partitions than the sender went by; nothing was stored."""
+
+    code = "PARTITIONS_CHANGED"
+
+
 class TransactionAborted(Conflict):
     """The transaction was rolled back; nothing of it is visible."""
 

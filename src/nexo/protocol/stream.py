@@ -7,10 +7,8 @@ raw. Ordered groups, producers and transactions have tables of their own, in
 ================  ========================================  =================================
 opcode            request                                   reply
 ================  ========================================  =================================
-S_PUBLISH         name str, partition i32 (-1: route), one  `PLACE` per partition written
-                  batch
-S_ADD             name str, partition i32 (-1: in turn),     `PLACE`
-                  one value
+S_PUBLISH         name str, `LANE`, one batch                `PLACE` per partition written
+S_ADD             name str, `LANE`, one value                `PLACE`
 S_TAKE            `Take`                                    `Taken`, batches; long poll
 S_SETTLE          `Settle`                                  list of `Refused`
 S_GROUP_JOIN      `GroupJoin`                               `GroupJoined`
@@ -51,7 +49,15 @@ __all__ = ["pack", "pack_headed", "unpack", "unpack_headed"]
 
 PLACE = Struct(">IQI")
 """``partition u32, offset u64, count u32``: where records went."""
-_PARTITION = Struct(">i")
+LANE = Struct(">i")
+"""``lane i32``: -1 to have the broker route by key, or in turn.
+
+Else the partition in the low 16 bits and above them the number of partitions the sender
+went by, 0 if it did not say. If the stream has another number the answer is
+`PartitionsChanged` and nothing is stored: describe the stream, and choose again.
+"""
+_COUNT_SHIFT = 16
+_PARTITION_MASK = (1 << _COUNT_SHIFT) - 1
 _HEAD = Struct(">I")
 
 Span: TypeAlias = tuple[int, int, int]
@@ -365,20 +371,26 @@ class TieredTo(_Open, frozen=True):
 # -- publishing -------------------------------------------------------------------------
 
 
-def publish_head(stream: str, partition: int) -> bytes:
-    """What stands before the batch in S_PUBLISH."""
-    return pack_str(stream) + _PARTITION.pack(partition)
+def publish_head(stream: str, partition: int, count: int = 0) -> bytes:
+    """What stands before the batch in S_PUBLISH.
+
+    ``count`` is given by those who chose the partition by it.
+    """
+    return pack_str(stream) + LANE.pack(partition | count << _COUNT_SHIFT)
 
 
-def read_publish(payload: memoryview) -> tuple[str, int, bytes]:
-    """S_PUBLISH: the stream's name, the partition, and the batch."""
+def read_publish(payload: memoryview) -> tuple[str, int, int, bytes]:
+    """S_PUBLISH: the stream's name, the partition, the assumed count or 0, and the batch."""
     try:
         at = _HEAD.size + _HEAD.unpack_from(payload)[0]
-        (partition,) = _PARTITION.unpack_from(payload, at)
+        (lane,) = LANE.unpack_from(payload, at)
         name = str(payload[_HEAD.size : at], "utf-8")
     except (error, UnicodeDecodeError):
         raise ProtocolError("a publish begins with the stream's name and partition") from None
-    return name, partition, bytes(payload[at + _PARTITION.size :])
+    rest = bytes(payload[at + LANE.size :])
+    if lane <= _PARTITION_MASK:
+        return name, lane, 0, rest
+    return name, lane & _PARTITION_MASK, lane >> _COUNT_SHIFT, rest
 
 
 def places(payload: Buffer) -> Iterator[tuple[int, int, int]]:

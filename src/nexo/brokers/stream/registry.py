@@ -16,7 +16,7 @@ from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
-from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
+from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound, PartitionsChanged
 from nexo.model import path_segment
 from nexo.protocol.murmur import partition_of
 from nexo.storage.ports import Log
@@ -71,6 +71,14 @@ class Stream:
         """Raise `Forbidden` for a system stream."""
         if self.is_system:
             raise Forbidden(f"stream {self.name!r} belongs to the broker: it can only be read")
+
+    def check_count(self, count: int) -> None:
+        """Raise `PartitionsChanged` if a sender chose a partition by another count (SPEC E2)."""
+        if count != len(self._partitions):
+            raise PartitionsChanged(
+                f"stream {self.name!r} has {len(self._partitions)} partitions, not {count}: "
+                "it was created anew; describe it and send again"
+            )
 
     def partition(self, index: int) -> Partition:
         """One partition, opened if need be.

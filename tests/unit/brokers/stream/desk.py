@@ -148,11 +148,11 @@ class Peer:
         return self.call(Op.S_DESCRIBE, wire.Name(stream=stream), wire.StreamInfo)
 
     def publish(
-        self, stream: str, *values: bytes | None, partition: int = 0, **options: Any
+        self, stream: str, *values: bytes | None, partition: int = 0, count: int = 0, **options: Any
     ) -> list[tuple[int, int, int]]:
         """Where the batch went: partition, offset, count each."""
         payload = self.batch(*values, **options)
-        reply = self.ask(Op.S_PUBLISH, wire.publish_head(stream, partition) + payload)
+        reply = self.ask(Op.S_PUBLISH, wire.publish_head(stream, partition, count) + payload)
         return list(wire.places(reply))
 
     def batch(

@@ -16,6 +16,7 @@ from nexo.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     Overloaded,
+    PartitionsChanged,
     PayloadTooLarge,
     ReadOnly,
 )
@@ -174,6 +175,17 @@ def test_unknown_streams_partitions_and_offsets_are_named(desk: Desk) -> None:
         peer.publish("s", b"a", partition=7)
     with pytest.raises(OffsetOutOfRange, match=r"0\.\.0"):
         peer.read("s", 5)
+
+
+def test_a_partition_chosen_by_another_count_is_refused(desk: Desk) -> None:  # SPEC E2
+    peer = desk.client()
+    peer.make("s", partitions=8)
+    assert peer.publish("s", b"a", partition=5, count=8) == [(5, 0, 1)]
+    assert peer.publish("s", b"a", partition=5) == [(5, 1, 1)], "senders need not say"
+    for op, value in ((Op.S_PUBLISH, peer.batch(b"b")), (Op.S_ADD, b"\x00b")):
+        with pytest.raises(PartitionsChanged, match="8 partitions, not 3"):
+            peer.ask(op, wire.publish_head("s", 2, 3) + value)
+    assert peer.read("s", partition=2) == []
 
 
 # -- durability

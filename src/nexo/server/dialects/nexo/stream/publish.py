@@ -28,16 +28,20 @@ class Publishing:
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one batch."""
-        name, partition, entry = read_publish(payload)
+        name, partition, count, entry = read_publish(payload)
         stream = self._core.engine.streams.get(name)
+        if count:
+            stream.check_count(count)
         placed = self.store(stream, partition, entry)
         reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
         self.reply(stream, placed, len(entry), peer, request_id, reply)
 
     def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one plain record; its batch is made here."""
-        name, partition, value = read_publish(payload)
+        name, partition, count, value = read_publish(payload)
         stream = self._core.engine.streams.get(name)
+        if count:
+            stream.check_count(count)
         placed = self.store_one(stream, partition, value)
         reply = PLACE.pack(placed.partition, placed.offset, 1)
         self.reply(stream, [placed], len(value), peer, request_id, reply)

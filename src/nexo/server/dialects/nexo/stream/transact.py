@@ -50,8 +50,10 @@ class Transact:
         """Store a batch that nobody sees yet."""
         reader, core = Reader(payload), self._core
         transaction = core.engine.transactions.get(reader.u64(), peer.id)
-        name, partition, entry = wire.read_publish(reader.rest())
+        name, partition, count, entry = wire.read_publish(reader.rest())
         stream = core.engine.streams.get(name)
+        if count:
+            stream.check_count(count)
         core.runtime.check_writable()
         core.pressure.check()
         placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
