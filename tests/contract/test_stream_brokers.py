@@ -134,6 +134,46 @@ class TestGroups:
         broker.create_group("tasks", "workers", added[1])
         assert numbers(broker.xreadgroup("workers", "w1", "tasks", 10)) == [2, 3]
 
+    def test_a_group_behind_a_future_id_is_given_nothing_below_it(  # SPEC J2
+        self, make: Make
+    ) -> None:
+        broker, future = make(max_stream_length=5), "99999999999999-0"
+        add(broker, 1)
+        assert broker.create_group("tasks", "workers", future)
+        add(broker, 3)
+        assert broker.xreadgroup("workers", "w1", "tasks", 10, 30) == []
+        assert (info(broker).lag, info(broker).last_delivered_id) == (0, future)
+        add(broker, 6)
+        broker.xtrim("tasks", 1)
+        assert (info(broker).lag, info(broker).trimmed_unread) == (0, 0)
+        assert broker.xreadgroup("workers", "w1", "tasks", 10) == []
+        assert (info(broker).total_pending, info(broker).last_delivered_id) == (0, future)
+
+    def test_a_group_behind_a_future_id_goes_on_when_it_is_reached(  # SPEC J2
+        self, broker: StreamBroker
+    ) -> None:
+        start = f"{int(time.time() * 1000) + 300}-3"
+        broker.create_group("tasks", "workers", start)
+        added = add(broker, 1)
+        assert key(added[0]) < key(start)
+        while sum(key(each) > key(start) for each in added) < 3:
+            added += add(broker, 1)
+            time.sleep(0.005)  # the ids follow the clock
+        above = [each for each in added if key(each) > key(start)]
+        assert info(broker).lag == 3
+        assert ids(broker.xreadgroup("workers", "w1", "tasks", 2, 1_000)) == above[:2]
+        assert (info(broker).lag, info(broker).last_delivered_id) == (1, above[1])
+        assert ids(broker.xreadgroup("workers", "w1", "tasks", 10)) == above[2:]
+
+    def test_a_group_of_an_empty_stream_shows_the_id_it_starts_behind(
+        self, broker: StreamBroker
+    ) -> None:
+        broker.create_group("tasks", "workers", "5-3")
+        assert info(broker).last_delivered_id == "5-3"
+        [added] = add(broker, 1)
+        assert (info(broker).lag, info(broker).last_delivered_id) == (1, "5-3")
+        assert ids(broker.xreadgroup("workers", "w1", "tasks", 10)) == [added]
+
     def test_a_group_creates_its_stream(self, broker: StreamBroker) -> None:
         broker.create_group("tasks", "workers", "$")
         assert broker.xlen("tasks") == 0

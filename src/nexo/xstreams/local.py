@@ -99,8 +99,7 @@ class LocalStreamBroker(StreamBroker):
         with here.lock:
             message_id = here.log.append(value, self._clock())
             for group in here.groups.values():
-                group.unread += 1
-                group.arrived.notify()
+                group.arrive(message_id)
             if len(here.log) > self.limits.max_stream_length:
                 here.trim(self.limits.max_stream_length)
         return str(message_id)

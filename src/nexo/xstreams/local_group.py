@@ -57,6 +57,12 @@ class LocalGroup:
         found.seen_ms = now_ms
         return found
 
+    def arrive(self, message_id: MessageId) -> None:
+        """A message was added; one below a position that lies ahead is not for this group."""
+        if message_id > self.position:
+            self.unread += 1
+            self.arrived.notify()
+
     def deliver(self, consumer: LocalConsumer, message_id: MessageId, now_ms: int) -> None:
         """The next message of the stream goes to a consumer."""
         self.position = message_id

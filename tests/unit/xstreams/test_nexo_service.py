@@ -146,6 +146,24 @@ class TestRecovery:
             assert [each.name for each in info.groups[0].consumers] == ["a", "b"]
         assert client.read("c") == [(5, 5, 1)]
 
+    @pytest.mark.parametrize("graceful", [False, True])
+    def test_a_start_that_lies_ahead_survives(self, desk: Desk, graceful: bool) -> None:  # SPEC J2
+        client, ahead = Client(desk), (desk.runtime.time.now + 100, 2)
+        client.group("g", ahead)
+        client.add("below")
+        assert client.read() == []
+        for _ in range(2):
+            desk = desk.restart() if graceful else desk.crash()
+            client = Client(desk)
+            client.add("below")
+            [group] = client.info().groups
+            assert (group.lag, group.last_id) == (0, ahead)
+        desk.after(101)
+        offset = client.add("above")[1]
+        assert client.info().groups[0].lag == 1
+        client = Client(desk.crash())
+        assert client.read() == [(offset, "above", 1)]
+
     def test_what_was_trimmed_by_hand_stays_away(self, desk: Desk) -> None:
         client = Client(desk)
         client.group()

@@ -215,14 +215,21 @@ class StreamEngine(BrokerState):
     # -- groups --------------------------------------------------------------------
 
     def make_group(
-        self, stream: Stream, name: str, starts: Mapping[int, int], options: SharedOptions
+        self,
+        stream: Stream,
+        name: str,
+        starts: Mapping[int, int],
+        options: SharedOptions,
+        behind: tuple[int, int] | None = None,
     ) -> SharedGroup:
-        """A new shared group that starts at an offset per partition."""
+        """A new shared group that starts at an offset per partition; ``behind``: see `Claims`."""
         check_name(name, "group")
         group = SharedGroup([starts[i] for i in range(stream.options.partitions)], options)
         for index, partition in enumerate(stream.partitions()):
             group.skip([(index, first, end) for first, end in partition.aborted])
         group.drain()
+        if group.claims is not None:
+            group.claims.behind = behind
         stream.groups[name] = group
         self._journal.append(GroupMade(stream.id, name, group.snapshot()))
         return group

@@ -96,6 +96,10 @@ class MessageLog:
         ms, seq = message_id
         return min(max(seq, self._since(ms)), self._since(ms + 1))
 
+    def is_ahead(self, message_id: Id) -> bool:
+        """Whether messages yet to come may have lower ids."""
+        return message_id > (self.partition.last_ms, max(0, self.end - 1))
+
     def _since(self, ms: int) -> int:
         """The first offset whose record is not older."""
         if ms > self.partition.last_ms:

@@ -42,7 +42,7 @@ class Keeper(Member):
 class Claims:
     """Who holds what of the lanes of a `SharedState`."""
 
-    __slots__ = ("_flight", "_lanes", "_state", "members", "trimmed_unread")
+    __slots__ = ("_flight", "_lanes", "_state", "behind", "members", "trimmed_unread")
 
     def __init__(self, state: SharedState, flight: Flight) -> None:
         self._state = state
@@ -51,6 +51,11 @@ class Claims:
         self.members: dict[str, Keeper] = {}
         self.trimmed_unread = 0
         """Messages that left the stream before the group was given them."""
+        self.behind: tuple[int, int] | None = None
+        """The id to start behind, if it was ahead of the stream; None once one was delivered.
+
+        Whoever knows the ids calls `SharedGroup.skip` for messages that are not above it.
+        """
 
     # -- delivering ------------------------------------------------------------
 
@@ -112,6 +117,8 @@ class Claims:
         return self._lease(keeper, spans, now_ms)
 
     def _lease(self, keeper: Keeper, spans: list[CountedSpan], since_ms: int) -> list[Delivery]:
+        if spans:
+            self.behind = None
         return [
             self._flight.lease(keeper, partition, (first, end, attempt), NEVER, since_ms)
             for partition, first, end, attempt in spans
@@ -207,7 +214,7 @@ class Claims:
         ]
         held.sort(key=lambda each: each.at_ms)
         consumers = [(keeper.name, keeper.seen_ms) for keeper in self.members.values()]
-        return ClaimsSnapshot(consumers, held, self.trimmed_unread)
+        return ClaimsSnapshot(consumers, held, self.trimmed_unread, self.behind)
 
     def restore(self, snapshot: ClaimsSnapshot) -> None:
         """Take over a snapshot; the lanes are restored already."""
@@ -221,3 +228,4 @@ class Claims:
         for lane in self._lanes:
             lane.cursor = lane.done.next_gap(lane.cursor)
         self.trimmed_unread = snapshot.trimmed_unread
+        self.behind = snapshot.behind

@@ -163,6 +163,8 @@ class ClaimsSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """Names, and when each was last seen."""
     held: list[Held]
     trimmed_unread: int
+    behind: tuple[int, int] | None = None
+    """The id that nothing delivered so far lies above, if it was ahead of the stream."""
 
 
 class SharedSnapshot(msgspec.Struct, frozen=True, array_like=True):

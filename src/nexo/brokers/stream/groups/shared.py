@@ -273,9 +273,14 @@ class SharedGroup:
         All leases end: the messages of other partitions are delivered again, uncounted.
         """
         self._checked([(partition, at, at + 1) for partition, at in positions.items()])
-        self._flight.clear()
+        self._let_go()
         self._state.log(Sought(self.generation + 1, list(positions.items())))
         return self.generation
+
+    def _let_go(self) -> None:
+        self._flight.clear()
+        if self.claims is not None:
+            self.claims.behind = None
 
     def skip(self, spans: Iterable[Span]) -> None:
         """These offsets hold no message (any more): the floor passes over them."""
@@ -366,7 +371,7 @@ class SharedGroup:
                 for span in spans:
                     self._flight.drop(span)
             case Sought():
-                self._flight.clear()
+                self._let_go()
         self._state.apply(record)
 
     def snapshot(self) -> SharedSnapshot:

@@ -66,8 +66,9 @@ class XGroups:
         is_new = ask.group not in stream.groups
         if is_new:
             at = log.end if ask.start is None else log.offset_from(following(ask.start))
+            behind = ask.start if ask.start is not None and log.is_ahead(ask.start) else None
             options = SharedOptions(release="claim")
-            self._core.engine.make_group(stream, ask.group, {0: at}, options)
+            self._core.engine.make_group(stream, ask.group, {0: at}, options, behind)
         else:
             self._find(ask.stream, ask.group)
         self._reply_when_safe(peer, request_id, stream, is_new)
@@ -85,6 +86,7 @@ class XGroups:
         ask = unpack(wire.Name, payload)
         stream = self._core.engine.streams.get(ask.stream)
         log = self._messages.log(stream)
+        self._messages.pass_over(stream, log)
         groups = [
             _group_info(log, name, group.claims)
             for name, group in sorted(stream.groups.items())
@@ -123,6 +125,7 @@ class XGroups:
         """Answer with new messages if there are any."""
         _, group, claims = self._find(ask.stream, ask.group)
         log, now_ms = self._messages.log(stream), self._core.now_ms
+        self._messages.pass_over(stream, log)
         while True:
             end = log.fitting(claims.position(0), ask.count, DEFAULT_BYTES)
             found = claims.deliver(ask.consumer, ask.count, [end], now_ms, ask.max_pending)
@@ -231,7 +234,7 @@ def _group_info(log: MessageLog, name: str, claims: Claims) -> wire.Group:
     consumers = sorted(claims.members.values(), key=lambda keeper: keeper.name)
     return wire.Group(
         name,
-        log.id_at(claims.position(0) - 1),
+        claims.behind or log.id_at(claims.position(0) - 1),
         sum(keeper.held for keeper in consumers),
         claims.unread([log.end]),
         claims.trimmed_unread,

@@ -60,6 +60,18 @@ class XMessages:
             found = self._logs[stream.id] = MessageLog(partition)
         return found
 
+    def pass_over(self, stream: Stream, log: MessageLog) -> None:
+        """Take groups that start behind an id ahead of the stream past what is not above it."""
+        for name, group in stream.groups.items():
+            if group.claims is None or group.claims.behind is None:
+                continue
+            position = group.claims.position(0)
+            if position < log.end:
+                at = log.offset_from(following(group.claims.behind))
+                if at > position:
+                    group.skip([(0, position, at)])
+                    self._core.changed(stream, name, group)
+
     # -- adding ------------------------------------------------------------------------
 
     def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -141,6 +153,7 @@ class XMessages:
 
     def _trim(self, stream: Stream, log: MessageLog, max_length: int, step: int) -> int:
         """Forget the oldest; the log itself does so once ``step`` or more have gathered."""
+        self.pass_over(stream, log)
         cut = log.cut(max_length)
         first, removed = log.move_front(cut)
         if cut > first:
