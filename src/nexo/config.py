@@ -6,10 +6,12 @@ the reference page and the error messages. Nothing is read at import.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -163,12 +165,18 @@ class Settings:
 
     def folder(self, broker: Broker) -> Path:
         """Where ``broker`` keeps its data."""
-        own = {
+        return (self._own_folder(broker) or self.data_dir / broker.label).absolute()
+
+    def folder_setting(self, broker: Broker) -> str:
+        """The setting that says where ``broker`` keeps its data."""
+        return f"{broker.label}_path" if self._own_folder(broker) else "data_dir"
+
+    def _own_folder(self, broker: Broker) -> Path | None:
+        return {
             Broker.QUEUE: self.queue_path,
             Broker.STREAM: self.stream_path,
             Broker.PUBSUB: self.pubsub_path,
         }.get(broker)
-        return (own or self.data_dir / broker.label).absolute()
 
 
 def load(
@@ -187,7 +195,28 @@ def load(
     settings = Settings(**given)
     if settings.env == "prod" and "dashboard" not in given:
         settings = replace(settings, dashboard=False)
+    _check_folders(settings)
     return settings
+
+
+def _check_folders(settings: Settings) -> None:
+    """Brokers that share a folder, or have one in another's, would destroy each other's files."""
+    folders = {
+        _folder_label(settings.folder_setting(broker), broker.label): settings.folder(broker)
+        for broker in Broker
+    }
+    if not settings.lake_catalog:
+        setting = "lake_path" if settings.lake_path else "data_dir"
+        folders[_folder_label(setting, "lake")] = settings.lake_folder
+    real = {label: Path(os.path.realpath(folder)) for label, folder in folders.items()}
+    for (inner, one), (outer, other) in permutations(real.items(), 2):
+        if one.is_relative_to(other):
+            how = "is the same folder as" if one == other else "lies inside"
+            raise ConfigError(f"{inner} = {one} {how} {outer} = {other}: give each its own folder")
+
+
+def _folder_label(setting: str, name: str) -> str:
+    return f"data_dir/{name}" if setting == "data_dir" else setting
 
 
 _SPECS = {spec.name: spec for spec in fields(Settings)}
@@ -308,6 +337,6 @@ def _text(key: str, value: object) -> str:
 
 
 def _path(key: str, value: object) -> Path:
-    if not isinstance(value, str | Path) or not str(value):
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ConfigError(f"{key} = {value!r}: must be a path")
     return Path(value)

@@ -47,7 +47,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 def image(folder: Path) -> dict[Path, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "nexo.lock")
+    files = (path for path in folder.rglob("*") if path.is_file())
     return {path: path.read_bytes() for path in files}
 
 
@@ -143,3 +143,25 @@ def test_the_folder_of_a_running_server_is_only_looked_at(
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert "NOT_FOUND" in doctor(tmp_path / "nowhere").output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [(), ("--repair",), ("--read-only",)])
+def test_a_folder_without_data_is_not_sound_and_stays_as_it_is(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:  # SPEC K5
+    (tmp_path / "notes.txt").touch()
+    result = doctor(tmp_path, *options)
+    assert (result.exit_code, "NOT_FOUND" in result.output) == (1, True)
+    assert str(tmp_path) in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_whose_server_was_killed_is_looked_at_only(tmp_path: Path) -> None:  # SPEC K5
+    with testing.process(tmp_path) as server:
+        server.kill()
+    before = image(tmp_path)
+    assert before[tmp_path / "nexo.lock"]
+    while "in use" in (result := doctor(tmp_path)).output:
+        pass  # until its last process has ended
+    assert result.exit_code == 0, result.output
+    assert image(tmp_path) == before

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import nexo
 from nexo.server.embedded import free_port
 
@@ -58,12 +60,12 @@ def test_embedded_it_is_one_process_with_all_brokers(tmp_path: Path) -> None:
         assert process.wait(10) == 0
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    with serving("--port=0", "--data-dir", str(tmp_path)):
+@pytest.mark.parametrize("mode", [(), ("--embedded",)])
+def test_a_folder_in_use_is_refused(tmp_path: Path, mode: tuple[str, ...]) -> None:
+    with serving(*mode, "--port=0", "--data-dir", str(tmp_path)):
         second = run("--port=0", "--data-dir", str(tmp_path))
     assert second.returncode == 1
-    assert second.stderr.startswith("error[CONFIG]")
-    assert str(tmp_path) in second.stderr
+    assert f"error[CONFIG]: data_dir = {tmp_path} is in use" in second.stderr
 
 
 def test_a_port_in_use_is_refused_and_named(tmp_path: Path) -> None:

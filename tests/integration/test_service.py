@@ -104,9 +104,43 @@ def test_two_servers_cannot_share_a_data_folder(served: Process) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert "waiting for process" in done.stderr  # said at once, before the few seconds of patience
+    assert "waiting: data_dir" in done.stderr  # said at once, before the few seconds of patience
     holder = f"process {served.pid} on 127.0.0.1:{served.port}"
     assert f"in use by another Nexo server: {holder}" in done.stderr
+
+
+def test_a_folder_in_the_data_folder_of_another_server_is_its_own(
+    served: Process, tmp_path: Path
+) -> None:  # SPEC A8, D7
+    taken = served.data_dir / "queue"
+    second = Process(tmp_path / "other", queue_path=taken)
+    with pytest.raises(RuntimeError, match=f"queue_path = {taken} is in use"):
+        second.start()
+
+
+def test_a_brokers_folder_elsewhere_belongs_to_one_server(tmp_path: Path) -> None:  # SPEC A8, D7
+    shared = tmp_path / "elsewhere" / "queues"
+    with process(tmp_path / "one", queue_path=shared) as first:
+        second = Process(tmp_path / "two", queue_path=shared)
+        with pytest.raises(RuntimeError, match=f"queue_path = {shared} is in use"):
+            second.start()
+        assert first.terminate() == 0
+    with process(tmp_path / "two", queue_path=shared) as server, nexo.connect(server.url) as client:
+        assert client.queue("q").create().push(1)
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below", "/proc/nexo"])
+@pytest.mark.parametrize("setting", ["data_dir", "queue_path"])
+def test_a_folder_that_cannot_be_made_stops_the_start_with_its_name(
+    tmp_path: Path, setting: str, folder: str
+) -> None:  # SPEC A8
+    (tmp_path / "file").touch()
+    places = {"data_dir": str(tmp_path / "data")} | {setting: str(tmp_path / folder)}
+    flags = [f"--{name.replace('_', '-')}={place}" for name, place in places.items()]
+    command = [sys.executable, "-m", "nexo", "serve", "--port=0", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert f"error[CONFIG]: {setting} = {tmp_path / folder}: " in done.stderr
 
 
 def test_a_taken_port_stops_the_start_with_its_name(served: Process, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import nexo
 from nexo import testing
+from nexo.config import Settings
 from nexo.errors import InvalidOption, NotFound
 from nexo.server.folder_lock import FolderLock
 from pyspark_nexo.origins import BrokerOrigin, Origin
@@ -76,7 +77,7 @@ def test_an_open_transaction_hides_what_follows_only_while_it_may_commit(tmp_pat
         open_two.produce("log", b"never")
         log.publish(b"after")
         server.kill()
-    FolderLock(tmp_path, wait_s=100).close()  # until its last process has ended
+    FolderLock(Settings(data_dir=tmp_path), wait_s=100).close()  # until its last process has ended
     assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == [*decided, b"after"]
 
 

@@ -171,3 +171,29 @@ def test_every_setting_has_a_variable_of_its_own_and_a_description() -> None:
 def test_every_default_passes_its_own_check() -> None:
     flags = {spec.name: spec.default for spec in fields(Settings)}
     assert load(flags=flags) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"queue_path": "/x/same", "stream_path": "/x/same"}, ("queue_path", "stream_path")),
+        ({"queue_path": "/x/q", "pubsub_path": "/x/q/../q/in"}, ("pubsub_path", "queue_path")),
+        ({"data_dir": "/x", "queue_path": "/x/store"}, ("queue_path", "data_dir/store")),
+        ({"data_dir": "/x/d", "stream_path": "/x"}, ("data_dir/store", "stream_path")),
+        ({"data_dir": "/x", "lake_path": "/x/stream/lake"}, ("lake_path", "data_dir/stream")),
+    ],
+)
+def test_folders_in_one_another_stop_the_start_and_are_named(
+    flags: dict[str, str], named: tuple[str, str]
+) -> None:  # SPEC A8, D7, E2
+    with pytest.raises(ConfigError) as refused:
+        load(flags=flags)
+    assert all(name in refused.value.message for name in named)
+
+
+def test_a_link_does_not_hide_a_shared_folder(tmp_path: Path) -> None:  # SPEC A8
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    flags = {"queue_path": tmp_path / "real", "stream_path": tmp_path / "link" / "below"}
+    with pytest.raises(ConfigError, match=r"stream_path .* lies inside queue_path"):
+        load(flags=flags)

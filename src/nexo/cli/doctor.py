@@ -15,8 +15,8 @@ from nexo import config
 from nexo.cli import output
 from nexo.cli.options import terms
 from nexo.cli.sizes import size_text
-from nexo.errors import ConfigError, Conflict, NotFound
-from nexo.server.folder_lock import FolderLock
+from nexo.errors import Conflict, NotFound
+from nexo.server.folder_lock import FolderInUse, FolderLock, holds_data
 
 if TYPE_CHECKING:
     from nexo.server.checkup import Finding
@@ -46,24 +46,32 @@ def command(
     if repair and read_only:
         raise click.UsageError("--repair changes files, --read-only does not: choose one")
     settings = config.load(settings_file, os.environ, {"data_dir": data_dir})
-    if not settings.data_dir.is_dir():
-        raise NotFound(f"there is no folder {settings.data_dir}")
+    _check_there(settings)
     logging.getLogger("nexo").addHandler(logging.NullHandler())  # findings say it all
-    with _lock(settings.data_dir, read_only):
+    with _lock(settings, read_only):
         found, mended, size = _examine(settings, repair)
     _show(settings.data_dir, found, mended, size)
     ctx.exit(1 if any(finding.serious for finding in found) else 0)
 
 
+def _check_there(settings: config.Settings) -> None:
+    """A wrong folder must not pass for a sound one."""
+    if not settings.data_dir.is_dir():
+        raise NotFound(f"there is no folder {settings.data_dir.absolute()}")
+    if not holds_data(settings):
+        folder = settings.data_dir.absolute()
+        raise NotFound(f"{folder} holds no data of Nexo: name the server's data folder")
+
+
 @contextmanager
-def _lock(folder: Path, read_only: bool) -> Iterator[None]:
+def _lock(settings: config.Settings, read_only: bool) -> Iterator[None]:
     """Keep servers away meanwhile."""
     if read_only:
         yield
         return
     try:
-        lock = FolderLock(folder, wait_s=0)
-    except ConfigError as error:
+        lock = FolderLock(settings, wait_s=0, touch=False)
+    except FolderInUse as error:
         raise Conflict(f"{error.message}: stop it, or say --read-only") from None
     try:
         yield

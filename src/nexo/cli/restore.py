@@ -33,7 +33,7 @@ def command(file: Path, data_dir: Path | None, settings_file: Path | None) -> No
     """
     settings = config.load(settings_file, os.environ, {"data_dir": data_dir})
     folders = {broker: settings.folder(broker) for broker in Broker}
-    lock = FolderLock(settings.data_dir, wait_s=0)
+    lock = FolderLock(settings, wait_s=0)
     try:
         _check_empty(folders)
         with backup_file.reading(file) as archive:

@@ -124,9 +124,15 @@ def banner(settings: Settings, addresses: Addresses) -> str:
 
 def _run_embedded(settings: Settings) -> None:
     from nexo.server import logs, loops
+    from nexo.server.folder_lock import FolderLock, make_folders
 
     logs.configure(settings, "server")
-    loops.run(_serve_embedded(settings))
+    make_folders(settings)
+    lock = FolderLock(settings)
+    try:
+        loops.run(_serve_embedded(settings))
+    finally:
+        lock.close()
 
 
 async def _serve_embedded(settings: Settings) -> None:

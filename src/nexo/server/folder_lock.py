@@ -1,4 +1,9 @@
-"""One server per data folder: a lock that its processes hold together."""
+"""One server per folder: locks that its processes hold together.
+
+The data folder has a file ``nexo.lock``, which also says who holds it. A broker's folder may lie
+anywhere, even in the data folder of another server, so each is locked too: the folder itself,
+since a broker takes every file in it for its own.
+"""
 
 from __future__ import annotations
 
@@ -7,58 +12,131 @@ import json
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from nexo.config import Settings
 from nexo.errors import ConfigError
+from nexo.model import Broker
+from nexo.storage.files import OsFiles
 
 log = logging.getLogger("nexo.supervisor")
 
 FILE = "nexo.lock"
 
 
+class FolderInUse(ConfigError):
+    """Another process holds a folder."""
+
+
 class FolderLock:
-    """Held until every process that inherited it has ended."""
+    """The folders of one server, held until every process that inherited ``fds`` has ended."""
 
-    def __init__(self, folder: Path, wait_s: float = 5.0) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / FILE
-        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._acquire(wait_s)
+    def __init__(self, settings: Settings, wait_s: float = 5.0, *, touch: bool = True) -> None:
+        """Take what exists of them; ``touch`` makes the data folder and its file, for `write`.
 
-    def _acquire(self, wait_s: float) -> None:
-        if self._taken():
+        A `ConfigError` names the setting that does not work.
+        """
+        self.fds: list[int] = []
+        self._touch = touch
+        try:
+            self._take_data_dir(settings.data_dir.absolute(), wait_s)
+            for broker in Broker:
+                self._take_broker(settings, broker, wait_s)
+        except ConfigError:
+            self._let_go()
+            raise
+
+    def _take_data_dir(self, folder: Path, wait_s: float) -> None:
+        if self._touch:
+            make_folder(folder, "data_dir")
+        elif not (folder / FILE).exists():
             return
-        holder = self._holder()
-        if wait_s:
-            log.warning("waiting for %s to leave %s", holder, self._path.parent)
-        deadline = time.monotonic() + wait_s
-        while not self._taken():
-            if time.monotonic() > deadline:
-                os.close(self.fd)
-                folder = self._path.parent
-                raise ConfigError(f"{folder} is in use by another Nexo server: {holder}")
-            time.sleep(0.02)
+        flags = os.O_RDWR | os.O_CREAT if self._touch else os.O_RDONLY
+        with _naming("data_dir", folder):
+            self.fds.append(os.open(folder / FILE, flags | os.O_CLOEXEC, 0o644))
+        _acquire(self.fds[-1], f"data_dir = {folder}", wait_s, _holder(folder / FILE))
 
-    def _taken(self) -> bool:
-        try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _holder(self) -> str:
-        try:
-            facts = json.loads(self._path.read_bytes())
-            return f"process {facts['pid']} on {facts['host']}:{facts['port']}"
-        except (ValueError, KeyError, TypeError):
-            return "a process that is starting or stopping"
+    def _take_broker(self, settings: Settings, broker: Broker, wait_s: float) -> None:
+        folder, setting = settings.folder(broker), settings.folder_setting(broker)
+        if not folder.exists():
+            return
+        with _naming(setting, folder):
+            self.fds.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        _acquire(self.fds[-1], f"{setting} = {folder}", wait_s, "it has another data_dir")
 
     def write(self, **facts: object) -> None:
-        """Leave facts for tools that look at the folder: process id and ports."""
-        os.ftruncate(self.fd, 0)
-        os.pwrite(self.fd, json.dumps(facts).encode(), 0)
+        """Leave facts for tools that look at the data folder: process id and ports."""
+        os.ftruncate(self.fds[0], 0)
+        os.pwrite(self.fds[0], json.dumps(facts).encode(), 0)
 
     def close(self) -> None:
         """Let go."""
-        os.ftruncate(self.fd, 0)
-        os.close(self.fd)
+        if self._touch:
+            os.ftruncate(self.fds[0], 0)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds.clear()
+
+
+def _acquire(fd: int, what: str, wait_s: float, holder: str) -> None:
+    if _taken(fd):
+        return
+    in_use = f"{what} is in use by another Nexo server: {holder}"
+    if wait_s:
+        log.warning("waiting: %s", in_use)
+    deadline = time.monotonic() + wait_s
+    while not _taken(fd):
+        if time.monotonic() > deadline:
+            raise FolderInUse(in_use)
+        time.sleep(0.02)
+
+
+def _taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> str:
+    try:
+        facts = json.loads(path.read_bytes())
+        return f"process {facts['pid']} on {facts['host']}:{facts['port']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a process that is starting or stopping"
+
+
+def holds_data(settings: Settings) -> bool:
+    """Whether a server with these settings has ever run."""
+    return any(settings.folder(broker).is_dir() for broker in Broker)
+
+
+def make_folders(settings: Settings) -> None:
+    """Make the folders of a server that starts, durably; `ConfigError` names a bad setting."""
+    make_folder(settings.data_dir.absolute(), "data_dir")
+    for broker in Broker:
+        make_folder(settings.folder(broker), settings.folder_setting(broker))
+
+
+def make_folder(folder: Path, setting: str) -> None:
+    """Make one folder that ``setting`` names, durably."""
+    files = OsFiles()
+    with _naming(setting, folder):
+        files.make_folder(folder)
+        files.sync_names(folder.parent)
+        os.listdir(folder)  # noqa: PTH208 - a file of that name is no folder
+
+
+@contextmanager
+def _naming(setting: str, folder: Path) -> Iterator[None]:
+    """Whatever is wrong with a folder, as an error that names its setting."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{setting} = {folder}: {error.strerror}") from None

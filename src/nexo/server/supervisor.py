@@ -21,7 +21,7 @@ from nexo.server.access import internal
 from nexo.server.access.users import UsersFile
 from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
-from nexo.server.folder_lock import FolderLock
+from nexo.server.folder_lock import FolderLock, make_folders
 from nexo.server.gate import Gate, listening_socket
 from nexo.server.run_folder import RunFolder
 from nexo.server.tls import server_context
@@ -43,11 +43,13 @@ class Addresses:
 class BrokerProcess:
     """The process of one broker, and the channel that its connections are handed over on."""
 
-    def __init__(self, broker: Broker, settings: Settings, run: Path, lock_fd: int) -> None:
+    def __init__(
+        self, broker: Broker, settings: Settings, run: Path, lock_fds: Sequence[int]
+    ) -> None:
         self.broker = broker
         self._settings = settings
         self._run = run
-        self._lock_fd = lock_fd
+        self._lock_fds = lock_fds
         self._loop = asyncio.get_running_loop()
         self._channel: socket.socket | None = None
         self._theirs: socket.socket | None = None
@@ -60,7 +62,7 @@ class BrokerProcess:
         self._channel, self._theirs = handover.pair()
         self._loop.add_reader(self._channel.fileno(), self._on_ready, self._channel)
         command = worker.command(self.broker, self._settings, self._theirs, self._run)
-        return command, (self._theirs.fileno(), self._lock_fd)
+        return command, (self._theirs.fileno(), *self._lock_fds)
 
     def _on_ready(self, channel: socket.socket) -> None:
         self._loop.remove_reader(channel.fileno())
@@ -112,7 +114,9 @@ class Supervisor:
         run = self._run_folder.path
         if settings.auth:
             internal.write_token(run)
-        self._brokers = {broker: BrokerProcess(broker, settings, run, lock.fd) for broker in Broker}
+        self._brokers = {
+            broker: BrokerProcess(broker, settings, run, lock.fds) for broker in Broker
+        }
         self._gate = Gate(listener, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
         self._admin = AdminProcess(settings, http_listener, run) if http_listener else None
@@ -164,7 +168,8 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
     server_context(settings)  # a bad certificate stops the start, not every connection
     if settings.auth and not UsersFile(settings.users_path).load():
         log.warning("there are no users yet, so nobody can log in: nexo user add NAME")
-    lock = FolderLock(settings.data_dir.absolute())
+    make_folders(settings)
+    lock = FolderLock(settings)
     try:
         listener = _listen(settings.host, settings.port)
         http = _listen(settings.host, settings.http_port) if settings.dashboard else None
