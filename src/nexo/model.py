@@ -55,6 +55,8 @@ def check_name(name: str, what: str = "name") -> str:
 
     Raises `InvalidName` otherwise; ``what`` says in the message what was named.
     """
+    if not isinstance(name, str):
+        raise InvalidName(f"{what} is text, not {type(name).__name__}")
     if not _NAME.fullmatch(name):
         raise InvalidName(
             f"{what} {name[:64]!r} is not allowed: use 1-255 characters of A-Z a-z 0-9 . _ : / -"

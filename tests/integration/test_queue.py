@@ -481,22 +481,25 @@ async def test_a_new_queue_of_an_old_name_has_nothing_of_it(jobs: Queue[Any]) ->
 # -- bad input ---------------------------------------------------------------
 
 
-async def test_bad_input_is_refused_and_changes_nothing(jobs: Queue[Any]) -> None:
-    for call in (
-        jobs.push(1, priority=256),
-        jobs.push(1, priority=-1),
-        jobs.push(1, delay=-1),
-        jobs.push(1, delay=10**9),
-        jobs.pop(0),
-        jobs.pop(10**12),
-        jobs.pop(wait=10**6),
-        jobs.job("zz"),
-        jobs.peek(10**9),
-        jobs.create(colour="red"),  # type: ignore[call-arg]
-        jobs.update(max_retries="many"),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(InvalidInput):
-            await call
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: jobs.push(1, priority=256),
+        lambda jobs: jobs.push(1, priority=-1),
+        lambda jobs: jobs.push(1, delay=-1),
+        lambda jobs: jobs.push(1, delay=10**9),
+        lambda jobs: jobs.pop(0),
+        lambda jobs: jobs.pop(10**12),
+        lambda jobs: jobs.pop(wait=10**6),
+        lambda jobs: jobs.job("zz"),
+        lambda jobs: jobs.peek(10**9),
+        lambda jobs: jobs.create(colour="red"),
+        lambda jobs: jobs.update(max_retries="many"),
+    ],
+)
+async def test_bad_input_is_refused_and_changes_nothing(jobs: Queue[Any], call: Any) -> None:
+    with pytest.raises(InvalidInput):
+        await call(jobs)
     info = await jobs.info()
     assert (info.pushed_total, info.options["max_retries"]) == (0, 5)
     assert InvalidOption.code == "INVALID_OPTION"

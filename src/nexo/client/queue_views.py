@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, overload
 
-from nexo.errors import InvalidInput, InvalidOption
-from nexo.model import duration_ms
+from nexo.client.checks import Duration, millis
+from nexo.errors import InvalidOption
 from nexo.protocol.queue import PushReply, id_text
 from nexo.protocol.values import ValueType, decode_value, encode_value
 
 T = TypeVar("T")
-
-Duration = float | str | timedelta
-"""Seconds, a text like ``"250ms"`` or ``"5m"``, or a `timedelta`."""
-
-
-def millis(value: Duration) -> int:
-    """A duration in milliseconds."""
-    match value:
-        case str():
-            return duration_ms(value)
-        case timedelta():
-            return round(value.total_seconds() * 1_000)
-        case bool():
-            raise InvalidInput(f"{value!r} is not a duration: use seconds, '5m' or a timedelta")
-        case int() | float():
-            return round(value * 1_000)
-    raise InvalidInput(f"{value!r} is not a duration: use seconds, '5m' or a timedelta")
 
 
 class QueueSettings(TypedDict, total=False):

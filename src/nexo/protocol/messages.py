@@ -13,6 +13,7 @@ import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.protocol.frames import Buffer, pack_u32
+from nexo.protocol.refusals import UNWRITABLE, in_words, unwritable
 
 T = TypeVar("T")
 
@@ -23,7 +24,10 @@ _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 def pack(message: Any) -> bytes:
     """A message's bytes."""
-    return _encoder.encode(message)
+    try:
+        return _encoder.encode(message)
+    except UNWRITABLE as error:
+        raise unwritable(error) from None
 
 
 def unpack(type_: type[T], payload: Buffer, refusal: type[InvalidInput] = InvalidOption) -> T:
@@ -34,14 +38,14 @@ def unpack(type_: type[T], payload: Buffer, refusal: type[InvalidInput] = Invali
     try:
         return decoder.decode(payload)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
-        raise refusal(f"request {getattr(type_, '__name__', type_)}: {error}") from None
+        raise refusal(in_words(error, type_)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"request is not msgpack: {error}") from None
 
 
 def pack_headed(message: Any) -> bytes:
     """A message that raw bytes follow: its length goes before it."""
-    raw = _encoder.encode(message)
+    raw = pack(message)
     return pack_u32(len(raw)) + raw
 
 

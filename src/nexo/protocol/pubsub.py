@@ -18,7 +18,7 @@ Meta 0 is the existing client's push: ``topic str, value`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812
 from typing import Any, Final, TypeAlias, TypeVar
@@ -27,6 +27,7 @@ import msgspec
 
 from nexo.errors import InvalidOption, ProtocolError
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Reader, pack_str, pack_u32
+from nexo.protocol.refusals import UNWRITABLE, in_words, unwritable
 
 TIMESTAMPED: Final = 1
 RETAINED: Final = 2
@@ -254,7 +255,14 @@ class LegacyPublish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds."""
 
 
-_command_bytes = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _command_bytes(command: object) -> bytes:
+    try:
+        return _encode(command)
+    except UNWRITABLE as error:
+        raise unwritable(error) from None
 
 
 def pack_command(command: Subscribe | Will | Listing | None) -> bytes:
@@ -278,24 +286,24 @@ _legacy_publish = msgspec.json.Decoder(LegacyPublish)
 
 def parse_subscribe(payload: Buffer) -> Subscribe:
     """The command of a SUBSCRIBE."""
-    return _parsed(_subscribe.decode, payload)
+    return _parsed(_subscribe, payload)
 
 
 def parse_publish(payload: Buffer) -> tuple[Publish, Run]:
     """The options and the messages of a PUBLISH."""
     reader = Reader(payload)
-    options = _parsed(_publish.decode, reader.take(reader.u32()))
+    options = _parsed(_publish, reader.take(reader.u32()))
     return options, parse_run(bytes(reader.rest()))
 
 
 def parse_will(payload: Buffer) -> Will | None:
     """The command of a WILL."""
-    return _parsed(_will.decode, payload)
+    return _parsed(_will, payload)
 
 
 def parse_listing(payload: Buffer) -> Listing:
     """The command of a listing."""
-    return _parsed(_listing.decode, payload)
+    return _parsed(_listing, payload)
 
 
 def pack_rows(rows: Iterable[dict[str, Any]]) -> bytes:
@@ -305,7 +313,7 @@ def pack_rows(rows: Iterable[dict[str, Any]]) -> bytes:
 
 def parse_rows(reply: Buffer) -> list[dict[str, Any]]:
     """The rows of a listing."""
-    return _parsed(_rows.decode, reply)
+    return _parsed(_rows, reply)
 
 
 def parse_legacy_publish(options: str) -> LegacyPublish:
@@ -318,10 +326,10 @@ def parse_legacy_publish(options: str) -> LegacyPublish:
         raise InvalidOption(f"Invalid JSON options: {error}") from None
 
 
-def _parsed(decode: Callable[[Buffer], T], payload: Buffer) -> T:
+def _parsed(decoder: msgspec.msgpack.Decoder[T], payload: Buffer) -> T:
     try:
-        return decode(payload)
+        return decoder.decode(payload)
     except msgspec.ValidationError as error:
-        raise InvalidOption(str(error)) from None
+        raise InvalidOption(in_words(error, decoder.type)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"the command is not valid msgpack: {error}") from None

@@ -18,6 +18,7 @@ import msgspec
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.protocol.frames import Buffer, pack_u32
 from nexo.protocol.ops import Op
+from nexo.protocol.refusals import UNWRITABLE, in_words, unwritable
 
 MAX_KEY_BYTES = 64 * 1024
 MAX_TTL_S = 100 * 365 * 86_400
@@ -51,6 +52,8 @@ def encode_map_key(key: str) -> bytes:
         raw = key.encode()
     except UnicodeEncodeError as error:
         raise _not_utf8(error) from None
+    except AttributeError:
+        raise InvalidInput(f"a key is text, not {type(key).__name__}") from None
     return pack_u32(len(raw)) + raw
 
 
@@ -353,8 +356,8 @@ def encode_request(command: Command) -> bytes:
     """One of our requests."""
     try:
         return encode_reply(command)
-    except UnicodeEncodeError as error:
-        raise _not_utf8(error) from None
+    except UNWRITABLE as error:
+        raise unwritable(error) from None
 
 
 def decode_request(op: Op, payload: Buffer) -> Command:
@@ -362,7 +365,7 @@ def decode_request(op: Op, payload: Buffer) -> Command:
     try:
         return _request_decoders[op].decode(payload)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"bad {op.name} request: {error}") from None
+        raise InvalidInput(in_words(error, REQUESTS[op])) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"{op.name} request is not msgpack: {error}") from None
 

@@ -19,6 +19,8 @@ SHARE = "$share"
 
 def check_topic(topic: str) -> list[str]:
     """The levels of a topic that may be published to; `InvalidName` otherwise."""
+    if not isinstance(topic, str):
+        raise InvalidName(f"a topic is text, not {type(topic).__name__}")
     if "+" in topic or "#" in topic:
         raise InvalidName(f"topic {topic[:64]!r} has a wildcard: publish to one topic, without + #")
     levels = _levels(topic, "topic")
@@ -68,11 +70,17 @@ def covers(wanted: Sequence[str], topic: str) -> bool:
 
 
 def _levels(text: str, what: str) -> list[str]:
+    if not isinstance(text, str):
+        raise InvalidName(f"a {what} is text, not {type(text).__name__}")
     if not text:
         raise InvalidName(f"an empty {what} is not allowed")
     if "\0" in text:
         raise InvalidName(f"{what} {text[:64]!r} holds a NUL character")
-    if len(text) > MAX_TOPIC_BYTES // 4 and len(text.encode()) > MAX_TOPIC_BYTES:
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"the {what} cannot be written as UTF-8: {error.reason}") from None
+    if size > MAX_TOPIC_BYTES:
         raise InvalidName(f"the {what} is longer than {MAX_TOPIC_BYTES} bytes")
     levels = text.split("/")
     if len(levels) > MAX_LEVELS:

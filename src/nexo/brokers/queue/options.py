@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Persistence
+from nexo.protocol.refusals import in_words
 
 MAX_PRIORITY = 255
 MAX_DELAY_MS = 10 * 366 * 86_400_000
@@ -75,7 +76,16 @@ def options(given: dict[str, Any], base: QueueOptions | None = None) -> QueueOpt
     try:
         return msgspec.convert(merged, QueueOptions)
     except msgspec.ValidationError as error:
-        raise InvalidOption(f"queue options: {error}") from None
+        raise InvalidOption(f"queue options: {in_words(error, QueueOptions)}") from None
+
+
+def differences(now: QueueOptions, asked: QueueOptions) -> str:
+    """Which options of a queue are not as asked for."""
+    return ", ".join(
+        f"{name}: {getattr(now, name)}, not {getattr(asked, name)}"
+        for name in now.__struct_fields__
+        if getattr(now, name) != getattr(asked, name)
+    )
 
 
 def retry_wait_ms(rules: QueueOptions, failures: int, luck: float) -> int:

@@ -12,8 +12,8 @@ from nexo.client._async.queue_consumer import Consumer
 from nexo.client._async.queue_gather import Pusher, Settler
 from nexo.client._async.queue_jobs import Job, JobBatch
 from nexo.client._async.worker import Worker
+from nexo.client.checks import Duration, millis
 from nexo.client.queue_views import (
-    Duration,
     JobIds,
     JobState,
     JobView,
@@ -22,7 +22,6 @@ from nexo.client.queue_views import (
     encode_values,
     job_state,
     job_view,
-    millis,
     wire_options,
 )
 from nexo.client.replies import Reply

@@ -7,7 +7,8 @@ from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from nexo.client._async.queue_gather import Settler
-from nexo.client.queue_views import Duration, decode_values, millis
+from nexo.client.checks import Duration, millis
+from nexo.client.queue_views import decode_values
 from nexo.client.replies import Reply
 from nexo.errors import LeaseLost
 from nexo.protocol.frames import Buffer

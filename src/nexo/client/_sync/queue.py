@@ -13,8 +13,8 @@ from nexo.client._sync.queue_consumer import Consumer
 from nexo.client._sync.queue_gather import Pusher, Settler
 from nexo.client._sync.queue_jobs import Job, JobBatch
 from nexo.client._sync.worker import Worker
+from nexo.client.checks import Duration, millis
 from nexo.client.queue_views import (
-    Duration,
     JobIds,
     JobState,
     JobView,
@@ -23,7 +23,6 @@ from nexo.client.queue_views import (
     encode_values,
     job_state,
     job_view,
-    millis,
     wire_options,
 )
 from nexo.client.replies import Reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nexo.brokers.queue.engine import Queue
-from nexo.brokers.queue.options import check_range, options
+from nexo.brokers.queue.options import check_range, differences, options
 from nexo.brokers.queue.status import dead_jobs, info, schedules, waiting_jobs, working_jobs
 from nexo.errors import AlreadyExists, InvalidInput
 from nexo.model import check_name
@@ -79,7 +79,8 @@ class AdminRequests:
         rules = options(asked.options, queue.engine.options)
         if rules != queue.engine.options and not asked.update:
             raise AlreadyExists(
-                f"Queue '{queue.name}' exists with other options; update it, or create with update"
+                f"Queue '{queue.name}' exists with other options "
+                f"({differences(queue.engine.options, rules)}); update it, or create with update"
             )
         queue.engine.update(rules, self._service.now_ms())
 

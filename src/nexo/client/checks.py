@@ -1,0 +1,72 @@
+"""Arguments are checked at the call, before anything is sent or joins what others send."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from nexo.errors import InvalidInput
+from nexo.model import duration_ms
+
+Duration: TypeAlias = float | str | timedelta
+"""Seconds, a text like ``"250ms"`` or ``"5m"``, or a `timedelta`."""
+
+MAX_DURATION_MS = 2**53
+"""Longer than anything, and exact as a float."""
+
+
+def millis(value: Duration) -> int:
+    """A duration in milliseconds, rounded up so that a short one does not become none."""
+    match value:
+        case str():
+            ms = duration_ms(value)
+        case timedelta():
+            ms = _rounded_up(value.total_seconds())
+        case int() | float() if not isinstance(value, bool):
+            ms = _rounded_up(value)
+        case _:
+            raise InvalidInput(f"{value!r} is not a duration: use seconds, '5m' or a timedelta")
+    if not 0 <= ms <= MAX_DURATION_MS:
+        raise InvalidInput(f"the duration {value!r} is negative or too long")
+    return ms
+
+
+def _rounded_up(seconds: float) -> int:
+    if not abs(seconds) <= MAX_DURATION_MS:  # NaN and infinity too
+        raise InvalidInput(f"the duration {seconds!r} is not finite, or too long")
+    return math.ceil(round(seconds * 1_000, 3))
+
+
+def positive_millis(value: Duration, what: str) -> int:
+    """`millis` of what must be more than nothing."""
+    if not (ms := millis(value)):
+        raise InvalidInput(f"{what} must be more than 0; leave it out for the default")
+    return ms
+
+
+def text(value: Any, what: str) -> str:
+    """``value`` if it is text that can travel."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} is text, not {type(value).__name__}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"{what} cannot be written as UTF-8: {error.reason}") from None
+    return value
+
+
+def whole(value: Any, what: str, low: int, high: int) -> int:
+    """``value`` if it is a whole number in low..high."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(f"{what} is a whole number, not {value!r}")
+    if not low <= value <= high:
+        raise InvalidInput(f"{what} {value} is out of range: use {low} to {high}")
+    return value
+
+
+def function(value: Any, what: str = "the handler") -> None:
+    """Refuse what cannot be called, before it is given work."""
+    if not callable(value):
+        raise InvalidInput(f"{what} is a function, not {type(value).__name__}")
