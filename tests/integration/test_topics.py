@@ -289,6 +289,41 @@ async def test_messages_that_cannot_be_sent_fail_alone(
             producer.send("t", None)
 
 
+def _broken(key: bytes, count: int) -> int:
+    if key == b"bad":
+        raise ZeroDivisionError
+    return {b"far": 99, b"half": 0.5}.get(key, 0)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ({"topic": "t", "key": "bad"}, ZeroDivisionError),
+        ({"topic": "t", "key": "far"}, InvalidInput),
+        ({"topic": "t", "key": "half"}, InvalidInput),
+        ({"topic": "t", "partition": 0.5}, InvalidInput),
+        ({"topic": "t", "partition": True}, InvalidInput),
+        ({"topic": "\ud800"}, (InvalidInput, UnicodeError)),
+        ({"topic": 7}, InvalidInput),
+        ({"topic": ["t"]}, InvalidInput),
+    ],
+)
+async def test_a_bad_send_fails_alone(
+    aclient: nexo.AsyncClient, bad: dict[str, Any], error: Any, known: bool
+) -> None:
+    """SPEC G3: what cannot be sent takes nothing along, however early it comes."""
+    await fill(aclient, "t", 0, partitions=2)
+    async with asyncio.timeout(10), AsyncProducer(server=aclient, partitioner=_broken) as producer:
+        if known:
+            await producer.send("t", "first")
+        with pytest.raises(error):
+            await producer.send(value="bad", **bad)
+        await producer.flush()
+        assert (await producer.send("t", "good", key="k")).partition == 0
+        assert (await producer.send("t", "better", partition=1)).partition == 1
+
+
 async def test_only_the_message_that_is_too_large_fails(
     aclient: nexo.AsyncClient, admin: AsyncAdminClient
 ) -> None:

@@ -65,6 +65,21 @@ def test_threads_share_a_producer(client: nexo.Client) -> None:
         assert [n for t, n in found if t == number] == list(range(100))
 
 
+def test_a_bad_send_fails_alone(client: nexo.Client) -> None:
+    """SPEC G3."""
+
+    def broken(key: bytes, count: int) -> int:
+        raise ZeroDivisionError
+
+    AdminClient(client).create_topic("t", 2)
+    with Producer(server=client, partitioner=broken) as producer:
+        for _ in range(2):  # before and after the topic's partitions are known
+            with pytest.raises(ZeroDivisionError):
+                producer.send("t", 1, key="k").result(WAIT_S)
+        producer.flush()
+        assert producer.send("t", 1, partition=1).result(WAIT_S).partition == 1
+
+
 def test_topics_and_state(client: nexo.Client) -> None:
     topic: Topic[Any] = Topic("users", compaction=True, partitions=2, server=client)
     topic.produce_batch([{"key": f"u{i % 3}", "value": i} for i in range(9)])

@@ -115,6 +115,8 @@ class NexoSender:
             raise Conflict("the producer is closed")
         if self._fatal is not None:
             raise self._fatal
+        if not isinstance(topic, str):
+            raise InvalidInput(f"topic {topic!r} is not a name: give a text")
         packed = Packed(record)
         with self._guard:
             self._open += 1
@@ -130,9 +132,9 @@ class NexoSender:
     def _place(self, topic: str, record: ProducerRecord, packed: Packed) -> None:
         try:
             partition = self.partition_of(topic, record, self._counts[topic])
-        except InvalidInput as error:
+        except Exception as error:  # whatever a partitioner of one's own raises
             packed.delivery.fail(error)
-            self._open -= 1
+            self._settled(1)
             return
         at = TopicPartition(topic, partition)
         lane = self._lanes.get(at)
@@ -147,14 +149,10 @@ class NexoSender:
     def partition_of(self, topic: str, record: ProducerRecord, count: int) -> int:
         """As given, by the key, or in turn."""
         if record.partition is not None:
-            if not 0 <= record.partition < count:
-                raise InvalidInput(
-                    f"partition {record.partition} does not exist: {topic!r} has {count}, from 0"
-                )
-            return record.partition
+            return _existing(topic, record.partition, count)
         key = key_bytes(record.key)
         if key is not None:
-            return self._partitioner(key, count)
+            return _existing(topic, self._partitioner(key, count), count)
         turn = self._turns.get(topic, -1) + 1
         self._turns[topic] = turn
         return turn % count
@@ -194,7 +192,8 @@ class NexoSender:
 
     def _pause_s(self) -> float | None:
         """Until the next batch is due."""
-        waiting = [lane.first_s for lane in self._lanes.values() if lane.waiting and not lane.busy]
+        lanes = list(self._lanes.values())  # other threads add to it
+        waiting = [lane.first_s for lane in lanes if lane.waiting and not lane.busy]
         if not waiting:
             return None
         return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
@@ -213,7 +212,7 @@ class NexoSender:
         """Ask how many partitions a topic has, and place what waits for it, in order."""
         try:
             count = self.count(topic)
-        except (NexoError, TimeoutError) as error:
+        except Exception as error:  # these messages fail; those of other topics go on
             self._decided([packed for _, packed in self._unplaced.pop(topic)], error)
             return
         with self._guard:
@@ -253,7 +252,7 @@ class NexoSender:
         except PayloadTooLarge as error:
             self._send_singly(lane, batch, error)
             return
-        except (NexoError, TimeoutError) as error:
+        except Exception as error:  # these messages fail; those behind them go on
             if isinstance(error, Fenced):
                 self._fatal = error
             self._decided(batch, error)
@@ -323,9 +322,12 @@ class NexoSender:
 
     def _finished(self, count: int) -> None:
         with self._guard:
-            self._open -= count
-            if not self._open:
-                self._idle.set()
+            self._settled(count)
+
+    def _settled(self, count: int) -> None:
+        self._open -= count
+        if not self._open:
+            self._idle.set()
 
     # -- all or none
 
@@ -362,6 +364,15 @@ class NexoSender:
                     for at, number in enumerate(numbers):
                         places[number] = RecordMetadata(topic, partition, first + at)
         return [places[number] for number in range(len(packed))]
+
+
+def _existing(topic: str, partition: object, count: int) -> int:
+    """A partition that the topic has."""
+    if isinstance(partition, bool) or not isinstance(partition, int):
+        raise InvalidInput(f"partition {partition!r} of {topic!r} is not a whole number")
+    if not 0 <= partition < count:
+        raise InvalidInput(f"partition {partition} does not exist: {topic!r} has {count}, from 0")
+    return partition
 
 
 def _batch(packed: Sequence[Packed]) -> Outgoing:
