@@ -603,6 +603,25 @@ async def test_a_new_group_can_start_at_the_end_and_skips_nothing_after(
         assert await values(consumer, 1) == ["meanwhile"]
 
 
+async def test_a_group_that_starts_at_the_end_of_empty_partitions_skips_nothing(
+    aclient: nexo.AsyncClient,
+) -> None:
+    """SPEC G4, G6: whoever owns them next reads what came since the group began."""
+    await fill(aclient, "t", 0, partitions=2)
+    late: dict[str, Any] = {"auto_offset_reset": "latest", "server": aclient}
+    async with AsyncConsumer("t", "left", **late):
+        pass
+    async with AsyncConsumer("t", "g", **late) as first:
+        async with AsyncProducer(server=aclient) as producer:
+            for number in range(10):
+                producer.send("t", number, partition=number % 2)
+        async with AsyncConsumer("t", "g", **late) as second:
+            both = await asyncio.gather(values(first, 5), values(second, 5))
+            assert sorted(both[0] + both[1]) == list(range(10))
+    async with AsyncConsumer("t", "left", **late) as again:
+        assert sorted(await values(again, 10)) == list(range(10))
+
+
 async def test_gaps_are_stepped_over(aclient: nexo.AsyncClient) -> None:
     topic: AsyncTopic[Any] = AsyncTopic("t", compaction=True, server=aclient)
     for number in range(20):

@@ -152,6 +152,22 @@ async def test_generations_rise_and_the_first_member_leads(
         assert left.leader == second.member_id
 
 
+async def test_the_lag_counts_partitions_that_were_never_committed(
+    aclient: nexo.AsyncClient, orders: str
+) -> None:
+    """SPEC G6."""
+    async with AsyncProducer(server=aclient) as producer:
+        for number in range(10):
+            producer.send(orders, number, partition=number % 2)
+    async with AsyncConsumer(orders, "g", auto_commit=False, server=aclient) as consumer:
+        admin = AsyncAdminClient(aclient)
+        await consumer.join()
+        assert (await admin.describe_group("g")).lag == 10
+        await consumer.commit(await consumer.poll(WAIT_S))
+        assert (await admin.describe_group("g")).lag == 9
+    assert (await admin.describe_group("g")).lag == 9  # nobody reads, and it is still behind
+
+
 async def test_commits_of_the_past_are_refused(aclient: nexo.AsyncClient, orders: str) -> None:
     link = aclient.link(Broker.STREAM)
 

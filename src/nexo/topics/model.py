@@ -97,7 +97,7 @@ class Committed:
     """What a group has stored for a partition."""
 
     offset: int
-    """The last message that was processed."""
+    """The last message that was processed; -1 if the group has begun but processed none."""
     metadata: str = ""
     committed_at: datetime | None = None
     """When; None where the cluster does not tell."""
@@ -139,7 +139,7 @@ class GroupDescription:
     """Who owns each partition; one that changes hands is missing."""
     committed: Mapping[TopicPartition, Committed]
     lag: int
-    """Messages behind what is committed."""
+    """Messages behind what is committed, in all partitions of the topics it reads."""
 
 
 @dataclass(frozen=True, slots=True)

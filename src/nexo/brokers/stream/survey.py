@@ -37,11 +37,12 @@ class _Page:
             with contextlib.suppress(NexoError):  # a damaged log hides only its own groups
                 self.groups += _shared(stream)
         for name, group in ordered:
-            topics = self._topics(group)
-            if not self._room(1 + len(group.offsets), [stream for stream, _ in topics]):
+            topics = streams_of(self._engine, group)
+            weight = 1 + sum(stream.options.partitions for stream in topics)
+            if not self._room(weight, topics):
                 return
             with contextlib.suppress(NexoError):
-                self.groups += [_ordered(name, group, *topic) for topic in topics]
+                self.groups += [_ordered(name, group, stream) for stream in topics]
 
     def _room(self, weight: int, read: Iterable[Stream]) -> bool:
         """Whether the page can hold this too; the first thing always fits, so rounds end."""
@@ -53,13 +54,23 @@ class _Page:
         self.looked_at += 1
         return True
 
-    def _topics(self, group: OrderedGroup) -> list[tuple[Stream, list[int]]]:
-        """The streams that a group reads, each with the partitions it knows of."""
-        known: dict[str, list[int]] = {}
-        for topic, partition in {**group.owners, **group.offsets}:
-            known.setdefault(topic, []).append(partition)
-        streams = self._engine.streams
-        return [(streams.get(name), known[name]) for name in known if name in streams]
+
+def streams_of(engine: StreamEngine, group: OrderedGroup) -> list[Stream]:
+    """The streams that an ordered group reads."""
+    return [engine.streams.get(name) for name in group.topics if name in engine.streams]
+
+
+def ordered_lag(group: OrderedGroup, stream: Stream) -> int:
+    """What a group has not processed; where it never committed, that is all there is."""
+    return sum(
+        stream.unread(index, _position(group, stream, index))
+        for index in range(stream.options.partitions)
+    )
+
+
+def _position(group: OrderedGroup, stream: Stream, index: int) -> int:
+    kept = group.committed(stream.name, index)
+    return kept.offset + 1 if kept else 0
 
 
 def survey(engine: StreamEngine, position: int, limit: int) -> StreamSurvey:
@@ -105,13 +116,11 @@ def _group(stream: Stream, name: str, ends: list[int], published: int) -> GroupS
     )  # fmt: skip
 
 
-def _ordered(name: str, group: OrderedGroup, stream: Stream, partitions: list[int]) -> GroupSeen:
-    """A partition that was never committed is read from its start."""
-    lag = finished = 0
-    for index in partitions:
-        kept, part = group.offsets.get((stream.name, index)), stream.partition(index)
-        at = max(kept.offset + 1 if kept else 0, part.start_offset)
-        lag += stream.unread(index, kept.offset + 1 if kept else 0)
-        finished += at
+def _ordered(name: str, group: OrderedGroup, stream: Stream) -> GroupSeen:
+    finished = sum(
+        max(_position(group, stream, index), part.start_offset)
+        for index, part in enumerate(stream.partitions())
+    )
     owners = {owner for (topic, _), owner in group.owners.items() if topic == stream.name}
+    lag = ordered_lag(group, stream)
     return GroupSeen(stream.name, name, "ordered", lag, 0, 0, len(owners), finished)

@@ -103,23 +103,23 @@ class NexoReader:
         stored = await self._stored(None)
         topics = {at.topic for at in partitions}
         infos = {topic: await self._partitions(topic) for topic in topics}
-        for at in partitions:
-            info = infos[at.topic][at.partition]
-            bounds = info.start_offset, info.stable_offset
-            self._lanes[at] = Lane(at, await self._start(at, stored.get(at), *bounds))
+        starts = {
+            at: self._start(stored.get(at), infos[at.topic][at.partition]) for at in partitions
+        }
+        if self._options.reset == "latest":
+            # Or the next owner would skip what comes before anything is committed. Of a
+            # partition that was always empty it is -1: nothing processed.
+            begun = {at: (starts[at] - 1, "") for at in partitions if at not in stored}
+            if begun:
+                await self.commit(begun)
+        self._lanes.update({at: Lane(at, offset) for at, offset in starts.items()})
         await self._told.assigned(partitions)
 
-    async def _start(
-        self, at: TopicPartition, stored: Committed | None, first: int, end: int
-    ) -> int:
+    def _start(self, stored: Committed | None, part: wire.PartitionInfo) -> int:
+        first, end = part.start_offset, part.stable_offset
         if stored is not None:
             return min(max(stored.offset + 1, first), end)
-        if self._options.reset == "earliest":
-            return first
-        if end > first:
-            # Or the next owner would skip what comes before anything is committed.
-            await self.commit({at: (end - 1, "")})
-        return end
+        return first if self._options.reset == "earliest" else end
 
     # -- reading
 

@@ -105,6 +105,12 @@ class OrderedGroup:
         return self._owners
 
     @property
+    def topics(self) -> list[str]:
+        """What its members read, and what it has read before."""
+        read = {topic for member in self._members.values() for topic in member.topics}
+        return sorted(read | {topic for topic, _ in self._state.offsets})
+
+    @property
     def stable(self) -> bool:
         """Whether every partition is where it shall be."""
         return not self._recalled and self._owners == self._target
@@ -236,9 +242,11 @@ class OrderedGroup:
                     "send a heartbeat and commit what is still owned"
                 )
         for commit in offsets:
-            self._check_offset(commit, member if generation != STANDALONE else None)
+            begun = (commit.topic, commit.partition) in self._state.offsets
+            owner = member if generation != STANDALONE else None
+            self._check_offset(commit, owner, lowest=0 if begun else -1)
 
-    def _check_offset(self, commit: OffsetCommit, member: str | None, lowest: int = 0) -> None:
+    def _check_offset(self, commit: OffsetCommit, member: str | None, *, lowest: int) -> None:
         at = commit.topic, commit.partition
         if commit.partition < 0 or commit.offset < lowest:
             raise InvalidInput(f"{commit.topic}/{commit.partition} at {commit.offset}: below 0")
@@ -256,7 +264,8 @@ class OrderedGroup:
     ) -> None:
         """Store the last processed offsets of partitions the member owns, all or none.
 
-        One below what is stored is ignored unless the member sought back (``rewind``). A
+        One below what is stored is ignored unless the member sought back (``rewind``). While
+        nothing is stored, -1 says that the group has begun here and processed nothing. A
         consumer without membership commits with `STANDALONE` while the group has no members.
         """
         self.check(member, generation, offsets)

@@ -224,6 +224,15 @@ class TestAdministration:
         with pytest.raises(InvalidInput):
             group.commit("a", group.generation, [OffsetCommit("events", 0, -1)], NOW)
 
+    def test_a_group_can_begin_at_an_empty_partition(self) -> None:  # SPEC G4
+        group = pair()
+        group.commit("a", group.generation, [OffsetCommit("events", 0, -1)], NOW)
+        assert group.offsets["events", 0].offset == -1
+        group.commit("a", group.generation, [OffsetCommit("events", 0, 3)], NOW)
+        for offset in (-1, -2):
+            with pytest.raises(InvalidInput, match="below 0"):
+                group.commit("a", group.generation, [OffsetCommit("events", 0, offset)], NOW)
+
     def test_a_deleted_topic_takes_its_offsets_along(self) -> None:
         group = pair()
         group.commit("a", 2, [OffsetCommit("events", 0, 41)], NOW)

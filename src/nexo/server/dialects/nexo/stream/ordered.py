@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
-from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit, OrderedOptions
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OrderedOptions
+from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import InvalidOption, NotMember, OffsetOutOfRange
 from nexo.model import Persistence
 from nexo.protocol import stream_ordered as wire
@@ -210,14 +211,8 @@ class Ordered:
             options=msgspec.to_builtins(group.options),
             owners=[(topic, index, who) for (topic, index), who in sorted(group.owners.items())],
             offsets=_stored(group),
-            lag=sum(self._lag(at, kept) for at, kept in group.offsets.items()),
+            lag=sum(ordered_lag(group, each) for each in streams_of(self._core.engine, group)),
         )
-
-    def _lag(self, at: tuple[str, int], kept: Committed) -> int:
-        topic, index = at
-        if topic not in self._core.engine.streams:
-            return 0
-        return self._core.engine.streams.get(topic).unread(index, kept.offset + 1)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Forget a group."""
