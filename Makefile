@@ -39,7 +39,7 @@ format: $(VENV)/.test ## format, and fix what the linter can
 bench: $(VENV)/.bench ## speed side by side with the peers; `make docs` then shows it in the README
 	$(BIN)/python -m benchmarks
 
-bench-quick: $(VENV)/.bench ## a tenth of the work, without Spark and curves
+bench-quick: $(VENV)/.bench ## a tenth of the work in two minutes, without Spark, curves and the slowest rows
 	$(BIN)/python -m benchmarks --quick --only store,pubsub,queue,stream,service,guard
 
 bench-guard: $(VENV)/.bench ## only the hot paths, against their baseline

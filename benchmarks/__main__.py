@@ -62,7 +62,9 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the work, and not the slowest rows"
+    )
     parser.add_argument("--only", help=f"groups, comma-separated: {', '.join(GROUPS)}, guard")
     parser.add_argument("--match", default="", help="only rows and curves whose name contains this")
     parser.add_argument("--rounds", type=int, help="rounds per row, 3 to 5 if not given")
@@ -92,6 +94,9 @@ def run_group(group: str, asked: argparse.Namespace, found: dict[str, Any]) -> N
         found["rows"].append(_not_loaded(group, error))
         return
     for row in _matching(rows, asked.match):
+        if asked.quick and row.slow and not asked.match:
+            print(f"{group}: {row.name} ... not in a quick run")
+            continue
         with _announced(f"{group}: {row.name}"):
             result = run(row, rounds=asked.rounds, quick=asked.quick)
         found["rows"].append(report.record(group, result))

@@ -133,6 +133,8 @@ class Row:
     """The same for our own figure, for rows without a peer."""
     durability: str = ""
     lower_is_better: bool = False
+    slow: bool = False
+    """Takes long even with a tenth of the work: a quick run leaves it out, and says so."""
 
     def best(self, figures: Sequence[float]) -> float:
         """The best of several figures."""

@@ -75,4 +75,5 @@ def _isolation() -> Row:
         bar=0.25,
         lower_is_better=True,
         durability="queue: file_sync",
+        slow=True,
     )

@@ -48,17 +48,16 @@ def in_one_loop(bench: Bench) -> Measure:
 
 def _measure(bench: Bench, port: int) -> Measure:
     fan = bench.enter(FanOut(DIALECTS["nexo"], port, 1))
-    enough_s = _ENOUGH_S / 5 if bench.quick else _ENOUGH_S
 
     def measure() -> float:
         with _helper("load", port):
-            return percentile(sorted(_pings_us(fan, enough_s)), 0.99)
+            return percentile(sorted(_pings_us(fan)), 0.99)
 
     return measure
 
 
-def _pings_us(fan: FanOut, enough_s: float) -> Iterator[float]:
-    end = time.monotonic() + enough_s
+def _pings_us(fan: FanOut) -> Iterator[float]:
+    end = time.monotonic() + _ENOUGH_S
     for _ in range(_PUBLISHES):
         yield from latencies_us(1, lambda: fan.deliver(1, 1, 1))
         if time.monotonic() > end:

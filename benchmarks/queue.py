@@ -36,6 +36,7 @@ def rows() -> list[Row]:
         Row(
             "queue, restart with 1 M waiting jobs after kill -9", "ms",
             ours=Contender("nexo", _nexo_recovery), lower_is_better=True, durability=_SYNCED,
+            slow=True,
         ),
         Row(
             "queue, cost of a job with 1 M waiting ÷ with 1,000", "×",
@@ -55,7 +56,7 @@ def _batches_row(batch: int) -> Row:
             Contender("redis lists", partial(theirs.redis_lists, batch, JOBS // 2), bar=5),
             Contender("jetstream, no fsync", partial(theirs.jetstream, batch, JOBS // 5), bar=10),
         ],
-        durability=_SYNCED,
+        durability=_SYNCED, slow=batch > 100,
     )  # fmt: skip
 
 

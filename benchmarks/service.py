@@ -22,7 +22,7 @@ def rows() -> list[Row]:
             "memory when idle", "MB",
             ours=Contender("nexo", _idle_nexo),
             peers=[Contender("redis-server", _idle_redis), Contender("rabbitmq", _idle_rabbitmq)],
-            limit=250.0, lower_is_better=True,
+            limit=250.0, lower_is_better=True, slow=True,
         ),
     ]  # fmt: skip
 

@@ -40,7 +40,7 @@ def rows() -> list[Row]:
         Row(
             "stream, memory of 10,000 streams", "MB",
             ours=Contender("nexo", _nexo_many_streams), limit=100, lower_is_better=True,
-            durability=_BACKGROUND,
+            durability=_BACKGROUND, slow=True,
         ),
     ]  # fmt: skip
 

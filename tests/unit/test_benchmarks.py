@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import charts, curve_charts, curves, guard, machine, profile, report
+from benchmarks import charts, curve_charts, curves, guard, machine, profile, report, service
 from benchmarks.harness import (
     ROUNDS,
     Bench,
@@ -155,6 +155,17 @@ def test_rows_that_cannot_be_loaded_are_a_row_that_failed() -> None:
     assert entry["name"] == "all rows of nowhere"
     assert entry["contenders"][0]["failed"].startswith("ModuleNotFoundError")
     assert entry["reached"] is False
+
+
+def test_a_quick_run_leaves_the_slowest_rows_out_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [Row(name, "s", _unused, slow=name == "memory") for name in ("memory", "start")]
+    monkeypatch.setattr(service, "rows", lambda: rows)
+    found: dict[str, Any] = {"rows": [], "curves": [], "limits": {}}
+    command.run_group("service", Namespace(quick=True, match="", rounds=ROUNDS), found)
+    assert [row["name"] for row in found["rows"]] == ["start"]
+    assert "service: memory ... not in a quick run" in capsys.readouterr().out
 
 
 def test_slow_rows_get_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
