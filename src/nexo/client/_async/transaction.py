@@ -79,10 +79,15 @@ class Transaction:
             partition = partition_of(key, await self._count(stream))
         return await self.publish_batch(stream, partition, records)
 
-    async def publish_batch(self, stream: str, partition: int, records: Outgoing) -> Published:
-        """Publish several records to one partition; returns the first one's place."""
+    async def publish_batch(
+        self, stream: str, partition: int, records: Outgoing, *, count: int = 0
+    ) -> Published:
+        """Publish several records to one partition; returns the first one's place.
+
+        `PartitionsChanged` if the stream has not ``count`` partitions; 0 leaves that open.
+        """
         head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
-        start = self._number().to_bytes(8, "big") + wire.publish_head(stream, partition)
+        start = self._number().to_bytes(8, "big") + wire.publish_head(stream, partition, count)
         reply = await self._link.call(Op.S_TX_PUBLISH, start, head, *body)
         found, offset, _ = next(wire.places(reply or b""))
         return Published(found, offset)

@@ -4,6 +4,9 @@
 A batch leaves when it is full or when its first message has waited for the linger time. Of
 one partition one batch is under way at a time, so that sending it again after a lost
 connection keeps the order; its sequence tells the broker that it has it already.
+
+A batch says by how many partitions it was chosen where it goes. If the topic was created anew
+with another number the broker refuses it, and everything that waits is placed again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from nexo.errors import (
     Fenced,
     InvalidInput,
     NexoError,
+    PartitionsChanged,
     PayloadTooLarge,
     RequestTimeout,
     Unavailable,
@@ -52,13 +56,14 @@ _UNCERTAIN = (ConnectionLost, RequestTimeout)
 class Packed:
     """One message, ready to go."""
 
-    __slots__ = ("content", "delivery", "headers", "key", "kind", "size_bytes")
+    __slots__ = ("content", "delivery", "headers", "key", "kind", "partition", "size_bytes")
 
     def __init__(self, record: ProducerRecord) -> None:
         self.kind, content = (0, None) if record.value is None else content_of(record.value)
         self.content: bytes | None = content
         self.key = key_bytes(record.key)
         self.headers = headers_bytes(record.headers)
+        self.partition = record.partition
         self.delivery = Delivery()
         self.size_bytes = len(content or b"") + len(self.key or b"") + len(self.headers)
         if content is None and self.key is None:
@@ -68,7 +73,7 @@ class Packed:
 class Lane:
     """What waits for one partition."""
 
-    __slots__ = ("at", "busy", "first_s", "sequence", "waiting")
+    __slots__ = ("at", "busy", "count", "first_s", "sequence", "waiting")
 
     def __init__(self, at: TopicPartition) -> None:
         self.at = at
@@ -76,6 +81,8 @@ class Lane:
         self.first_s = 0.0
         """Since when the first of them waits."""
         self.busy = False
+        self.count = 0
+        """How many partitions the topic had when they were placed."""
         self.sequence = 0
 
 
@@ -92,8 +99,8 @@ class NexoSender:
         self._identifying = runtime.Lock()
         self._counts: dict[str, int] = {}
         self._turns: dict[str, int] = {}
-        self._unplaced: dict[str, list[tuple[ProducerRecord, Packed]]] = {}
-        """Messages of topics whose partition count is not known yet."""
+        self._unplaced: dict[str, list[Packed]] = {}
+        """Messages of topics whose partition count is not known, or no longer."""
         self._lanes: dict[TopicPartition, Lane] = {}
         self._guard = Lock()
         """Any thread may send, in the sync client."""
@@ -121,17 +128,18 @@ class NexoSender:
         with self._guard:
             self._open += 1
             if topic in self._counts:
-                self._place(topic, record, packed)
+                self._place(topic, packed)
             else:
-                self._unplaced.setdefault(topic, []).append((record, packed))
+                self._unplaced.setdefault(topic, []).append(packed)
                 self._wake.set()
             if self._task is None:
                 self._task = runtime.spawn(self._run, name="nexo-producer")
         return packed.delivery
 
-    def _place(self, topic: str, record: ProducerRecord, packed: Packed) -> None:
+    def _place(self, topic: str, packed: Packed) -> None:
+        count = self._counts[topic]
         try:
-            partition = self.partition_of(topic, record, self._counts[topic])
+            partition = self._partition_of(topic, packed, count)
         except Exception as error:  # whatever a partitioner of one's own raises
             packed.delivery.fail(error)
             self._settled(1)
@@ -143,16 +151,16 @@ class NexoSender:
         if not lane.waiting:
             lane.first_s = runtime.now_s()
         lane.waiting.append(packed)
+        lane.count = count
         if len(lane.waiting) in (1, self._options.batch_size):
             self._wake.set()
 
-    def partition_of(self, topic: str, record: ProducerRecord, count: int) -> int:
+    def _partition_of(self, topic: str, packed: Packed, count: int) -> int:
         """As given, by the key, or in turn."""
-        if record.partition is not None:
-            return _existing(topic, record.partition, count)
-        key = key_bytes(record.key)
-        if key is not None:
-            return _existing(topic, self._partitioner(key, count), count)
+        if packed.partition is not None:
+            return _existing(topic, packed.partition, count)
+        if packed.key is not None:
+            return _existing(topic, self._partitioner(packed.key, count), count)
         turn = self._turns.get(topic, -1) + 1
         self._turns[topic] = turn
         return turn % count
@@ -183,7 +191,8 @@ class NexoSender:
             self._wake.wait(self._pause_s())
             self._wake.clear()
             for topic in list(self._unplaced):
-                self._learn(topic)
+                if not any(lane.busy for lane in self._lanes_of(topic)):
+                    self._learn(topic)
             for lane in list(self._lanes.values()):
                 if not lane.busy and self._due(lane):
                     lane.busy = True
@@ -193,13 +202,17 @@ class NexoSender:
     def _pause_s(self) -> float | None:
         """Until the next batch is due."""
         lanes = list(self._lanes.values())  # other threads add to it
-        waiting = [lane.first_s for lane in lanes if lane.waiting and not lane.busy]
+        waiting = [each.first_s for each in lanes if self._may_go(each) and not each.busy]
         if not waiting:
             return None
         return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
 
+    def _may_go(self, lane: Lane) -> bool:
+        """Whether something waits, and its place is not in doubt."""
+        return bool(lane.waiting) and lane.at.topic in self._counts
+
     def _due(self, lane: Lane) -> bool:
-        if not lane.waiting:
+        if not self._may_go(lane):
             return False
         waited_s = runtime.now_s() - lane.first_s
         return (
@@ -208,17 +221,36 @@ class NexoSender:
             or waited_s >= self._options.linger_ms / 1000
         )
 
+    def _lanes_of(self, topic: str) -> list[Lane]:
+        return [lane for lane in list(self._lanes.values()) if lane.at.topic == topic]
+
     def _learn(self, topic: str) -> None:
         """Ask how many partitions a topic has, and place what waits for it, in order."""
         try:
             count = self.count(topic)
         except Exception as error:  # these messages fail; those of other topics go on
-            self._decided([packed for _, packed in self._unplaced.pop(topic)], error)
+            with self._guard:
+                waiting = self._take_back(topic)
+            self._decided(waiting, error)
             return
         with self._guard:
             self._counts[topic] = count
-            for record, packed in self._unplaced.pop(topic):
-                self._place(topic, record, packed)
+            for packed in self._take_back(topic):
+                self._place(topic, packed)
+
+    def _take_back(self, topic: str) -> list[Packed]:
+        """What waits for a topic, those placed before first: of one key, in order."""
+        found: list[Packed] = []
+        for lane in self._lanes_of(topic):
+            found += lane.waiting
+            lane.waiting.clear()
+        return found + self._unplaced.pop(topic)
+
+    def _forget_count(self, topic: str) -> None:
+        """The topic was created anew: what waits is placed again once nothing is under way."""
+        self._counts.pop(topic, None)
+        self._unplaced.setdefault(topic, [])
+        self._wake.set()
 
     def count(self, topic: str) -> int:
         """How many partitions a topic has."""
@@ -228,8 +260,11 @@ class NexoSender:
     def _work(self, lane: Lane) -> None:
         """Send a lane's batches while they are due."""
         while True:
-            self._send(lane, self._cut(lane))
+            again = self._send(lane, self._cut(lane))
             with self._guard:
+                if again:
+                    lane.waiting.extendleft(reversed(again))
+                    self._forget_count(lane.at.topic)
                 if not self._due(lane):
                     lane.busy = False
                     self._wake.set()
@@ -246,28 +281,33 @@ class NexoSender:
             lane.first_s = runtime.now_s()
             return batch
 
-    def _send(self, lane: Lane, batch: list[Packed]) -> None:
+    def _send(self, lane: Lane, batch: list[Packed]) -> list[Packed]:
+        """Returns what has to be placed again."""
         try:
             first = self._store(lane, batch)
         except PayloadTooLarge as error:
-            self._send_singly(lane, batch, error)
-            return
+            return self._send_singly(lane, batch, error)
+        except PartitionsChanged:
+            return batch
         except Exception as error:  # these messages fail; those behind them go on
             if isinstance(error, Fenced):
                 self._fatal = error
             self._decided(batch, error)
-            return
+            return []
         for number, packed in enumerate(batch):
             packed.delivery.settle(RecordMetadata(*lane.at, first + number))
         self._finished(len(batch))
+        return []
 
-    def _send_singly(self, lane: Lane, batch: list[Packed], error: PayloadTooLarge) -> None:
+    def _send_singly(self, lane: Lane, batch: list[Packed], error: PayloadTooLarge) -> list[Packed]:
         """Only the message that is too large shall fail."""
         if len(batch) == 1:
             self._decided(batch, error)
-            return
-        for packed in batch:
-            self._send(lane, [packed])
+            return []
+        for number, packed in enumerate(batch):
+            if self._send(lane, [packed]):
+                return batch[number:]
+        return []
 
     def _store(self, lane: Lane, batch: list[Packed]) -> int:
         """The offset of the first; sent again until it is known to be stored, or time is over."""
@@ -278,7 +318,7 @@ class NexoSender:
         head, body = records.encode(
             int(time.time() * 1000), producer=producer, compression=self._compression
         )
-        where = wire.publish_head(*lane.at)
+        where = wire.publish_head(*lane.at, lane.count)
         deadline_s = runtime.now_s() + self._options.delivery_timeout_s
         while True:
             try:
@@ -333,34 +373,50 @@ class NexoSender:
 
     def send_together(self, topic: str, records: Sequence[ProducerRecord]) -> list[RecordMetadata]:
         """In a transaction, unless all go to one partition: a batch is stored whole anyway."""
-        if not records:
-            return []
-        count = self._counts.get(topic) or self.count(topic)
-        self._counts.setdefault(topic, count)
-        lanes: dict[int, list[int]] = {}
-        for number, record in enumerate(records):
-            lanes.setdefault(self.partition_of(topic, record, count), []).append(number)
         packed = [Packed(record) for record in records]
+        if not packed:
+            return []
+        try:
+            return self._store_together(topic, packed)
+        except PartitionsChanged:  # nothing is stored
+            with self._guard:
+                self._forget_count(topic)
+            return self._store_together(topic, packed)
+
+    def _store_together(self, topic: str, packed: list[Packed]) -> list[RecordMetadata]:
+        count = self._counts.get(topic) or self._known_count(topic)
+        lanes: dict[int, list[int]] = {}
+        for number, each in enumerate(packed):
+            lanes.setdefault(self._partition_of(topic, each, count), []).append(number)
         if len(lanes) == 1 and sum(each.size_bytes for each in packed) <= _BATCH_BYTES:
             (partition,) = lanes
-            return self._send_batch(TopicPartition(topic, partition), packed)
-        return self._send_transaction(topic, lanes, packed)
+            return self._send_batch(TopicPartition(topic, partition), packed, count)
+        return self._send_transaction(topic, lanes, packed, count)
 
-    def _send_batch(self, at: TopicPartition, packed: list[Packed]) -> list[RecordMetadata]:
+    def _known_count(self, topic: str) -> int:
+        count = self.count(topic)
+        with self._guard:
+            if topic not in self._unplaced:  # else it is `_learn` that says so
+                self._counts.setdefault(topic, count)
+        return count
+
+    def _send_batch(
+        self, at: TopicPartition, packed: list[Packed], count: int
+    ) -> list[RecordMetadata]:
         head, body = _batch(packed).encode(int(time.time() * 1000), compression=self._compression)
-        reply = self._link.call(Op.S_PUBLISH, wire.publish_head(*at), head, *body)
+        reply = self._link.call(Op.S_PUBLISH, wire.publish_head(*at, count), head, *body)
         _, first, _ = next(wire.places(reply or b""))
         return [RecordMetadata(*at, first + number) for number in range(len(packed))]
 
     def _send_transaction(
-        self, topic: str, lanes: dict[int, list[int]], packed: list[Packed]
+        self, topic: str, lanes: dict[int, list[int]], packed: list[Packed], count: int
     ) -> list[RecordMetadata]:
         places: dict[int, RecordMetadata] = {}
         with self._client.transaction() as tx:
             for partition, lane in lanes.items():
                 for numbers in _chunks(lane, packed):
                     batch = _batch([packed[number] for number in numbers])
-                    _, first = tx.publish_batch(topic, partition, batch)
+                    _, first = tx.publish_batch(topic, partition, batch, count=count)
                     for at, number in enumerate(numbers):
                         places[number] = RecordMetadata(topic, partition, first + at)
         return [places[number] for number in range(len(packed))]
