@@ -13,7 +13,7 @@ import redis
 
 from nexo import testing, xstreams
 from nexo.errors import ConnectionLost, InvalidInput, InvalidName, InvalidOption, NotFound
-from nexo.xstreams import ConsumerGroupInfo, StreamBroker, StreamMessage
+from nexo.xstreams import ConsumerGroupInfo, DeadLetter, StreamBroker, StreamMessage
 from tests.contract.redis_server import redis_server
 from tests.timing import often_within
 
@@ -464,6 +464,37 @@ class TestClaiming:
         assert ids(broker.xautoclaim("tasks", "workers", "w2", 0, 10)) == added[1:]
 
 
+class TestRenewing:
+    def test_renewed_messages_are_idle_anew_and_count_as_before(self, broker: StreamBroker) -> None:
+        broker.create_group("tasks", "workers", "0")
+        added = add(broker, 3)
+        broker.xreadgroup("workers", "w1", "tasks", 3)
+        while min(each.idle_ms for each in _pending(broker)) < 40:
+            time.sleep(0.005)
+        assert broker.xrenew("tasks", "workers", "w1", [added[2], added[0]]) == [added[2], added[0]]
+        first, second, third = _pending(broker)
+        assert max(first.idle_ms, third.idle_ms) + 30 < second.idle_ms
+        assert {(each.consumer, each.delivery_count) for each in (first, second, third)} == {
+            ("w1", 1)
+        }
+        assert ids(broker.xautoclaim("tasks", "workers", "w2", second.idle_ms, 10)) == [added[1]]
+
+    def test_only_what_the_consumer_still_has_is_renewed(self, broker: StreamBroker) -> None:
+        broker.create_group("tasks", "workers", "0")
+        added = add(broker, 5)
+        broker.xreadgroup("workers", "w1", "tasks", 4)
+        broker.xack("tasks", "workers", added[:1])
+        broker.xautoclaim("tasks", "workers", "w2", 0, 1)
+        broker.xdel("tasks", added[2:3])
+        assert broker.xrenew("tasks", "workers", "w1", [*added, "1-1"]) == [added[3]]
+        assert broker.xrenew("tasks", "workers", "w3", added) == []
+        assert broker.xrenew("tasks", "workers", "w1", []) == []
+        assert [(each.id, each.consumer) for each in _pending(broker)] == [
+            (added[1], "w2"), (added[3], "w1"),
+        ]  # fmt: skip
+        assert [each.name for each in info(broker).consumers] == ["w1", "w2"]
+
+
 class TestTheStream:
     def test_length_counts_messages(self, broker: StreamBroker) -> None:
         add(broker, 3)
@@ -590,9 +621,58 @@ class TestLimits:
             assert full.result(5) == []
 
     @pytest.mark.parametrize("limit", ["max_stream_length", "max_pending"])
-    def test_limits_must_be_positive(self, make: Make, limit: str) -> None:
+    @pytest.mark.parametrize("value", [0, -1, 1 << 63])
+    def test_limits_must_be_positive(self, make: Make, limit: str, value: int) -> None:
         with pytest.raises(InvalidOption, match=limit):
-            make(**{limit: -1})
+            make(**{limit: value})
+
+
+class TestWorker:
+    @pytest.mark.parametrize("size", [8 * 1024**2, 10 * 1024**2 - 100])
+    def test_the_largest_message_can_be_buried(  # SPEC J5
+        self, broker: StreamBroker, size: int
+    ) -> None:
+        data, seen = b"\xff" * size, list[Any]()
+        large = broker.xadd("tasks", data)
+        small = broker.xadd("tasks", "small")
+
+        def handle(message: StreamMessage) -> None:
+            seen.append(message.id)
+            assert message.id == small
+
+        broker.create_group("tasks", "workers", "0")
+        worker = xstreams.StreamWorker(
+            broker, "tasks", "workers", "w1", handle, max_deliveries=1, block_ms=0
+        )
+        while worker.run_once():
+            pass
+        assert (seen, worker.handled, worker.buried) == ([large, small], 1, 1)
+        letter = DeadLetter.of(broker.xrange("tasks.dlq")[0])
+        assert letter.id == large
+        assert letter.data == data or (letter.data, letter.omitted_bytes) == (None, size)
+        assert letter.data == data or size > 8 * 1024**2
+        assert broker.xpending("tasks", "workers") == []
+
+    def test_two_workers_with_a_slow_handler_handle_each_message_once(self, make: Make) -> None:
+        broker = make()
+        add(broker, 6)
+        runs: list[int] = []
+
+        def handle(message: StreamMessage) -> None:
+            runs.append(message.data["n"])
+            time.sleep(0.25)  # with the five behind it: longer than ``min_idle_ms``
+
+        options: dict[str, Any] = {"block_ms": 20, "min_idle_ms": 1_000}
+        names = ("w1", "w2")
+        workers = [
+            xstreams.StreamWorker(broker, "tasks", "workers", name, handle, **options)
+            for name in names
+        ]
+        with workers[0], workers[1]:
+            deadline_s = time.monotonic() + 20
+            while sum(each.handled for each in workers) < 6 and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+        assert sorted(runs) == list(range(6))
 
 
 class TestInfo:
@@ -652,6 +732,7 @@ class TestUnknownNames:
                 lambda name: broker.xpending(name, "g"),
                 lambda name: broker.xpending(name, "g", "c"),
                 lambda name: broker.xautoclaim(name, "g", "c", 0),
+                lambda name: broker.xrenew(name, "g", "c", ["1-1"]),
                 lambda name: broker.delete_consumer(name, "g", "c"),
             ):
                 with pytest.raises(NotFound):
@@ -706,12 +787,15 @@ class TestBadInput:
     def test_bad_numbers_are_refused(self, broker: StreamBroker) -> None:
         broker.create_group("tasks", "workers")
         bad: Any
-        for bad in (0, -1, 1.5, True):
+        huge = 1 << 63
+        for bad in (0, -1, 1.5, True, huge, huge**5):
             with pytest.raises(InvalidInput):
                 broker.xreadgroup("workers", "w", "tasks", bad)
             with pytest.raises(InvalidInput):
                 broker.xautoclaim("tasks", "workers", "w", 0, bad)
-        for bad in (-1, 0.5):
+            with pytest.raises(InvalidInput):
+                broker.xrange("tasks", count=bad)
+        for bad in (-1, 0.5, huge, huge**5):
             with pytest.raises(InvalidInput):
                 broker.xreadgroup("workers", "w", "tasks", 1, bad)
             with pytest.raises(InvalidInput):
@@ -720,6 +804,34 @@ class TestBadInput:
                 broker.xtrim("tasks", bad)
         with pytest.raises(InvalidInput):
             broker.create_group("tasks", "other", "beginning")
+
+    def test_the_greatest_numbers_are_taken(self, broker: StreamBroker) -> None:
+        broker.create_group("tasks", "workers", "0")
+        added, most = add(broker, 2), (1 << 63) - 1
+        assert ids(broker.xrange("tasks", count=most)) == added
+        assert ids(broker.xreadgroup("workers", "w1", "tasks", most, most)) == added
+        assert broker.xautoclaim("tasks", "workers", "w2", most, most) == []
+        assert ids(broker.xautoclaim("tasks", "workers", "w2", 0, most)) == added
+        assert broker.xtrim("tasks", most) == 0
+
+    def test_a_wait_of_any_length_ends_with_a_message(self, broker: StreamBroker) -> None:
+        broker.create_group("tasks", "workers", "0")
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(broker.xreadgroup, "workers", "w1", "tasks", 1, (1 << 63) - 1)
+            time.sleep(0.05)
+            added = add(broker, 1)
+            assert ids(reading.result(5)) == added
+
+    @pytest.mark.parametrize("bad", [None, 7, b"1-1", ["1-1", 7], [None]])
+    def test_ids_that_are_no_texts_are_refused(self, broker: StreamBroker, bad: Any) -> None:
+        broker.create_group("tasks", "workers")
+        for ask in (
+            lambda: broker.xack("tasks", "workers", bad),
+            lambda: broker.xdel("tasks", bad),
+            lambda: broker.xrenew("tasks", "workers", "w1", bad),
+        ):
+            with pytest.raises(InvalidInput):
+                ask()
 
 
 def _pending(broker: StreamBroker) -> list[xstreams.PendingMessage]:

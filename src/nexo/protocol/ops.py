@@ -226,6 +226,7 @@ class Op(enum.IntEnum):
     S_X_RANGE = 0xAD
     S_X_DELETE = 0xAE
     S_X_TRIM = 0xAF
+    S_X_RENEW = 0x3F
 
     # Any broker: 0xF0-0xFF. The payload's first byte names the broker.
     STATUS = 0xF0

@@ -14,6 +14,7 @@ S_X_READ              `ReadGroup`         `Messages`, batches; long poll
 S_X_ACK               `Ids`               how many were pending
 S_X_PENDING           `PendingAsk`        list of `Pending`
 S_X_CLAIM             `Claim`             `Messages`, batches
+S_X_RENEW             `Renew`             list of the ids it still has
 S_X_CONSUMER_DELETE   `ConsumerName`      how many it had pending
 S_X_INFO              `Name`              `Info`
 S_X_RANGE             `RangeAsk`          `Page`, batches
@@ -108,6 +109,15 @@ class Claim(_Ask, frozen=True):
     consumer: str
     min_idle_ms: int
     count: int
+
+
+class Renew(_Ask, frozen=True):
+    """Let the idle time of messages that a consumer has start anew; nothing is counted."""
+
+    stream: str
+    group: str
+    consumer: str
+    ids: list[Id]
 
 
 class ConsumerName(_Ask, frozen=True):

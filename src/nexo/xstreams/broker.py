@@ -89,6 +89,13 @@ class StreamBroker(ABC):
         The consumer's own stale ones too. Each counts as delivered once more.
         """
 
+    @abstractmethod
+    def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
+        """Let the idle time of messages start anew, so that nobody claims them meanwhile.
+
+        Nothing is counted. Returns those of ``ids``, in their order, that the consumer still has.
+        """
+
     # -- the stream itself
 
     @abstractmethod

@@ -13,6 +13,9 @@ from nexo.xstreams.ids import MessageId
 MAX_STREAM_LENGTH = 10_000
 MAX_PENDING = 1_000
 
+MOST = (1 << 63) - 1
+"""The greatest number: more has no room on the wire, nor in Redis."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -22,10 +25,7 @@ class Limits:
     max_pending: int = MAX_PENDING
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if not _is_count(value) or value < 1:
-                raise InvalidOption(f"{name} = {value!r}: must be a whole number from 1")
+        options(1, max_stream_length=self.max_stream_length, max_pending=self.max_pending)
 
 
 def names(**given: str) -> None:
@@ -37,10 +37,23 @@ def names(**given: str) -> None:
 
 
 def at_least(low: int, **given: int) -> None:
-    """Whole numbers from ``low``."""
+    """Whole numbers from ``low``, of at most 63 bits."""
     for what, value in given.items():
-        if not _is_count(value) or value < low:
-            raise InvalidInput(f"{what} = {value!r}: must be a whole number from {low}")
+        if problem := _problem(low, value):
+            raise InvalidInput(f"{what} {problem}")
+
+
+def options(low: int, **given: int) -> None:
+    """The same of settings: `InvalidOption` names the one that is wrong."""
+    for what, value in given.items():
+        if problem := _problem(low, value):
+            raise InvalidOption(f"{what} {problem}")
+
+
+def _problem(low: int, value: object) -> str:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        return f"= {value!r}: must be a whole number from {low}"
+    return f"is too large: must be at most {MOST}" if value > MOST else ""
 
 
 def wait(block_ms: int | None) -> None:
@@ -51,15 +64,11 @@ def wait(block_ms: int | None) -> None:
 
 def message_ids(given: Iterable[str]) -> list[MessageId]:
     """The ids, each once, in the order given."""
-    if isinstance(given, str):
-        raise InvalidInput(f"ids must be a list of message ids, not the single text {given!r}")
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput(f"ids must be a list of message ids, not {given!r}")
     return list(dict.fromkeys(ids.parse(text) for text in given))
 
 
 def group_start(start: str) -> MessageId | None:
     """The id behind which a new group starts to read; None is the end of the stream."""
     return None if start == "$" else ids.parse(start)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -12,8 +12,13 @@ from nexo.xstreams.local import LocalStreamBroker
 from nexo.xstreams.nexo_broker import NexoStreamBroker
 from nexo.xstreams.redis_broker import RedisStreamBroker
 
+_DIGITS = 20
+"""More make no number that could be a limit."""
 
-def connect(url: str, *, max_stream_length: int = 0, max_pending: int = 0) -> StreamBroker:
+
+def connect(
+    url: str, *, max_stream_length: int | None = None, max_pending: int | None = None
+) -> StreamBroker:
     """The broker that ``url`` names; the limits may also stand in the URL's query.
 
     ``memory://`` is a new, empty broker each time. Other query options are those of a
@@ -21,7 +26,7 @@ def connect(url: str, *, max_stream_length: int = 0, max_pending: int = 0) -> St
     """
     given = {"max_stream_length": max_stream_length, "max_pending": max_pending}
     url, limits = _split(url)
-    limits |= {name: value for name, value in given.items() if value}
+    limits |= {name: value for name, value in given.items() if value is not None}
     match urlsplit(url).scheme:
         case "memory":
             return LocalStreamBroker(**limits)
@@ -50,6 +55,6 @@ def _split(url: str) -> tuple[str, dict[str, Any]]:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _DIGITS:
         raise InvalidOption(f"URL option {name}={text!r}: must be a whole number")
     return int(text)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, NexoError
+from nexo.protocol.values import ValueType, decode_content, encode_value, json_bytes
 from nexo.xstreams.values import StreamMessage
+
+_ERROR_CHARS = 1_000
+"""How much of what a handler said is kept: it may have quoted the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +24,45 @@ class DeadLetter:
     deliveries: int
     error: str
     """What the handler last said; empty if it never came to say it."""
+    omitted_bytes: int = 0
+    """The size of data that was too large for a letter: ``data`` is None then.
 
-    def encoded(self) -> dict[str, Any]:
-        """As added to the dead-letter stream; raw bytes are written in base64."""
+    The message itself is in ``stream`` under ``id`` until it is trimmed.
+    """
+
+    def encoded(self) -> dict[str, Any] | bytes:
+        """As added to the dead-letter stream; raw data stands raw behind a line of JSON."""
         fields = asdict(self)
-        if isinstance(self.data, bytes | bytearray | memoryview):
-            fields |= {"data": b64encode(bytes(self.data)).decode(), "base64": True}
-        return fields
+        if not isinstance(self.data, bytes | bytearray | memoryview):
+            return fields
+        del fields["data"]
+        return json_bytes(fields) + b"\n" + bytes(self.data)
+
+    def without_data(self) -> DeadLetter:
+        """The same, small enough to be added anywhere."""
+        return replace(self, data=None, omitted_bytes=len(encode_value(self.data)) - 1)
 
     @classmethod
     def of(cls, message: StreamMessage) -> DeadLetter:
         """The dead letter in a message of a ``.dlq`` stream."""
-        fields: dict[str, Any] = dict(message.data) if isinstance(message.data, dict) else {}
         try:
-            if fields.pop("base64", False):
-                fields["data"] = b64decode(fields["data"])
-            return cls(**fields)
-        except (KeyError, TypeError, ValueError):
+            return cls(**_fields(message.data))
+        except (NexoError, TypeError):
             raise InvalidInput(f"message {message.id} holds no dead letter") from None
+
+
+def _fields(data: Any) -> dict[str, Any]:
+    if not isinstance(data, bytes):
+        return dict(data) if isinstance(data, dict) else {}
+    head, _, raw = data.partition(b"\n")
+    return {**decode_content(ValueType.JSON, head), "data": raw}
+
+
+def told(error: BaseException) -> str:
+    """An error in words that fit a letter."""
+    try:
+        text = repr(error)
+    except Exception:  # the handler's own classes may do anything
+        text = type(error).__name__
+    text = text if len(text) <= _ERROR_CHARS else f"{text[:_ERROR_CHARS]}…"
+    return text.encode(errors="backslashreplace").decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
-from threading import Condition, Lock
+from threading import TIMEOUT_MAX, Condition, Lock
 from typing import Any
 
 from nexo.errors import ConnectionLost, NotFound
@@ -251,6 +251,15 @@ class LocalStreamBroker(StreamBroker):
             ]
         return [_message(*each) for each in claimed]
 
+    def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
+        """Let idle times start anew."""
+        checks.names(stream=stream, group=group, consumer=consumer)
+        wanted = checks.message_ids(ids)
+        here = self._known(stream)
+        with here.lock:
+            mine, now_ms = here.group(group), self._ticks()
+            return [str(each) for each in wanted if mine.renew(consumer, each, now_ms)]
+
     # -- the stream itself
 
     def xlen(self, stream: str) -> int:
@@ -313,7 +322,7 @@ class LocalStreamBroker(StreamBroker):
 
 
 def _wait(bell: Condition, until_s: float | None) -> None:
-    bell.wait(None if until_s is None else max(0.0, until_s - time.monotonic()))
+    bell.wait(None if until_s is None else min(max(0.0, until_s - time.monotonic()), TIMEOUT_MAX))
 
 
 def _message(message_id: MessageId, value: bytes, delivery_count: int) -> StreamMessage:

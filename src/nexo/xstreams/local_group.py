@@ -80,6 +80,15 @@ class LocalGroup:
         self.held.move_to_end(message_id)
         return held.count
 
+    def renew(self, consumer: str, message_id: MessageId, now_ms: int) -> bool:
+        """A pending message counts as touched now; says whether the consumer has it."""
+        held = self.held.get(message_id)
+        if held is None or held.consumer.name != consumer:
+            return False
+        held.since_ms = held.consumer.seen_ms = now_ms
+        self.held.move_to_end(message_id)
+        return True
+
     def stale(self, before_ms: int, count: int) -> list[MessageId]:
         """The lowest ids that nobody touched since ``before_ms``."""
         found = []

@@ -189,6 +189,14 @@ class NexoStreamBroker(StreamBroker):
         ask = wire.Claim(stream, group, consumer, min_idle_ms, count)
         return _messages(self._link.call(Op.S_X_CLAIM, pack(ask)) or b"")
 
+    def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
+        """Let idle times start anew."""
+        checks.names(stream=stream, group=group, consumer=consumer)
+        wanted = list[wire.Id](checks.message_ids(ids))
+        ask = wire.Renew(stream, group, consumer, wanted)
+        kept = self._ask(Op.S_X_RENEW, ask, list[wire.Id]) if wanted else []
+        return [str(MessageId(*each)) for each in kept]
+
     # -- the stream itself
 
     def xlen(self, stream: str) -> int:

@@ -54,6 +54,7 @@ class RedisStreamBroker(StreamBroker):
         self._delete = self._script(redis_scripts.DELETE)
         self._read = self._script(redis_scripts.READ)
         self._claim = self._script(redis_scripts.CLAIM)
+        self._renew = self._script(redis_scripts.RENEW)
         self._drop_group = self._script(redis_scripts.DROP_GROUP)
         self._info = self._script(redis_scripts.INFO)
 
@@ -188,6 +189,15 @@ class RedisStreamBroker(StreamBroker):
         checks.at_least(1, count=count)
         rows = self._claim(stream, group, consumer, min_idle_ms, count)
         return [_message(*row) for row in rows]
+
+    def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
+        """Let idle times start anew."""
+        checks.names(stream=stream, group=group, consumer=consumer)
+        wanted = [str(each) for each in checks.message_ids(ids)]
+        pages = [wanted[at : at + _PAGE] for at in range(0, len(wanted), _PAGE)]
+        return [
+            _text(each) for page in pages for each in self._renew(stream, group, consumer, *page)
+        ]
 
     # -- the stream itself
 

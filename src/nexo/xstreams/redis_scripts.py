@@ -107,7 +107,8 @@ CLAIM = """
 redis.call('XGROUP', 'CREATECONSUMER', KEYS[1], ARGV[1], ARGV[2])
 local from, left, rows = '0-0', tonumber(ARGV[4]), {}
 repeat
-  local page = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], from, 'COUNT', left)
+  local page = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], from,
+    'COUNT', math.min(left, 1000))
   from = page[1]
   for _, row in ipairs(page[2]) do
     local held = redis.call('XPENDING', KEYS[1], ARGV[1], row[1], row[1], 1)
@@ -118,6 +119,19 @@ until from == '0-0' or left <= 0
 return rows
 """
 """``group, consumer, min_idle_ms, count``: rows of id, fields, delivery count."""
+
+RENEW = """
+local kept = {}
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  if #redis.call('XPENDING', KEYS[1], ARGV[1], id, id, 1, ARGV[2]) > 0 then
+    redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, id, 'JUSTID')
+    kept[#kept + 1] = id
+  end
+end
+return kept
+"""
+"""``group, consumer`` and ids: those that the consumer has, idle from now on."""
 
 DROP_GROUP = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end

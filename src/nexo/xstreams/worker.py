@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from nexo.errors import ConnectionLost, InvalidOption, NexoError
+from nexo.errors import (
+    ConnectionLost,
+    InvalidInput,
+    InvalidOption,
+    NexoError,
+    PayloadTooLarge,
+    RequestTimeout,
+)
+from nexo.xstreams import checks
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.dead_letters import DeadLetter
+from nexo.xstreams.dead_letters import DeadLetter, told
 from nexo.xstreams.values import StreamMessage
 
 log = logging.getLogger("nexo.xstreams")
@@ -20,6 +29,10 @@ Handler: TypeAlias = Callable[[StreamMessage], Any]
 
 _RETRY_S = 1.0
 """The pause after the broker could not be asked."""
+_KEEP_S = 60.0
+"""Messages that wait for their turn are renewed at least this often."""
+_KEEPS = 10
+"""And so many times within ``min_idle_ms``."""
 
 
 class StreamWorker:
@@ -27,7 +40,8 @@ class StreamWorker:
 
     A message whose handler raises stays pending, and whichever worker of the group claims it
     after ``min_idle_ms`` tries again. After ``max_deliveries`` it goes to ``<stream>.dlq`` as a
-    `DeadLetter`. ``min_idle_ms`` must be longer than a handler takes.
+    `DeadLetter`. ``min_idle_ms`` must be longer, by a tenth, than a handler takes with one
+    message; those that wait behind it are kept from being claimed.
 
     ``run`` works until `stop`; ``start`` does so in a thread; ``with worker:`` does both.
     """
@@ -52,10 +66,12 @@ class StreamWorker:
 
         `stop` takes up to ``block_ms`` to be heard while the worker waits for messages.
         """
-        if max_deliveries < 1:
-            raise InvalidOption(f"max_deliveries = {max_deliveries}: must be at least 1")
-        if max_per_s is not None and max_per_s <= 0:
-            raise InvalidOption(f"max_per_s = {max_per_s}: must be above 0")
+        checks.names(stream=stream, group=group, consumer=consumer)
+        checks.names(**{"the dead letters' stream, <stream>.dlq,": f"{stream}.dlq"})
+        checks.options(1, count=count, max_deliveries=max_deliveries)
+        checks.options(0, block_ms=block_ms, min_idle_ms=min_idle_ms)
+        _check_start(start_at)
+        _check_rate(max_per_s)
         self.broker, self.stream, self.group, self.consumer = broker, stream, group, consumer
         self.handler = handler
         self.dlq = f"{stream}.dlq"
@@ -66,7 +82,8 @@ class StreamWorker:
         self._pause_s = 1 / max_per_s if max_per_s else 0.0
         self._start_at = start_at
         self._clock_s = clock_s
-        self._next_s = self._next_claim_s = 0.0
+        self._next_s = self._next_claim_s = self._kept_s = 0.0
+        self._keep_s = min(min_idle_ms / 1000 / _KEEPS, _KEEP_S) or _KEEP_S
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -118,10 +135,11 @@ class StreamWorker:
         messages = self._stale() or self.broker.xreadgroup(
             self.group, self.consumer, self.stream, self._count, self._block_ms
         )
-        for message in messages:
-            if not self._may_go_on():
-                break
-            self._work_on(message)
+        self._kept_s = self._clock_s()
+        waiting = list(messages)
+        while waiting and self._may_go_on(waiting):
+            if waiting:
+                self._settle(waiting.pop(0))
         return len(messages)
 
     def _stale(self) -> list[StreamMessage]:
@@ -135,12 +153,35 @@ class StreamWorker:
             self._next_claim_s = now_s + self._min_idle_ms / 2000
         return found
 
-    def _may_go_on(self) -> bool:
+    def _may_go_on(self, waiting: list[StreamMessage]) -> bool:
         """Keep to ``max_per_s``; False once the worker is to stop."""
-        if self._stopping.wait(max(0.0, self._next_s - self._clock_s())):
-            return False
+        left_s = self._keep_s
+        while left_s >= self._keep_s:
+            left_s = max(0.0, self._next_s - self._clock_s())
+            if self._stopping.wait(min(left_s, self._keep_s)):
+                return False
+            self._keep(waiting)
         self._next_s = self._clock_s() + self._pause_s
         return True
+
+    def _keep(self, waiting: list[StreamMessage]) -> None:
+        """Renew what waits for its turn, if it is time to; what others have claimed is dropped."""
+        now_s = self._clock_s()
+        if now_s - self._kept_s < self._keep_s:
+            return
+        ids = [message.id for message in waiting]
+        held = set(self.broker.xrenew(self.stream, self.group, self.consumer, ids))
+        self._kept_s = now_s
+        waiting[:] = [message for message in waiting if message.id in held]
+
+    def _settle(self, message: StreamMessage) -> None:
+        """Work on a message; if the broker refuses what is to become of it, it stays pending."""
+        try:
+            self._work_on(message)
+        except (ConnectionLost, RequestTimeout):
+            raise
+        except NexoError:
+            log.exception("%s of %s stays pending", message.id, self.stream)
 
     def _work_on(self, message: StreamMessage) -> None:
         if message.delivery_count > self._max_deliveries:
@@ -150,9 +191,9 @@ class StreamWorker:
             self.handler(message)
         except Exception as error:
             self.failed += 1
-            log.warning("%s of %s failed: %r", message.id, self.stream, error)
+            log.warning("%s of %s failed: %s", message.id, self.stream, told(error))
             if message.delivery_count >= self._max_deliveries:
-                self._bury(message, repr(error))
+                self._bury(message, told(error))
             return
         self.broker.xack(self.stream, self.group, [message.id])
         self.handled += 1
@@ -162,6 +203,24 @@ class StreamWorker:
         letter = DeadLetter(
             self.stream, self.group, message.id, message.data, message.delivery_count, error
         )
-        self.broker.xadd(self.dlq, letter.encoded())
+        try:
+            self.broker.xadd(self.dlq, letter.encoded())
+        except PayloadTooLarge:
+            log.warning("%s of %s is buried without its data", message.id, self.stream)
+            self.broker.xadd(self.dlq, letter.without_data().encoded())
         self.broker.xack(self.stream, self.group, [message.id])
         self.buried += 1
+
+
+def _check_start(start_at: str) -> None:
+    try:
+        checks.group_start(start_at)
+    except InvalidInput as error:
+        raise InvalidOption(f"start_at: {error}") from None
+
+
+def _check_rate(max_per_s: float | None) -> None:
+    if max_per_s is not None and not (
+        isinstance(max_per_s, int | float) and 0 < max_per_s < math.inf
+    ):
+        raise InvalidOption(f"max_per_s = {max_per_s!r}: must be a number above 0")

@@ -147,6 +147,21 @@ class TestRecovery:
         assert client.read("c") == [(5, 5, 1)]
 
     @pytest.mark.parametrize("graceful", [False, True])
+    def test_what_was_renewed_survives(self, desk: Desk, graceful: bool) -> None:
+        client = Client(desk)
+        client.group()
+        added = [client.add(n) for n in range(3)]
+        client.read("a", 3)
+        desk.after(100)
+        renew = x.Renew("s", "g", "a", [added[2], (0, 0), added[1]])
+        assert client.peer.call(Op.S_X_RENEW, renew, list[x.Id]) == [added[2], added[1]]
+        client = Client(desk.restart() if graceful else desk.crash())
+        assert client.pending() == [
+            (added[0], "a", 100, 1), (added[1], "a", 0, 1), (added[2], "a", 0, 1),
+        ]  # fmt: skip
+        assert client.claim("b", 100) == [(0, 0, 2)]
+
+    @pytest.mark.parametrize("graceful", [False, True])
     def test_a_start_that_lies_ahead_survives(self, desk: Desk, graceful: bool) -> None:  # SPEC J2
         client, ahead = Client(desk), (desk.runtime.time.now + 100, 2)
         client.group("g", ahead)

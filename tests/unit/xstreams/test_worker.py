@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from nexo.errors import ConnectionLost, InvalidInput, InvalidOption
+from nexo.errors import (
+    Conflict,
+    ConnectionLost,
+    InvalidInput,
+    InvalidOption,
+    Overloaded,
+    PayloadTooLarge,
+)
+from nexo.protocol.values import encode_value
 from nexo.xstreams import DeadLetter, LocalStreamBroker, StreamMessage, StreamWorker
 
 
@@ -197,13 +206,189 @@ def test_a_broker_that_fails_for_a_while_is_asked_again(monkeypatch: pytest.Monk
         assert got.wait(10)
 
 
-@pytest.mark.parametrize("options", [{"max_deliveries": 0}, {"max_per_s": 0}])
-def test_bad_options_are_refused(broker: LocalStreamBroker, options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOption):
-        worker(broker, fail, **options)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("count", 0),
+        ("count", 1 << 63),
+        ("block_ms", -1),
+        ("block_ms", None),
+        ("min_idle_ms", -1),
+        ("min_idle_ms", 0.5),
+        ("max_deliveries", 0),
+        ("max_deliveries", "5"),
+        ("max_per_s", 0),
+        ("max_per_s", math.nan),
+        ("max_per_s", math.inf),
+        ("max_per_s", "fast"),
+        ("start_at", "xx"),
+    ],
+)
+def test_bad_options_are_refused(broker: LocalStreamBroker, option: str, value: Any) -> None:
+    with pytest.raises(InvalidOption, match=option):
+        worker(broker, fail, **{option: value})
 
 
-@pytest.mark.parametrize("data", [None, "text", {}, {"stream": "s"}, {"base64": True}])
+@pytest.mark.parametrize("bad", ["", "a b", 7])
+def test_bad_names_are_refused(broker: LocalStreamBroker, bad: Any) -> None:
+    for stream, group, consumer in ((bad, "g", "w"), ("jobs", bad, "w"), ("jobs", "g", bad)):
+        with pytest.raises(InvalidInput):
+            StreamWorker(broker, stream, group, consumer, fail)
+
+
+def test_a_stream_whose_dead_letters_could_have_no_name_is_refused(
+    broker: LocalStreamBroker,
+) -> None:
+    with pytest.raises(InvalidInput, match="dlq"):
+        StreamWorker(broker, "s" * 252, "g", "w", fail)
+
+
+class Narrow(LocalStreamBroker):
+    """Takes no message of more than so many bytes."""
+
+    max_bytes = 4_000
+
+    def xadd(self, stream: str, data: Any) -> str:
+        if len(encode_value(data)) > self.max_bytes:
+            raise PayloadTooLarge("too large")
+        return super().xadd(stream, data)
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 3_990, "x" * 3_990, {"list": [1] * 1_900}])
+def test_a_letter_that_does_not_fit_is_buried_without_its_data(data: Any, ticks: Clock) -> None:
+    """SPEC J5: after the delivery limit it goes to the dead letters, whatever its size."""
+    broker = Narrow(ticks=ticks)
+    broker.create_group("jobs", "g", "0")
+    large, small = broker.xadd("jobs", data), broker.xadd("jobs", "small")
+    working = worker(broker, fail, max_deliveries=1)
+    working.run_once()
+    first, second = map(DeadLetter.of, broker.xrange("jobs.dlq"))
+    assert (first.id, first.data, first.omitted_bytes) == (large, None, len(encode_value(data)) - 1)
+    assert (second.id, second.data, second.omitted_bytes) == (small, "small", 0)
+    assert (working.buried, broker.xpending("jobs", "g")) == (2, [])
+    assert [message.data for message in broker.xrange("jobs", first.id, first.id)] == [data]
+
+
+def test_raw_data_lies_raw_in_its_letter(broker: LocalStreamBroker) -> None:
+    data = bytes(range(256)) * 4 + b"\n{}"
+    broker.xadd("jobs", data)
+    worker(broker, fail, max_deliveries=1).run_once()
+    [buried] = broker.xrange("jobs.dlq")
+    assert len(encode_value(buried.data)) < len(data) + 2_000
+    assert DeadLetter.of(buried).data == data
+
+
+def test_what_a_handler_says_is_kept_short(broker: LocalStreamBroker) -> None:
+    class Unspeakable(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("no words")
+
+    said = iter([ValueError("x" * 10_000), Unspeakable(), ValueError("\ud800".join("ab"))])
+
+    def handler(message: StreamMessage) -> None:
+        raise next(said)
+
+    for n in range(3):
+        broker.xadd("jobs", n)
+    worker(broker, handler, max_deliveries=1).run_once()
+    first, second, third = (DeadLetter.of(each).error for each in broker.xrange("jobs.dlq"))
+    assert first.startswith("ValueError('xxx")
+    assert len(first) < 1_100
+    assert second == "Unspeakable"
+    assert "ud800" in third
+
+
+@pytest.mark.parametrize("refused", ["jobs.dlq", "jobs"])
+def test_a_message_that_cannot_be_settled_holds_up_no_other(ticks: Clock, refused: str) -> None:
+    """SPEC J5: it stays pending and is tried again; the others are handled."""
+
+    class Refusing(LocalStreamBroker):
+        def xadd(self, stream: str, data: Any) -> str:
+            if stream == "jobs.dlq" == refused:
+                raise Conflict("the stream has 2 partitions")
+            return super().xadd(stream, data)
+
+        def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
+            ids = list(ids)
+            if refused == "jobs" and ids[0] == bad:
+                raise Overloaded("not now")
+            return super().xack(stream, group, ids)
+
+    broker = Refusing(ticks=ticks)
+    broker.create_group("jobs", "g", "0")
+    bad = broker.xadd("jobs", "bad")
+    seen: list[Any] = []
+
+    def handler(message: StreamMessage) -> None:
+        seen.append(message.data)
+        if message.data == "bad":
+            fail(message)
+
+    for n in range(3):
+        broker.xadd("jobs", n)
+    working = worker(broker, handler, max_deliveries=1)
+    assert working.run_once() == 4
+    assert (seen, working.handled, working.buried) == (["bad", 0, 1, 2], 3, 0)
+    assert [each.id for each in broker.xpending("jobs", "g")] == [bad]
+
+
+def test_a_message_behind_a_slow_handler_is_nobody_elses(
+    broker: LocalStreamBroker, ticks: Clock
+) -> None:
+    """SPEC J5: ``min_idle_ms`` is longer than one handler takes, not than a whole batch does."""
+    seen: list[Any] = []
+
+    def handler(message: StreamMessage) -> None:
+        for _ in range(8):
+            ticks.now += 100
+            assert broker.xautoclaim("jobs", "g", "other", 1_000, 100) == []
+        seen.append((message.data, message.delivery_count))
+
+    for n in range(10):
+        broker.xadd("jobs", n)
+    working = worker(broker, handler, min_idle_ms=1_000, count=10)
+    assert working.run_once() == 10
+    assert seen == [(n, 1) for n in range(10)]
+
+
+def test_a_message_that_waits_for_the_rate_is_nobody_elses(
+    broker: LocalStreamBroker, ticks: Clock
+) -> None:
+    class Pausing(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            ticks.now += round((timeout or 0) * 1_000)
+            assert broker.xautoclaim("jobs", "g", "other", 1_000, 100) == []
+            return False
+
+    seen: list[Any] = []
+    for n in range(4):
+        broker.xadd("jobs", n)
+    working = worker(broker, lambda message: seen.append(message.data), max_per_s=0.25)
+    working._stopping = Pausing()
+    assert working.run_once() == 4
+    assert seen == [0, 1, 2, 3]
+
+
+def test_what_another_has_claimed_meanwhile_is_left_to_it(
+    broker: LocalStreamBroker, ticks: Clock
+) -> None:
+    seen: list[Any] = []
+
+    def handler(message: StreamMessage) -> None:
+        seen.append(message.data)
+        ticks.now += 5_000
+        broker.xautoclaim("jobs", "g", "other", 1_000, 100)
+
+    for n in range(3):
+        broker.xadd("jobs", n)
+    worker(broker, handler).run_once()
+    assert seen == [0]
+    assert {each.consumer for each in broker.xpending("jobs", "g")} == {"other"}
+
+
+@pytest.mark.parametrize(
+    "data", [None, "text", {}, {"stream": "s"}, b"", b"raw", b"{}\nraw", b"[1]\n", b"7\nx"]
+)
 def test_other_messages_are_no_dead_letters(data: Any) -> None:
     with pytest.raises(InvalidInput):
         DeadLetter.of(StreamMessage("1-1", data, 1))

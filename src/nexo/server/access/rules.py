@@ -298,6 +298,7 @@ _STREAM = {
     Op.S_X_ACK: Rule(READ, _stream_group(xstreams.Ids)),
     Op.S_X_PENDING: Rule(READ, _stream_group(xstreams.PendingAsk)),
     Op.S_X_CLAIM: Rule(READ, _stream_group(xstreams.Claim)),
+    Op.S_X_RENEW: Rule(READ, _stream_group(xstreams.Renew)),
     Op.S_X_CONSUMER_DELETE: Rule(READ, _stream_group(xstreams.ConsumerName)),
     Op.S_X_INFO: Rule(READ, _stream(xstreams.Name)),
     Op.S_X_RANGE: Rule(READ, _stream(xstreams.RangeAsk)),

@@ -161,6 +161,7 @@ _STREAM = {
         Op.S_X_ACK: xstreams.Ids,
         Op.S_X_PENDING: xstreams.PendingAsk,
         Op.S_X_CLAIM: xstreams.Claim,
+        Op.S_X_RENEW: xstreams.Renew,
         Op.S_X_CONSUMER_DELETE: xstreams.ConsumerName,
         Op.S_X_INFO: xstreams.Name,
         Op.S_X_RANGE: xstreams.RangeAsk,

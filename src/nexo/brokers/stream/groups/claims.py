@@ -87,6 +87,20 @@ class Claims:
             self._flight.land((partition, first, end))
         return self._hold(keeper, spans, now_ms)
 
+    def renew(self, consumer: str, spans: Iterable[Span], now_ms: int) -> list[Span]:
+        """Let what a consumer holds of the spans count as delivered just now; returns that."""
+        keeper = self.members.get(consumer)
+        if keeper is None:
+            return []
+        held = [
+            (span[0], first, end, lease.attempt)
+            for span in spans
+            for first, end, lease in self._lanes[span[0]].inflight.overlapping(span[1], span[2])
+            if lease.member is keeper
+        ]
+        self.take_over(consumer, held, now_ms)
+        return [(partition, first, end) for partition, first, end, _ in held]
+
     def stale(self, min_idle_ms: int, limit: int, now_ms: int) -> list[CountedSpan]:
         """What `claim` would give, and the attempt it would be."""
         before_ms, found = now_ms - min_idle_ms, list[CountedSpan]()

@@ -37,6 +37,7 @@ class XGroups:
             Op.S_X_ACK: self.ack,
             Op.S_X_PENDING: self.pending,
             Op.S_X_CLAIM: self.claim,
+            Op.S_X_RENEW: self.renew,
             Op.S_X_CONSUMER_DELETE: self.delete_consumer,
             Op.S_X_INFO: self.info,
         }
@@ -205,6 +206,17 @@ class XGroups:
         self._core.changed(stream, ask.group, group)
         spans = [(first, end, attempt) for _, first, end, attempt in stale]
         self._send_when_safe(peer, request_id, stream, spans, parts)
+
+    def renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Let the idle time of what a consumer holds start anew."""
+        ask = unpack(wire.Renew, payload)
+        stream, group, claims = self._find(ask.stream, ask.group)
+        offsets = self._messages.log(stream).genuine(ask.ids)
+        held = claims.renew(ask.consumer, spans_of(offsets), self._core.now_ms)
+        self._core.changed(stream, ask.group, group)
+        kept = {offset for _, first, end in held for offset in range(first, end)}
+        still = [each for each in dict.fromkeys(ask.ids) if each[1] in kept]
+        self._reply_when_safe(peer, request_id, stream, still)
 
     def _after(self, stream: Stream, name: str, group: SharedGroup) -> None:
         self._core.changed(stream, name, group)
