@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from difflib import get_close_matches
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from nexo.model import Broker, duration_ms
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 _PORT = 65_535
+_LONGEST_MS = 100 * 366 * DAY_MS
+_MOST_BYTES = 2**53
+_MOST = 2**31 - 1
 
 
 def _setting(
@@ -32,6 +36,7 @@ def _setting(
     *,
     choices: tuple[str, ...] = (),
 ) -> Any:
+    """One field; ``high`` is a bound that all of its kind have unless it is given."""
     limits = {"low": low, "high": high, "choices": choices}
     return field(default=default, metadata={"env": env, "doc": doc} | limits)
 
@@ -98,7 +103,11 @@ class Settings:
         30_000, "NEXO_IDLE_PING_MS", "Ping a silent client after this; drop it after twice this.", 1
     )
     write_buffer_bytes: int = _setting(
-        MIB, "NEXO_WRITE_BUFFER_BYTES", "Unsent bytes per connection before it counts as slow.", KIB
+        MIB,
+        "NEXO_WRITE_BUFFER_BYTES",
+        "Unsent bytes per connection before it counts as slow.",
+        KIB,
+        GIB,
     )
     stop_ms: int = _setting(4_000, "NEXO_STOP_MS", "Longest graceful stop before the kill.", 100)
     disk_reserve_bytes: int = _setting(
@@ -149,9 +158,11 @@ class Settings:
         8 * MIB, "PUBSUB_SUBSCRIBER_QUEUE_BYTES", "Bytes kept for a slow subscriber.", KIB
     )
     queue_visibility_ms: int = _setting(
-        30_000, "QUEUE_VISIBILITY_TIMEOUT_MS", "Default lease of a job.", 1
+        30_000, "QUEUE_VISIBILITY_TIMEOUT_MS", "Default lease of a job.", 1, 10 * 366 * DAY_MS
     )
-    queue_max_retries: int = _setting(5, "QUEUE_MAX_RETRIES", "Default retries of a job.", 0)
+    queue_max_retries: int = _setting(
+        5, "QUEUE_MAX_RETRIES", "Default retries of a job.", 0, 1_000_000
+    )
 
     @property
     def lake_folder(self) -> Path:
@@ -195,8 +206,33 @@ def load(
     settings = Settings(**given)
     if settings.env == "prod" and "dashboard" not in given:
         settings = replace(settings, dashboard=False)
+    _check_ports(settings)
+    _check_tls(settings)
     _check_folders(settings)
     return settings
+
+
+def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is none of ours, but nearly is (SPEC A8)."""
+    known = [*(spec.metadata["env"] for spec in _SPECS.values()), *_SECONDS]
+    named = ((key, get_close_matches(key, known, 1, 0.85)) for key in environ if key not in known)
+    return [
+        f"the environment variable {key} is not known; did you mean {close[0]}?"
+        for key, close in named
+        if close
+    ]
+
+
+def _check_ports(settings: Settings) -> None:
+    if settings.dashboard and settings.port and settings.port == settings.http_port:
+        raise ConfigError(f"port and http_port are both {settings.port}: choose two ports")
+
+
+def _check_tls(settings: Settings) -> None:
+    """Half of TLS would be none."""
+    for name in ("tls_key", "tls_client_ca"):
+        if getattr(settings, name) is not None and settings.tls_cert is None:
+            raise ConfigError(f"{name} is set without tls_cert: name the certificate too")
 
 
 def _check_folders(settings: Settings) -> None:
@@ -264,8 +300,8 @@ def _checked(key: str, value: object, label: str) -> Any:
     if value == spec.default and type(value) is type(spec.default):
         return value
     checked = _converter(spec)(label, value)
-    if isinstance(checked, int):
-        _check_range(checked, label, spec.metadata["low"], spec.metadata["high"])
+    if isinstance(checked, int) and not isinstance(checked, bool):
+        _check_range(checked, label, spec)
     choices = spec.metadata["choices"]
     if choices and checked not in choices:
         raise ConfigError(f"{label} = {value!r}: must be one of {', '.join(choices)}")
@@ -287,11 +323,19 @@ def _converter(spec: Field[Any]) -> Callable[[str, object], object]:
     return _path
 
 
-def _check_range(value: int, label: str, low: int | None, high: int | None) -> None:
-    if low is not None and value < low:
+def _check_range(value: int, label: str, spec: Field[Any]) -> None:
+    low, high = spec.metadata["low"], spec.metadata["high"] or _highest(spec.name)
+    if value < low:
         raise ConfigError(f"{label} = {value}: must be at least {low}")
-    if high is not None and value > high:
+    if value > high:
         raise ConfigError(f"{label} = {value}: must be at most {high}")
+
+
+def _highest(name: str) -> int:
+    """What still can be counted, sent and waited for."""
+    if name.endswith("_ms"):
+        return _LONGEST_MS
+    return _MOST_BYTES if name.endswith("_bytes") else _MOST
 
 
 _SIZE = re.compile(r"(\d+) ?([kmg])i?b", re.ASCII | re.IGNORECASE)

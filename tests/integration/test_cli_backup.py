@@ -127,6 +127,16 @@ def test_nothing_of_a_backup_stays_on_the_server(
     assert "ALREADY_EXISTS" in again.output
 
 
+@pytest.mark.parametrize("place", ["nodir/b.tar", "file/b.tar", "x" * 300])
+def test_a_backup_that_cannot_be_written_is_told_with_its_path(
+    nexo_server: testing.Server, tmp_path: Path, place: str
+) -> None:  # SPEC K5
+    (tmp_path / "file").touch()
+    refused = run("backup", str(tmp_path / place), "--url", nexo_server.url)
+    assert refused.exit_code == 1
+    assert f"error[INVALID]: {tmp_path / place} cannot be written: " in refused.output
+
+
 @pytest.fixture
 def archive(nexo_server: testing.Server, tmp_path: Path) -> Path:
     with nexo.connect(nexo_server.url) as client:

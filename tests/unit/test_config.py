@@ -1,12 +1,13 @@
 """Settings from all sources (SPEC A8)."""
 
 import re
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 
 import pytest
 
-from nexo.config import DAY_MS, GIB, HOUR_MS, KIB, MIB, Settings, load
+from nexo.brokers.queue.options import options
+from nexo.config import DAY_MS, GIB, HOUR_MS, KIB, MIB, Settings, doubtful_variables, load
 from nexo.errors import ConfigError
 from nexo.model import Broker
 
@@ -197,3 +198,45 @@ def test_a_link_does_not_hide_a_shared_folder(tmp_path: Path) -> None:  # SPEC A
     flags = {"queue_path": tmp_path / "real", "stream_path": tmp_path / "link" / "below"}
     with pytest.raises(ConfigError, match=r"stream_path .* lies inside queue_path"):
         load(flags=flags)
+
+
+@pytest.mark.parametrize("setting", ["tls_key", "tls_client_ca"])
+def test_half_of_tls_stops_the_start_and_is_named(setting: str) -> None:  # SPEC A8, A10
+    with pytest.raises(ConfigError, match=f"{setting} is set without tls_cert"):
+        load(flags={setting: "/some.pem"})
+
+
+def test_one_port_for_both_stops_the_start() -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match="port and http_port are both 7000"):
+        load(flags={"port": 7000, "http_port": 7000})
+    assert load(flags={"port": 7000, "http_port": 7000, "dashboard": False}).port == 7000
+    assert load(flags={"port": 0, "http_port": 0}).port == 0
+
+
+NUMBERS = [spec for spec in fields(Settings) if str(spec.type) == "int"]
+
+
+@pytest.mark.parametrize("spec", NUMBERS, ids=lambda spec: spec.name)
+def test_a_number_beyond_all_use_stops_the_start_and_is_named(spec: Field[int]) -> None:
+    """SPEC A8: nothing may be too large to be sent, waited for or counted with later."""
+    variable = spec.metadata["env"]
+    with pytest.raises(ConfigError, match=f"{variable} = .*must be at most"):
+        load(environ={variable: "9" * 23})
+    with pytest.raises(ConfigError, match=variable):
+        load(environ={variable: "9" * 10_000})
+
+
+def test_defaults_of_a_queue_stay_within_its_own_limits() -> None:  # SPEC A8, D1
+    highest = {"queue_visibility_ms": 10 * 366 * DAY_MS, "queue_max_retries": 1_000_000}
+    settings = load(flags=highest)
+    options({"visibility_ms": settings.queue_visibility_ms, "max_retries": 1_000_000})
+    for name, value in highest.items():
+        with pytest.raises(ConfigError, match=name):
+            load(flags={name: value + 1})
+
+
+def test_a_variable_that_is_nearly_one_of_ours_is_told() -> None:  # SPEC A8
+    environ = {"STREAM_CDCX": "true", "SERVER_SOCKET_PORT": "1", "STREAM_CDC": "true"}
+    first, second = doubtful_variables(environ | {"SERVER_SOFTWARE": "x", "QUEUE_SIZE": "1"})
+    assert "STREAM_CDCX is not known; did you mean STREAM_CDC?" in first
+    assert "SERVER_SOCKET_PORT is not known; did you mean SERVER_SOCKET_TCP_PORT?" in second

@@ -11,14 +11,14 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar
 
 import msgspec
 from google_crc32c import extend
 
-from nexo.errors import AlreadyExists, Corrupt, InvalidInput
+from nexo.errors import AlreadyExists, Corrupt, InvalidInput, NexoError
 from nexo.model import Broker
 
 FORMAT = 1
@@ -91,10 +91,10 @@ class Writer:
 @contextmanager
 def writing(path: Path, manifest: Manifest) -> Iterator[Writer]:
     """An archive that appears at ``path``, durable, once it is whole."""
-    if path.exists():
-        raise AlreadyExists(f"{path} exists; name another file or remove it")
     aside = path.with_name(path.name + ".part")
     try:
+        if path.exists():
+            raise AlreadyExists(f"{path} exists; name another file or remove it")
         with aside.open("wb") as file:
             mode = "w:gz" if path.name.endswith("gz") else "w"
             with tarfile.open(fileobj=file, mode=mode) as archive:  # type: ignore[call-overload]
@@ -104,8 +104,13 @@ def writing(path: Path, manifest: Manifest) -> Iterator[Writer]:
             file.flush()
             os.fsync(file.fileno())
         aside.rename(path)
+    except NexoError:
+        raise  # some are also errors of the operating system's kind
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
 
 
 # -- reading ----------------------------------------------------------------------

@@ -26,13 +26,16 @@ _FLAGS = {"log": ["--log-level", "--log"]}
 def _setting_option(spec: Field[Any]) -> Callable[[Any], Any]:
     """A flag for one field of `Settings`; the value is checked where all sources are."""
     kebab = spec.name.replace("_", "-")
-    text = spec.metadata["doc"]
+    shown = f"env var: {spec.metadata['env']}"
     if spec.type == "bool":
+        text = f"{spec.metadata['doc']}  [{shown}]"
         return click.option(f"--{kebab}/--no-{kebab}", spec.name, default=None, help=text)
+    if spec.default not in (None, ""):
+        shown += f"; default: {spec.default}"
     metavar = {"int": "NUMBER", "str": "TEXT"}.get(str(spec.type), "PATH")
-    shown = "" if spec.default is None else f"  [default: {spec.default}]"
     flags = _FLAGS.get(spec.name, [f"--{kebab}"])
-    return click.option(*flags, spec.name, metavar=metavar, help=text + shown)
+    text = f"{spec.metadata['doc']}  [{shown}]"
+    return click.option(*flags, spec.name, metavar=metavar, help=text)
 
 
 def _setting_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -58,7 +61,7 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
     Every option is also a setting of the TOML file and an environment variable.
     """
     settings = config.load(file, os.environ, flags)
-    if text := exposure_warning(settings):
+    for text in (*config.doubtful_variables(os.environ), *exposure_warnings(settings)):
         click.echo(f"warning: {text}", err=True)
     if embedded and pipeline:
         raise click.UsageError("--pipeline needs processes of its own: leave out --embedded")
@@ -68,14 +71,13 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
         _run(settings, pipeline)
 
 
-def exposure_warning(settings: Settings) -> str | None:
+def exposure_warnings(settings: Settings) -> list[str]:
     """What to say about an address that others can reach (SPEC A10)."""
     missing = [what for what, there in _guards(settings).items() if not there]
     if _is_loopback(settings.host) or not missing:
-        return None
-    return f"listening on {settings.host}, which other machines may reach, without " + " and ".join(
-        missing
-    )
+        return []
+    without = " and ".join(missing)
+    return [f"listening on {settings.host}, which other machines may reach, without {without}"]
 
 
 def _guards(settings: Settings) -> dict[str, bool]:

@@ -10,9 +10,11 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from nexo.client.certificates import checked_ca, load_chain
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Broker
 
@@ -132,12 +134,16 @@ def _options(pairs: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def tls_context(address: Address, broker: Broker) -> ssl.SSLContext:
-    """TLS for one broker's connection; ALPN names the broker, so that the gate can route."""
-    context = ssl.create_default_context(cafile=address.ca_file)
+    """TLS for one broker's connection; ALPN names the broker, so that the gate can route.
+
+    `InvalidOption` names a file that cannot be used.
+    """
+    ca = address.ca_file and checked_ca("ca_file", Path(address.ca_file))
+    context = ssl.create_default_context(cafile=ca)
     if not address.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if address.cert_file is not None:
-        context.load_cert_chain(address.cert_file)
+        load_chain(context, ("cert_file", Path(address.cert_file)))
     context.set_alpn_protocols([f"nexo-{broker.label}"])
     return context

@@ -8,12 +8,14 @@ in a TLS ClientHello tells where a connection belongs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
 
+from nexo.errors import ProtocolError
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER_SIZE, Kind
+from nexo.protocol.frames import HEADER_SIZE, Kind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.alpn import alpn_names
 
@@ -55,6 +57,16 @@ def _route_tls(first: bytes) -> Broker | None:
     return next((by_name[name] for name in names if name in by_name), DEFAULT)
 
 
+def plain_refusal(first: bytes) -> bytes:
+    """The answer to a request, begun with ``first``, that should have come over TLS."""
+    error = ProtocolError("this server speaks TLS only: connect with nexos://")
+    request_id = int.from_bytes(first[2:6], "big")
+    if first[:2] == bytes((Kind.REQUEST, Op.HELLO)):
+        coded = pack_str(error.code) + pack_str(error.message)
+        return frame(Kind.RESPONSE, Status.ERR_CODED, request_id, coded)
+    return frame(Kind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
+
+
 class Gate:
     """The listening socket. ``hand_over(broker, socket)`` takes each connection."""
 
@@ -63,7 +75,11 @@ class Gate:
         listener: socket.socket,
         hand_over: Callable[[Broker, socket.socket], None],
         max_connections: int,
+        *,
+        tls: bool = False,
     ) -> None:
+        """With ``tls`` nothing else is spoken."""
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._hand_over = hand_over
@@ -115,7 +131,9 @@ class Gate:
         except OSError:
             first = b""
         broker = route(first) if first else None
-        if broker is not None:
+        if self._tls and first and first[0] != _TLS_HANDSHAKE:
+            self._refuse_plain(sock, first)
+        elif broker is not None:
             self._let_go(sock)
             self._hand_over(broker, sock)
         elif not first or self._loop.time() > deadline:
@@ -124,6 +142,15 @@ class Gate:
             self._loop.remove_reader(sock.fileno())
             later_s = min(LONGEST_RETRY_S, pause_s * 2)
             self._loop.call_later(pause_s, self._peek, sock, deadline, later_s)
+
+    def _refuse_plain(self, sock: socket.socket, first: bytes) -> None:
+        """Say so in the clear, for who speaks plain text would understand no alert of TLS."""
+        log.info("a client did not speak TLS: closing")
+        with contextlib.suppress(OSError):
+            sock.send(plain_refusal(first))
+            sock.shutdown(socket.SHUT_WR)
+            sock.recv(PEEK_BYTES)  # unread, they would take the answer away
+        self._forget(sock)
 
     def _let_go(self, sock: socket.socket) -> None:
         self._waiting.discard(sock)

@@ -117,7 +117,8 @@ class Supervisor:
         self._brokers = {
             broker: BrokerProcess(broker, settings, run, lock.fds) for broker in Broker
         }
-        self._gate = Gate(listener, self._hand_over, settings.max_connections)
+        tls = settings.tls_cert is not None
+        self._gate = Gate(listener, self._hand_over, settings.max_connections, tls=tls)
         host, port = listener.getsockname()[:2]
         self._admin = AdminProcess(settings, http_listener, run) if http_listener else None
         self.addresses = Addresses(host, port, self._admin.port if self._admin else None)

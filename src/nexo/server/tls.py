@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 
+from nexo.client.certificates import checked_ca, load_chain
 from nexo.config import Settings
-from nexo.errors import ConfigError
+from nexo.errors import ConfigError, InvalidOption
 from nexo.model import Broker
 
 
@@ -15,11 +16,14 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols([f"nexo-{broker.label}" for broker in Broker])
+    key = ("tls_key", settings.tls_key) if settings.tls_key else None
     try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+        load_chain(context, ("tls_cert", settings.tls_cert), key, "tls_key")
         if settings.tls_client_ca is not None:
-            context.load_verify_locations(settings.tls_client_ca)
+            context.load_verify_locations(checked_ca("tls_client_ca", settings.tls_client_ca))
             context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"tls_cert, tls_key or tls_client_ca cannot be used: {error}") from None
+    except InvalidOption as error:
+        raise ConfigError(error.message) from None
+    except ssl.SSLError as error:
+        raise ConfigError(f"tls_client_ca = {settings.tls_client_ca}: {error}") from None
     return context

@@ -146,23 +146,23 @@ def test_serve_stops_at_a_bad_flag_and_names_it() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
 def test_loopback_needs_no_warning(host: str) -> None:  # SPEC A10
-    assert serve.exposure_warning(load(flags={"host": host})) is None
+    assert serve.exposure_warnings(load(flags={"host": host})) == []
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
 def test_an_address_others_can_reach_is_warned_about(host: str) -> None:  # SPEC A10
-    warning = serve.exposure_warning(load(flags={"host": host}))
+    (warning,) = serve.exposure_warnings(load(flags={"host": host}))
     assert warning is not None
     assert host in warning
 
 
 def test_the_warning_names_what_is_missing_and_ends_with_it(tmp_path: Path) -> None:  # SPEC A10
     tls = {"host": "0.0.0.0", "tls_cert": tmp_path / "cert", "tls_key": tmp_path / "key"}
-    warning = serve.exposure_warning(load(flags=tls))
+    (warning,) = serve.exposure_warnings(load(flags=tls))
     assert warning is not None
     assert "auth" in warning
     assert "tls" not in warning
-    assert serve.exposure_warning(load(flags=tls | {"auth": True})) is None
+    assert serve.exposure_warnings(load(flags=tls | {"auth": True})) == []
 
 
 def test_config_errors_are_input_errors() -> None:

@@ -17,12 +17,9 @@ from nexo.client._async.poll import Poll
 from nexo.client._async.wire import PushHandler, ReplyFuture, Wire
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.backoff import pause_s
+from nexo.client.connecting import no_welcome, reason
 from nexo.client.replies import Reply, hello_frame
-from nexo.errors import (
-    ConnectionLost,
-    NexoError,
-    Unauthenticated,
-)
+from nexo.errors import ConnectionLost, InvalidInput, NexoError, Unauthenticated
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
@@ -162,7 +159,7 @@ class Link:
         while True:
             try:
                 wire = await self._connect()
-            except Unauthenticated as error:
+            except (Unauthenticated, InvalidInput) as error:
                 self._runner = None
                 self._fail_waiters(error)
                 return
@@ -199,6 +196,8 @@ class Link:
             wire.send(hello_frame(address, self.broker))
             try:
                 self.welcome = decode_welcome(await hello or b"")
+            except ConnectionLost as error:
+                raise no_welcome(address, error) from None
             except BaseException:
                 wire.abort(ConnectionLost("the connection could not be opened"))
                 raise
@@ -206,10 +205,10 @@ class Link:
         return wire
 
     def _connect_failed(self, error: Exception) -> None:
-        reason = str(error) or "no answer in time"
+        self._held.reason = reason(error)
         if self.address.while_down == "fail":
-            self._held.fail(ConnectionLost(f"cannot connect to {self.address}: {reason}"))
-        self._held.reason = reason
+            text = f"cannot connect to {self.address}: {self._held.reason}"
+            self._held.fail(ConnectionLost(text))
 
     async def _serve(self, wire: Wire) -> None:
         if wire.closed.done():

@@ -15,9 +15,11 @@ from struct import Struct
 from nexo.client._sync.tls import TlsSocket
 from nexo.client.address import Address, tls_context
 from nexo.client.backoff import pause_s
+from nexo.client.connecting import no_welcome, reason
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
 from nexo.errors import (
     ConnectionLost,
+    InvalidInput,
     NexoError,
     PayloadTooLarge,
     ProtocolError,
@@ -54,6 +56,9 @@ class Wire:
             self.set_timeout(address.connect_timeout_s)
             self.welcome = self._hello(broker)
             self.set_timeout(address.timeout_s)
+        except ConnectionLost as error:
+            self.close()
+            raise no_welcome(address, error) from None
         except BaseException:
             self.close()
             raise
@@ -177,7 +182,7 @@ class Wire:
         except (BlockingIOError, TimeoutError):
             raise self._overdue() from None
         except OSError as error:
-            raise ConnectionLost(f"reading from {self.address} failed: {error}") from None
+            raise ConnectionLost(f"reading from {self.address} failed: {reason(error)}") from None
         if not received:
             raise ConnectionLost(f"{self.address} ended the connection before the reply")
         self._filled += received
@@ -225,16 +230,16 @@ class PlainSocket(socket.socket):
 
 
 def _connect(address: Address, broker: Broker) -> PlainSocket | TlsSocket:
+    context = tls_context(address, broker) if address.tls else None
     try:
         raw = socket.create_connection((address.host, address.port), address.connect_timeout_s)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if address.tls:
-            context = tls_context(address, broker)
+        if context is not None:
             return TlsSocket(context.wrap_socket(raw, server_hostname=address.host))
         raw.settimeout(None)
         return PlainSocket(raw.family, raw.type, raw.proto, fileno=raw.detach())
     except (OSError, ssl.SSLError) as error:
-        raise ConnectionLost(f"cannot connect to {address}: {error}") from None
+        raise ConnectionLost(f"cannot connect to {address}: {reason(error)}") from None
 
 
 def _result(status: int, payload: Buffer) -> Reply:
@@ -254,7 +259,7 @@ def open_wire(address: Address, broker: Broker) -> Wire:
     while True:
         try:
             return Wire(address, broker)
-        except Unauthenticated:
+        except (Unauthenticated, InvalidInput):
             raise
         except NexoError:
             failures += 1

@@ -1,0 +1,33 @@
+"""Why a connection cannot be opened, in words that say what to try."""
+
+from __future__ import annotations
+
+import ssl
+
+from nexo.client.address import Address
+from nexo.errors import ConnectionLost
+
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+
+
+def reason(error: Exception) -> str:
+    """What went wrong; mistakes about TLS with what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not trusted ({error.verify_message}){_hint(error)}"
+    if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
+        return "the answer is not TLS: if the server does not speak it, write nexo://"
+    return str(error) or "no answer in time"
+
+
+def _hint(error: ssl.SSLCertVerificationError) -> str:
+    named = "mismatch" in error.verify_message  # host name or address
+    return "" if named else ": name the file of its CA with ca_file="
+
+
+def no_welcome(address: Address, error: ConnectionLost) -> ConnectionLost:
+    """The error for a connection that was lost before HELLO was answered."""
+    wanted = "a certificate of yours (cert_file=)" if address.tls else "TLS (nexos://)"
+    return ConnectionLost(
+        f"{error.message}; if that does not pass, check that {address.port} is the TCP port "
+        f"(7654 by default), not the dashboard's, and that the server does not want {wanted}"
+    )
