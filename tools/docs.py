@@ -125,16 +125,43 @@ def _default(name: str, value: object) -> str:
 # -- commands -------------------------------------------------------------------
 
 
+_ABOUT_COMMANDS = """# Commands
+
+Commands that talk to a server find it at `--url`, or `NEXO_URL`, or `nexo://127.0.0.1:7654`.
+`--url`, `--timeout` and `--json` may stand at any level: `nexo --url X store get a` is
+`nexo store get a --url X`.
+
+* A *duration* is a number of seconds, or one with a unit: `30`, `1.5`, `500ms`, `10m`, `2h`, `7d`.
+* A *size* is a number of bytes, or one with a unit: `1000`, `512KiB`, `1GiB`.
+* A *value* is `-` for standard input, `@name` for a file, and text as it is otherwise; `--as json`
+  and `--as bytes` read it as such. Negative numbers are values; before anything else that begins
+  with `-`, write `--`.
+
+Results go to standard output, everything else to standard error. On a terminal, lists are tables;
+in a pipe they are lines with tabs between the fields, no head, and bare numbers, so that
+`nexo store keys | head -1` and `nexo queue list | cut -f1 | xargs …` work. With `--json` every
+command prints one JSON object per line, with all fields.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done; a list may be empty |
+| 1 | refused, or not there |
+| 2 | wrong usage; nothing was asked of a server |
+| 3 | `nexo lag --over`: a group is that far behind |
+| 130 | stopped by Ctrl-C |
+
+What ends with 1 says why on standard error, as `error[CODE]: message`, or with `--json` as
+`{"error": CODE, "message": …}`. Not there is also: a queue without a job to `pop`, a key without
+a record, a condition of `store set` that does not hold, `del` of what never was. Wrong usage is
+an unknown command or option, or a text that is no number, duration, JSON or place; with `--json`
+its code is `USAGE`.
+"""
+
+
 def commands() -> str:
     """The page of all commands."""
     context = click.Context(cli.main, info_name="nexo")
-    parts = [
-        "# Commands\n",
-        "Commands that talk to a server find it at `--url`, or `NEXO_URL`, or "
-        "`nexo://127.0.0.1:7654`. With `--json` they print one JSON object per line. An error is "
-        "one line on standard error, `error[CODE]: message`, and exit code 1; wrong usage is "
-        "exit code 2.\n",
-    ]
+    parts = [_ABOUT_COMMANDS]
     for name in cli.main.list_commands(context):
         command = cli.main.get_command(context, name)
         assert command is not None

@@ -25,7 +25,7 @@ def nexo(url: str, *args: str, stdin: str | None = None) -> Result:
 
 def parsed(result: Result) -> list[dict[str, Any]]:
     assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.output.splitlines()]
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_a_stream_from_birth_to_death(nexo_url: str) -> None:
@@ -36,11 +36,11 @@ def test_a_stream_from_birth_to_death(nexo_url: str) -> None:
     assert len(created["partitions"]) == 2
     assert nexo(nexo_url, "stream", "publish", "events", "hi", "--key", "order_123").exit_code == 0
     (row,) = parsed(nexo(nexo_url, "stream", "list", "--json"))
-    assert (row["name"], row["records"]) == ("events", 1)
+    assert (row["name"], row["offsets"]) == ("events", 1)
     assert nexo(nexo_url, "stream", "list", "--names").output.split()[-1] == "events"
     updated = nexo(nexo_url, "stream", "update", "events", "--retention", "2h")
-    assert "7,200,000" in updated.output
-    assert "next offset" in nexo(nexo_url, "stream", "describe", "events").output
+    assert "retention\t2h" in updated.output
+    assert "cleanup\tdelete" in nexo(nexo_url, "stream", "describe", "events").output
     assert "0 bytes freed" in nexo(nexo_url, "stream", "retain", "events").output
     assert nexo(nexo_url, "stream", "delete", "events", "--yes").output == "events deleted\n"
     assert "there are no streams" in nexo(nexo_url, "stream", "list").output
@@ -116,6 +116,23 @@ def test_tail_shows_the_last_records_of_each_partition(
     assert nexo(nexo_url, "tail", "s", "--key", "b", "--no-follow").output == ""
 
 
+def test_tail_beyond_the_end_says_so(nexo_url: str, client: package.Client) -> None:
+    """SPEC K5: nothing to print has a reason."""
+    client.stream("s").create(partitions=2).publish_many(list(range(3)), keys=["a"] * 3)
+    found = nexo(nexo_url, "tail", "s", "--from", "9", "--partition", "1", "--no-follow")
+    assert (found.exit_code, found.stdout) == (0, "")
+    assert found.stderr.startswith("offset 9 is outside partition 1 of stream 's'")
+
+
+def test_numbers_too_large_are_refused_in_words(nexo_url: str) -> None:
+    """SPEC F4, K5: no traceback, whichever command it is."""
+    nexo(nexo_url, "stream", "create", "s")
+    huge = "9" * 29
+    assert nexo(nexo_url, "seek", "s", "g", huge).exit_code == 2
+    for args in (("seek", "s", "g", huge), ("stream", "create", "t", "--partitions", huge)):
+        assert "large" in nexo(nexo_url, *args).stderr
+
+
 def test_lag_and_seek(nexo_url: str, client: package.Client) -> None:
     stream = client.stream("s").create()
     stream.publish_many(list(range(10)))
@@ -142,9 +159,12 @@ def test_ordered_groups_are_shown_and_moved_too(nexo_url: str, client: package.C
     client.link(Broker.STREAM).call(Op.S_COMMIT, wire.pack(commit))
     (row,) = parsed(nexo(nexo_url, "lag", "s", "--json"))
     assert (row["group"], row["kind"], row["lag"]) == ("billing", "ordered", 6)
-    for place, lag in (("beginning", 11), ("8", 3), ("end", 0), ("1h", 11)):
+    for place, lag in (("beginning", 11), (f"{partition}:8", 3), ("end", 0), ("1h", 11)):
         (moved,) = parsed(nexo(nexo_url, "seek", "s", "billing", place, "--json"))
         assert moved["lag"] == lag, place
+    refused = nexo(nexo_url, "seek", "s", "billing", "12")
+    assert refused.exit_code == 1
+    assert "outside partition 0 of stream 's'" in refused.stderr
     assert stream.groups() == []
 
 
@@ -192,4 +212,6 @@ def test_compaction_and_the_newest_of_a_key(nexo_url: str, client: package.Clien
         nexo(nexo_url, "stream", "publish", "profiles", value, "--key", "u1")
     assert "freed" in nexo(nexo_url, "stream", "compact", "profiles").output
     assert parsed(nexo(nexo_url, "stream", "get", "profiles", "u1", "--json"))[0]["value"] == "new"
-    assert "no record has that key" in nexo(nexo_url, "stream", "get", "profiles", "u2").output
+    absent = nexo(nexo_url, "stream", "get", "profiles", "u2")
+    assert (absent.exit_code, absent.stdout) == (1, "")
+    assert "no record of stream 'profiles' has the key 'u2'" in absent.stderr

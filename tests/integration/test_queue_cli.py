@@ -38,9 +38,11 @@ def test_a_queue_from_birth_to_death(nexo_url: str) -> None:
     assert popped == [{"id": ids[1], "value": "two", "attempt": 1}]
     assert parsed(nexo(nexo_url, "queue", "info", "mails", "--json"))[0]["waiting"] == 1
     assert "1 jobs removed" in nexo(nexo_url, "queue", "purge", "mails", "--yes").output
-    assert "no job is ready" in nexo(nexo_url, "queue", "pop", "mails").output
+    empty = nexo(nexo_url, "queue", "pop", "mails")
+    assert (empty.exit_code, empty.stdout) == (1, "")
+    assert empty.stderr == "error[NOT_FOUND]: no job of queue 'mails' is ready\n"
     assert "mails" in nexo(nexo_url, "queue", "list").output
-    assert nexo(nexo_url, "queue", "delete", "mails", "--yes").output == "deleted\n"
+    assert nexo(nexo_url, "queue", "delete", "mails", "--yes").output == "mails deleted\n"
 
 
 def test_pause_resume_update_and_schedule(nexo_url: str) -> None:
@@ -52,7 +54,7 @@ def test_pause_resume_update_and_schedule(nexo_url: str) -> None:
     assert job["value"] == {"a": 1}
     assert nexo(nexo_url, "queue", "cancel", "q", job["id"]).output == "removed\n"
     nexo(nexo_url, "queue", "update", "q", "--backoff", "fixed", "--backoff-delay", "3s")
-    assert "3,000" in nexo(nexo_url, "queue", "info", "q").output
+    assert "backoff delay\t3s" in nexo(nexo_url, "queue", "info", "q").output
     nexo(nexo_url, "queue", "cron", "set", "q", "nightly", "0 3 * * *", "report")
     assert "nightly" in nexo(nexo_url, "queue", "cron", "list", "q").output
     assert "removed" in nexo(nexo_url, "queue", "cron", "delete", "q", "nightly").output

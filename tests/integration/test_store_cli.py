@@ -53,14 +53,38 @@ def test_conditions_say_whether_they_held(nexo: Shell) -> None:
     assert nexo.json("set", "k", "2", "--if-equal", "1")["set"]
     assert "not set" in nexo("set", "k", "3", "--if-equal", "1").output
     assert nexo("set", "k", "3", "--if-equal", "1", "--if-absent").exit_code == 2
+    assert nexo("set", "k", "4", "--if-equal", "2").exit_code == 0
+    assert nexo("set", "k", "5", "--if-equal", "2").exit_code == 1
+
+
+def test_what_is_not_there_is_exit_code_one(nexo: Shell) -> None:
+    """SPEC K5: a script can ask whether something was there."""
+    nexo("map", "set", "m", "f", "1")
+    nexo("set-of", "add", "s", "x")
+    commands = (
+        ("del", "x"),
+        ("persist", "x"),
+        ("map", "del", "m", "x"),
+        ("set-of", "del", "s", "y"),
+    )
+    assert [nexo(*args).exit_code for args in commands] == [1] * 4
+    nexo("set", "k", "v")
+    assert [nexo(*args).exit_code for args in (("persist", "k"), ("del", "k", "x"))] == [0, 0]
+
+
+def test_negative_numbers_are_values(nexo: Shell) -> None:
+    nexo("set", "degrees", "-5", "--as", "json")
+    assert nexo.json("get", "degrees") == {"value": -5}
+    nexo("list", "push", "l", "-1", "-2.5")
+    assert nexo.json("get", "l") == {"value": ["-1", "-2.5"]}
 
 
 def test_life_times(nexo: Shell) -> None:
-    nexo("set", "k", "v", "--ttl", "60")
+    nexo("set", "k", "v", "--ttl", "1m")
     assert 59 < nexo.json("ttl", "k")["ttl_s"] <= 60
     assert nexo("persist", "k").output == "never expires\n"
     assert nexo("ttl", "k").output == "never expires\n"
-    assert nexo("expire", "k", "0.5").output == "expires in 0.5 s\n"
+    assert nexo("expire", "k", "0.5").output == "expires in 500ms\n"
     assert nexo("set", "k", "v", "--ttl", "0").exit_code == 2
 
 

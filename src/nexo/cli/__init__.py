@@ -7,15 +7,18 @@ every command that talks to a server, and errors of the package are printed here
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from nexo import __version__
-from nexo.cli.options import Failure, add_shared
+from nexo.cli.options import Failure, UsageFailure, add_shared, shared_params, terms
 from nexo.errors import NexoError, NotFound
 
 COMMANDS = {
@@ -44,6 +47,8 @@ COMMANDS = {
 # ruff: noqa: PLC0415 - what only errors need is imported then
 
 _SERVERLESS = {"serve", "completion"}
+_GIVEN = "nexo.given"
+"""The words of the command line, in the context."""
 _LOCAL = {"doctor", "restore"}
 """Work on files, so they take --json but no address."""
 
@@ -65,6 +70,17 @@ class Commands(click.Group):
             return command
         return add_shared(command, local=cmd_name in _LOCAL)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:  # fmt: skip
+        """Read the options before the subcommand; the rest is kept to see ``--json`` in time."""
+        given = list(args)
+        with _usage_errors(given):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_GIVEN] = given
+        return context
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table's own lines instead of the modules' docstrings."""
         with formatter.section("Commands"):
@@ -78,12 +94,15 @@ class Commands(click.Group):
             close = get_close_matches(args[0], self.list_commands(ctx), n=3)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        if args[0] in _SERVERLESS | _LOCAL:
+            _refuse_address(ctx, args[0])
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; an error of ours becomes one line and exit code 1."""
         try:
-            return super().invoke(ctx)
+            with _usage_errors(ctx.meta[_GIVEN]):
+                return super().invoke(ctx)
         except NotFound as error:
             from nexo.cli.suggest import names_like
 
@@ -95,10 +114,39 @@ class Commands(click.Group):
             ctx.exit(130)
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def _refuse_address(ctx: click.Context, name: str) -> None:
+    for option in ("url", "timeout_s"):
+        if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            flag = f"--{option.removesuffix('_s')}"
+            raise click.UsageError(f"{name} asks no server: leave out {flag}", ctx)
+
+
+@contextlib.contextmanager
+def _usage_errors(given: Sequence[str]) -> Iterator[None]:
+    """Wrong usage as JSON for who asked for JSON, even if that was not read yet."""
+    try:
+        yield
+    except (click.UsageError, OverflowError) as error:
+        usage = error
+        if not isinstance(usage, click.UsageError):
+            usage = click.UsageError("a number is too large: the most is 2^63 - 1")
+        if not (terms().as_json or "--json" in given):
+            raise usage from None
+        raise UsageFailure(usage.format_message()) from None
+
+
+@click.command(
+    cls=Commands,
+    params=shared_params(),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="nexo")
 def main() -> None:
     """Store, Pub/Sub, Queue and Stream in one service.
 
-    Commands reach the server at --url, or NEXO_URL, or nexo://127.0.0.1:7654.
+    Commands reach the server at --url, or NEXO_URL, or nexo://127.0.0.1:7654. --url, --timeout
+    and --json may stand here or behind the command.
+
+    \b
+    Exit codes: 0 done, 1 refused or not there, 2 wrong usage.
     """

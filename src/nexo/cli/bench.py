@@ -11,11 +11,12 @@ import nexo
 from nexo.cli import output, reach
 from nexo.cli.bench_work import Bench, Result
 from nexo.cli.options import terms
+from nexo.cli.sizes import seconds
 from nexo.server import loops
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(min=0.01), default=1.0, show_default=True,
+@click.option("--seconds", type=seconds(least_ms=10), default="1s", show_default=True,
               help="How long each piece of work runs.")  # fmt: skip
 @click.option("--size", type=click.IntRange(min=1, max=1024**2), default=100, show_default=True,
               help="Bytes of each value.")  # fmt: skip

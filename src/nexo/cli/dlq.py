@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from nexo.cli import output
-from nexo.cli.options import client
+from nexo.cli.options import Failure, client, nothing_there
 from nexo.cli.queue import show_jobs
 
 _DEAD = ("id", "value", "reason", "attempts", "error", "died_ms")
@@ -37,6 +37,8 @@ def replay(name: str, job_id: str | None, everything: bool) -> None:
         raise click.UsageError("name one job id, or say --all")
     with client() as nexo:
         count = nexo.queue(name).dlq.replay(job_id)
+    if job_id is not None and not count:
+        raise _absent(name, job_id)
     output.done(f"{count} jobs wait again", replayed=count)
 
 
@@ -47,7 +49,9 @@ def delete(name: str, job_id: str) -> None:
     """Remove one dead letter of the queue NAME for good."""
     with client() as nexo:
         removed = nexo.queue(name).dlq.delete(job_id)
-    output.done("removed" if removed else "no dead letter has that id", removed=removed)
+    if not removed:
+        raise _absent(name, job_id)
+    output.done("removed", removed=removed)
 
 
 @command.command()
@@ -58,3 +62,7 @@ def purge(name: str) -> None:
     with client() as nexo:
         count = nexo.queue(name).dlq.purge()
     output.done(f"{count} dead letters removed", removed=count)
+
+
+def _absent(name: str, job_id: str) -> Failure:
+    return nothing_there(f"no dead letter of queue {name!r} has the id {job_id!r}")

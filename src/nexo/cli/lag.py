@@ -31,7 +31,11 @@ _COLUMNS = ("stream", "group", "kind", "lag", "in_flight", "parked", "consumers"
 def command(
     ctx: click.Context, stream: str | None, group: str | None, over: int, limit: int | None
 ) -> None:
-    """How many records groups have not finished: of all streams, one, or one group."""
+    """How far groups are behind: of all streams, one, or one group.
+
+    Lag is counted in offsets, so records that compaction removed count until the group is
+    past them.
+    """
     with client() as nexo:
         found = _found(nexo, stream, group)
     late = [row for row in found if not over or row["lag"] > over]

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 import nexo
 from nexo.cli import reach
+from nexo.cli.sizes import seconds
+from nexo.errors import NotFound
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -31,12 +34,15 @@ class Terms:
 
 
 class Failure(click.ClickException):
-    """One line on standard error, ``error[CODE]: message``, and exit code 1."""
+    """One line on standard error, ``error[CODE]: message``, and an exit code.
 
-    def __init__(self, code: str, message: str) -> None:
+    It is JSON when the command's output is, which is known while the command runs.
+    """
+
+    def __init__(self, code: str, message: str, *, as_json: bool = False) -> None:
         super().__init__(message)
         self.code = code
-        self._as_json = terms().as_json  # no context is left when click shows the error
+        self._as_json = as_json or terms().as_json  # when it is shown, no context is left
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it; as JSON when the command's output is JSON."""
@@ -44,6 +50,26 @@ class Failure(click.ClickException):
         if self._as_json:
             line = json.dumps({"error": self.code, "message": self.message}, ensure_ascii=False)
         click.echo(line, file=file, err=True)
+
+
+class UsageFailure(Failure):
+    """Wrong usage, told as JSON."""
+
+    exit_code = click.UsageError.exit_code
+
+    def __init__(self, message: str) -> None:
+        super().__init__("USAGE", message, as_json=True)
+
+
+def nothing_there(message: str) -> Failure:
+    """What was asked for is not there, though where it would be is."""
+    return Failure(NotFound.code, message)
+
+
+def fail_unless(done: bool) -> None:
+    """End with exit code 1, after what is to be said, if there was nothing to be done."""
+    if not done:
+        click.get_current_context().exit(1)
 
 
 def terms() -> Terms:
@@ -57,21 +83,25 @@ def terms() -> Terms:
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """The last flag counts; the environment only where no flag was given before."""
     assert param.name is not None
-    if value not in (None, False):
+    known = getattr(terms(), param.name) not in (None, False)
+    from_environment = ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT
+    if value not in (None, False) and not (known and from_environment):
         setattr(terms(), param.name, value)
 
 
-def _shared_params() -> list[click.Parameter]:
+def shared_params() -> list[click.Parameter]:
+    """``--url``, ``--timeout`` and ``--json``, to be read into `terms`."""
     return [
         click.Option(
             ["--url", "url"], envvar="NEXO_URL", metavar="URL", expose_value=False, callback=_keep,
             help="The server, as nexo://host:port. Default: NEXO_URL, then nexo://127.0.0.1:7654.",
         ),
         click.Option(
-            ["--timeout", "timeout_s"], type=click.FloatRange(min=0, min_open=True),
-            metavar="SECONDS", expose_value=False, callback=_keep,
-            help="How long to wait for an answer.",
+            ["--timeout", "timeout_s"], type=seconds(least_ms=1),
+            expose_value=False, callback=_keep,
+            help="How long to wait for an answer: 5 (seconds), 500ms, 1m.",
         ),
         click.Option(
             ["--json", "as_json"], is_flag=True, expose_value=False, callback=_keep,
@@ -81,7 +111,7 @@ def _shared_params() -> list[click.Parameter]:
 
 
 def add_shared(command: click.Command, *, local: bool = False) -> click.Command:
-    """Give the shared options to ``command``, or to all commands below it if it is a group.
+    """Give the shared options to ``command``, and to all commands below it if it is a group.
 
     A ``local`` one, which asks no server, gets only ``--json``. A command that takes an
     option of the same name keeps its own.
@@ -89,9 +119,8 @@ def add_shared(command: click.Command, *, local: bool = False) -> click.Command:
     if isinstance(command, click.Group):
         for child in command.commands.values():
             add_shared(child, local=local)
-        return command
     taken = {option for param in command.params for option in param.opts}
-    offered = [param for param in _shared_params() if not local or param.name == "as_json"]
+    offered = [param for param in shared_params() if not local or param.name == "as_json"]
     command.params += [param for param in offered if not taken & set(param.opts)]
     return command
 

@@ -1,31 +1,27 @@
-"""What commands print: tables and sentences for people, JSON lines for programs.
+"""What commands print: tables and sentences for people, lines for programs.
 
 Results go to standard output, everything about the work (progress, notes) to
-standard error, so that a pipe sees results only.
+standard error, so that a pipe sees results only. A table in a pipe has neither frame
+nor head: a line per row, tabs between its fields.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from nexo.cli import cells
 from nexo.cli.options import terms
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
-
-_A_TIME_MS = 10**12
-"""Milliseconds from here on are a point in time, since no duration is that long."""
 
 # ruff: noqa: PLC0415 - rich is slow to import, and JSON output does not need it
 
@@ -39,15 +35,28 @@ def rows(found: Iterable[Mapping[str, object]], columns: Sequence[str], empty: s
         for row in found:
             line(row)
         return
-    kept = list(found)
-    if kept:
-        _print_table(kept, columns)
-    elif empty:
+    count = _print_lines(found, columns) if _piped() else _print_table(list(found), columns)
+    if not count and empty:
         note(empty)
 
 
-def _print_table(kept: list[Mapping[str, object]], columns: Sequence[str]) -> None:
-    console().print(table(kept, columns))
+def _piped() -> bool:
+    return not sys.stdout.isatty()
+
+
+def _print_lines(found: Iterable[Mapping[str, object]], columns: Sequence[str]) -> int:
+    count = 0
+    for row in found:
+        shown = (cells.text(row.get(column), column, bare=True) for column in columns)
+        click.echo("\t".join(shown))
+        count += 1
+    return count
+
+
+def _print_table(kept: list[Mapping[str, object]], columns: Sequence[str]) -> int:
+    if kept:
+        console().print(table(kept, columns))
+    return len(kept)
 
 
 def console() -> Console:
@@ -69,20 +78,22 @@ def table(kept: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Table
     made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         numeric = all(isinstance(row.get(column), int | float | None) for row in kept)
-        made.add_column(column.replace("_", " "), justify="right" if numeric else "left")
+        made.add_column(cells.label(column), justify="right" if numeric else "left")
     for row in kept:
-        made.add_row(*(Text(_cell(row.get(column), column)) for column in columns))
+        made.add_row(*(Text(cells.text(row.get(column), column)) for column in columns))
     return made
 
 
 def fields(found: Mapping[str, object]) -> None:
-    """One thing: a line per field, or one JSON object."""
+    """One thing: a line per field, or one JSON object (with all fields)."""
     if terms().as_json:
         line(found)
         return
-    width = max((len(name) for name in found), default=0)
-    for name, item in found.items():
-        click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(item, name)}")
+    shown = list(cells.flat(found))
+    width = max((len(cells.label(name)) for name, _ in shown), default=0)
+    for name, item in shown:
+        head = f"{cells.label(name)}\t" if _piped() else f"{cells.label(name):<{width}}  "
+        click.echo(head + cells.text(item, name, bare=_piped()))
 
 
 def value(found: object) -> None:
@@ -94,7 +105,7 @@ def value(found: object) -> None:
     elif isinstance(found, str):
         click.echo(found)
     else:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False, default=_plain))
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False, default=cells.plain))
 
 
 def done(sentence: str, **facts: object) -> None:
@@ -107,7 +118,7 @@ def done(sentence: str, **facts: object) -> None:
 
 def line(found: Mapping[str, object]) -> None:
     """One JSON object on a line of its own, written out at once."""
-    click.echo(json.dumps(dict(found), ensure_ascii=False, default=_plain))
+    click.echo(json.dumps(dict(found), ensure_ascii=False, default=cells.plain))
 
 
 def note(text: str) -> None:
@@ -136,31 +147,3 @@ class ProgressTask:
     def advance(self, steps: float = 1) -> None:
         """Count work done."""
         self._bar.advance(self._task, steps)
-
-
-def _cell(item: object, name: str) -> str:
-    if isinstance(item, int) and name.endswith("_ms") and item > _A_TIME_MS:
-        item = datetime.fromtimestamp(item / 1000).astimezone().isoformat(" ", "seconds")
-    match item:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if item else "no"
-        case str():
-            return item
-        case bytes():
-            return f"<{len(item)} bytes>"
-        case int() | float():
-            return f"{item:,}"
-    return json.dumps(item, ensure_ascii=False, default=_plain)
-
-
-def _plain(item: Any) -> Any:
-    """Values JSON does not know: bytes as ``{"base64": …}``, data classes as objects."""
-    if isinstance(item, bytes | bytearray | memoryview):
-        return {"base64": base64.b64encode(item).decode()}
-    if is_dataclass(item) and not isinstance(item, type):
-        return asdict(item)
-    if isinstance(item, set | frozenset):
-        return sorted(item)
-    return str(item)

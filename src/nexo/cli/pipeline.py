@@ -16,9 +16,9 @@ import click
 from nexo import config
 from nexo.cli import output
 from nexo.cli.options import read_value, terms
+from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import StopSignal
 from nexo.errors import ConfigError, Conflict
-from nexo.model import duration_ms
 from nexo.server.priority import stand_behind_brokers
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
 
-_SAFE_GRACE_MS = 600_000
+_SAFE_GRACE_S = 600
 """Longer than any micro-batch takes from its first file to its commit."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,7 +73,14 @@ def command() -> None:
 @command.command()
 @click.option("--once", is_flag=True, help="Take what is there now, then end.")
 @click.option("--continuous", is_flag=True, help="Go on until stopped; the default.")
-@click.option("--every", default="1s", show_default=True, help="Pause between micro-batches.")
+@click.option(
+    "--every",
+    "every_s",
+    type=seconds(),
+    default="1s",
+    show_default=True,
+    help="Pause between micro-batches.",
+)
 @click.option("--streams", default="", metavar="A,B", help="Only these; else all with tiering on.")
 @click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
 @click.option("--attached", is_flag=True, hidden=True, help="End with the process above.")
@@ -82,7 +89,7 @@ def command() -> None:
 def run(
     once: bool,
     continuous: bool,
-    every: str,
+    every_s: float,
     streams: str,
     master: str | None,
     attached: bool,
@@ -92,7 +99,6 @@ def run(
     """Take streams into the lake."""
     if once and continuous:
         raise click.UsageError("give either --once or --continuous, not both")
-    pause_ms = duration_ms(every)
     if attached:
         stand_behind_brokers()
     with _pipeline(open_lake(**where), streams, master) as pipeline:
@@ -103,7 +109,7 @@ def run(
             output.done(f"took {total:,} records", records=total)
         else:
             stop = _stop_event(attached)
-            _run_on(pipeline, pause_ms / 1000, stop, maintained=not no_maintenance)
+            _run_on(pipeline, every_s, stop, maintained=not no_maintenance)
 
 
 def _stop_event(attached: bool) -> threading.Event:
@@ -181,22 +187,29 @@ def _line(pipeline: PipelineProgress) -> str:
 
 
 @command.command()
-@click.option("--grace", default="1h", show_default=True, help="Keep unused files this long.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=seconds(),
+    default="1h",
+    show_default=True,
+    help="Keep unused files this long.",
+)
 @click.option("--snapshots", type=click.IntRange(min=1), default=100, show_default=True)
 @lake_options
-def maintain(grace: str, snapshots: int, **where: Any) -> None:
+def maintain(grace_s: float, snapshots: int, **where: Any) -> None:
     """Merge small files, expire old snapshots, delete what nothing needs any more."""
     lake = open_lake(**where)
     from nexo.lake import maintain as maintenance
     from nexo.lake.progress import now_ms, read_progress
 
     busy = [each.id for each in read_progress(lake.settings.folder) if each.alive(now_ms())]
-    if busy and duration_ms(grace) < _SAFE_GRACE_MS:
+    if busy and grace_s < _SAFE_GRACE_S:
         raise Conflict(
             f"pipeline {busy[0]} is running and may be writing files that no table names yet: "
             "stop it first, or give --grace 10m or more"
         )
-    care = maintenance.Care(max_snapshots=snapshots, grace_s=duration_ms(grace) / 1000)
+    care = maintenance.Care(max_snapshots=snapshots, grace_s=grace_s)
     reports = [maintenance.maintain(table, care) for table in lake.tables()]
     columns = [
         "table", "merged_files", "merged_into", "expired_snapshots", "deleted_files",

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
+from nexo.cli.negative import Group
 from nexo.cli.options import as_option, client, read_value, terms
+from nexo.cli.sizes import seconds
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, pack_command, parse_rows
@@ -23,7 +25,7 @@ _AHEAD = 100
 """Messages taken ahead of printing; a slow terminal then slows the subscriptions down."""
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Publish and subscribe."""
 
@@ -33,7 +35,7 @@ def command() -> None:
 @click.argument("value")
 @as_option
 @click.option("--retain", is_flag=True, help="Keep it as the topic's last value.")
-@click.option("--ttl", type=click.FloatRange(min=0, min_open=True), help="Seconds to retain it.")
+@click.option("--ttl", type=seconds(least_ms=1), help="How long to retain it: 60, 1h.")
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Publish it several times.")
 def pub(topic: str, value: str, kind: str, retain: bool, ttl: float | None, count: int) -> None:
     """Publish VALUE to TOPIC.
@@ -52,7 +54,7 @@ def pub(topic: str, value: str, kind: str, retain: bool, ttl: float | None, coun
 @command.command()
 @click.argument("patterns", nargs=-1, required=True)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
-@click.option("--wait", "wait_s", type=float, help="Stop after this many seconds of silence.")
+@click.option("--wait", "wait_s", type=seconds(), help="Stop after this long a silence.")
 @click.option("--no-retained", is_flag=True, help="Leave out messages from before.")
 @click.option(
     "--policy",

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
+from nexo.cli.cells import time_text
 from nexo.cli.in_work import jobs_in_work
-from nexo.cli.options import as_option, client, read_value, terms
+from nexo.cli.negative import Group
+from nexo.cli.options import as_option, client, nothing_there, read_value, terms
+from nexo.cli.sizes import seconds
+from nexo.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,17 +25,17 @@ _IN_WORK = ("id", "value", "holder", "lease_left_ms", "attempt", "key")
 _JOB = ("id", "value", "priority", "key", "attempts", "due_ms")
 
 _OPTIONS = [
-    click.option("--visibility-timeout", help="How long a job is leased: 30s, 5m."),
+    click.option("--visibility-timeout", type=seconds(), help="How long a job is leased: 30s, 5m."),
     click.option("--max-retries", type=click.IntRange(min=0), help="Retries before a job is dead."),
     click.option("--persistence", type=click.Choice(["file_sync", "file_async"])),
     click.option("--backoff", type=click.Choice(["none", "fixed", "exponential"])),
-    click.option("--backoff-delay", help="The first wait before a retry: 1s."),
-    click.option("--backoff-max", help="The longest wait before a retry: 1h."),
+    click.option("--backoff-delay", type=seconds(), help="The first wait before a retry: 1s."),
+    click.option("--backoff-max", type=seconds(), help="The longest wait before a retry: 1h."),
     click.option("--fair/--not-fair", default=None, help="Take turns between keys."),
     click.option("--key-concurrency", type=click.IntRange(min=0), help="Jobs of a key at once."),
     click.option("--rate", type=click.FloatRange(min=0), help="Deliveries per second."),
     click.option("--rate-burst", type=click.IntRange(min=1), help="Deliveries after a pause."),
-    click.option("--result-ttl", help="How long results are kept: 1h."),
+    click.option("--result-ttl", type=seconds(), help="How long results are kept: 1h."),
     click.option("--max-jobs", type=click.IntRange(min=0), help="Refuse pushes beyond this."),
 ]
 
@@ -46,7 +50,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Jobs: create, push, pop, inspect."""
 
@@ -58,8 +62,7 @@ def command() -> None:
 def create(name: str, update: bool, **options: Any) -> None:
     """Create the queue NAME; options that are not given keep their defaults."""
     with client() as nexo:
-        queue = nexo.queue(name).create(update=update, **_given(options))
-        _show(queue.info())
+        _show_briefly(nexo.queue(name).create(update=update, **_given(options)).info())
 
 
 @command.command()
@@ -68,7 +71,7 @@ def create(name: str, update: bool, **options: Any) -> None:
 def update(name: str, **options: Any) -> None:
     """Change options of the queue NAME while it runs."""
     with client() as nexo:
-        _show(nexo.queue(name).update(**_given(options)))
+        _show_briefly(nexo.queue(name).update(**_given(options)))
 
 
 @command.command("list")
@@ -86,6 +89,15 @@ def info(name: str) -> None:
         _show(nexo.queue(name).info())
 
 
+def _show_briefly(info: QueueInfo) -> None:
+    """What matters first; `nexo queue info` has the rest."""
+    if terms().as_json:
+        _show(info)
+        return
+    keys = ("visibility_ms", "max_retries", "persistence")
+    output.fields({"name": info.name} | {key: info.options[key] for key in keys})
+
+
 def _show(info: QueueInfo) -> None:
     shown = asdict(info)
     output.fields(shown if terms().as_json else shown | shown.pop("options"))
@@ -96,12 +108,14 @@ def _show(info: QueueInfo) -> None:
 @click.argument("values", nargs=-1, required=True)
 @as_option
 @click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True)
-@click.option("--delay", default="0s", help="Hold the jobs back: 10s, 2h.")
-@click.option("--ttl", default="0s", help="Drop jobs that have not started by then.")
+@click.option("--delay", type=seconds(), default="0s", help="Hold the jobs back: 10s, 2h.")
+@click.option(
+    "--ttl", type=seconds(), default="0s", help="Drop jobs that have not started by then."
+)
 @click.option("--key", help="The key of the jobs, for fairness and limits.")
 @click.option("--dedup-key", help="Push nothing while a job with this key waits or runs.")
 def push(
-    name: str, values: tuple[str, ...], kind: str, priority: int, delay: str, ttl: str,
+    name: str, values: tuple[str, ...], kind: str, priority: int, delay: float, ttl: float,
     key: str | None, dedup_key: str | None,
 ) -> None:  # fmt: skip
     """Push VALUES to the queue NAME and print their ids.
@@ -125,9 +139,9 @@ def push(
 @command.command()
 @click.argument("name")
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True)
-@click.option("--wait", default="0s", help="How long to wait for the first job.")
+@click.option("--wait", type=seconds(), default="0s", help="How long to wait for the first job.")
 @click.option("--no-ack", is_flag=True, help="Give the jobs back instead of finishing them.")
-def pop(name: str, count: int, wait: str, no_ack: bool) -> None:
+def pop(name: str, count: int, wait: float, no_ack: bool) -> None:
     """Take jobs off the queue NAME, print and finish them."""
     with client() as nexo:
         jobs = nexo.queue(name).pop(count, wait=wait)
@@ -141,7 +155,7 @@ def pop(name: str, count: int, wait: str, no_ack: bool) -> None:
         else:
             jobs.ack()
     if not jobs:
-        output.note("no job is ready")
+        raise nothing_there(f"no job of queue {name!r} is ready")
 
 
 @command.command()
@@ -176,7 +190,11 @@ def cancel(name: str, job_id: str) -> None:
     """Remove a job of the queue NAME that has not started."""
     with client() as nexo:
         removed = nexo.queue(name).scheduled.cancel(job_id)
-    output.done("removed" if removed else "not there, or already running", removed=removed)
+    if not removed:
+        raise nothing_there(
+            f"no job {job_id!r} waits in queue {name!r}: it may have started or ended"
+        )
+    output.done("removed", removed=removed)
 
 
 @command.command()
@@ -196,7 +214,9 @@ def delete(name: str) -> None:
     """Delete the queue NAME."""
     with client() as nexo:
         existed = nexo.queue(name).delete()
-    output.done("deleted" if existed else "there was no such queue", deleted=existed)
+    if not existed:
+        raise NotFound(f"there is no queue {name!r}")
+    output.done(f"{name} deleted", name=name, deleted=True)
 
 
 @command.command()
@@ -236,7 +256,7 @@ def set_cron(
     with client() as nexo:
         crons = nexo.queue(name).cron
         next_ms = crons.set(schedule, expression, read_value(value, kind), priority=priority)
-    output.done(f"{schedule} fires next at {next_ms} ms", name=schedule, next_ms=next_ms)
+    output.done(f"{schedule} fires next at {time_text(next_ms)}", name=schedule, next_ms=next_ms)
 
 
 @cron.command("list")

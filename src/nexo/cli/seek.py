@@ -11,6 +11,7 @@ from nexo.cli.lag import ordered_groups
 from nexo.cli.options import client
 from nexo.cli.sizes import place
 from nexo.cli.stream_reading import positions
+from nexo.errors import OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -49,10 +50,15 @@ def _ordered_lag(nexo: Client, group: str) -> int | None:
     return next((found.lag for found in ordered_groups(nexo) if found.name == group), None)
 
 
+def _refuse(text: str) -> None:
+    raise OffsetOutOfRange(text)
+
+
 def _seek_ordered(nexo: Client, stream: str, group: str, to: wire.Position | datetime) -> int:
     """An ordered group stores the last offset that was processed, so one before the place."""
-    found = positions(nexo, stream, to)
-    rows = [(stream, partition, offset - 1, "") for partition, offset in found.items()]
+    found = positions(nexo, stream, to, _refuse)
+    chosen = to if isinstance(to, dict) else found
+    rows = [(stream, partition, found[partition] - 1, "") for partition in chosen]
     ask = OrderedSeek(group=group, offsets=rows)
     reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_SEEK, wire.pack(ask))
     return wire.unpack(int, reply or b"")

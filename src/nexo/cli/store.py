@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 import click
 
 from nexo.cli import output
-from nexo.cli.options import as_option, client, read_value
+from nexo.cli.negative import Group
+from nexo.cli.options import as_option, client, fail_unless, read_value
+from nexo.cli.sizes import seconds, span_text
 from nexo.cli.store_collections import list_commands, map_commands, set_commands
 from nexo.errors import NotFound
 
 if TYPE_CHECKING:
     from nexo.client._sync.store import Store
 
-_SECONDS = click.FloatRange(min=0, min_open=True)
+_LIFE_TIME = seconds(least_ms=1)
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Keys, counters, maps, lists and sets.
 
@@ -58,7 +60,7 @@ def _content(store: Store, key: str) -> object:
 @click.argument("key")
 @click.argument("value")
 @as_option
-@click.option("--ttl", type=_SECONDS, metavar="SECONDS", help="Let the key expire.")
+@click.option("--ttl", type=_LIFE_TIME, help="Let the key expire: 30 (seconds), 10m.")
 @click.option("--keep-ttl", is_flag=True, help="Keep the life time the key has.")
 @click.option("--if-absent", is_flag=True, help="Only if there is no such key.")
 @click.option("--if-equal", metavar="VALUE", help="Only if the key holds this.")
@@ -71,7 +73,7 @@ def set_(
     if_absent: bool,
     if_equal: str | None,
 ) -> None:
-    """Set KEY to VALUE."""
+    """Set KEY to VALUE; exit code 1 if --if-absent or --if-equal forbids it."""
     content = read_value(value, kind)
     if if_absent and if_equal is not None:
         raise click.UsageError("give either --if-absent or --if-equal, not both")
@@ -82,15 +84,17 @@ def set_(
         else:
             done = nexo.store.set(key, content, ttl=ttl, keep_ttl=keep_ttl, if_absent=if_absent)
     output.done("set" if done else "not set: the condition does not hold", key=key, set=done)
+    fail_unless(done)
 
 
 @command.command(name="del")
 @click.argument("keys", nargs=-1, required=True)
 def delete(keys: tuple[str, ...]) -> None:
-    """Delete KEYS of any kind."""
+    """Delete KEYS of any kind; exit code 1 if there is none of them."""
     with client() as nexo:
         count = nexo.store.delete_many(*keys)
     output.done(f"deleted {count}", deleted=count)
+    fail_unless(count > 0)
 
 
 @command.command()
@@ -134,7 +138,7 @@ def _facts(store: Store, key: str) -> dict[str, object] | None:
 @command.command()
 @click.argument("key")
 @click.option("--by", type=float, default=1.0, help="How much to add; may be negative.")
-@click.option("--ttl", type=_SECONDS, metavar="SECONDS", help="Life time if the key is new.")
+@click.option("--ttl", type=_LIFE_TIME, help="Life time if the key is new.")
 def incr(key: str, by: float, ttl: float | None) -> None:
     """Add to the number in KEY, from 0 if it is new."""
     with client() as nexo:
@@ -158,13 +162,13 @@ def ttl(key: str) -> None:
 
 @command.command()
 @click.argument("key")
-@click.argument("seconds", type=_SECONDS)
-def expire(key: str, seconds: float) -> None:
-    """Let KEY expire SECONDS from now."""
+@click.argument("after", type=_LIFE_TIME)
+def expire(key: str, after: float) -> None:
+    """Let KEY expire AFTER a time: 30 (seconds), 500ms, 10m, 7d."""
     with client() as nexo:
-        if not nexo.store.expire(key, seconds):
+        if not nexo.store.expire(key, after):
             raise _absent(key)
-    output.done(f"expires in {seconds:g} s", key=key, ttl_s=seconds)
+    output.done(f"expires in {span_text(after * 1000)}", key=key, ttl_s=after)
 
 
 @command.command()
@@ -173,6 +177,8 @@ def persist(key: str) -> None:
     """Take the life time off KEY."""
     with client() as nexo:
         done = nexo.store.persist(key)
+        if not done and not nexo.store.exists(key):
+            raise _absent(key)
     output.done("never expires" if done else "had no life time", key=key, changed=done)
 
 

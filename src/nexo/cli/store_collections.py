@@ -8,11 +8,12 @@ from __future__ import annotations
 import click
 
 from nexo.cli import output
-from nexo.cli.options import as_option, client, read_value
+from nexo.cli.negative import Group
+from nexo.cli.options import as_option, client, fail_unless, read_value
 from nexo.errors import NotFound
 
 
-@click.group()
+@click.group(cls=Group)
 def map_commands() -> None:
     """Fields of a map."""
 
@@ -50,9 +51,10 @@ def map_delete(name: str, fields: tuple[str, ...]) -> None:
     with client() as nexo:
         count = nexo.store.map(name).delete(*fields)
     output.done(f"deleted {count}", name=name, deleted=count)
+    fail_unless(count > 0)
 
 
-@click.group()
+@click.group(cls=Group)
 def list_commands() -> None:
     """Values of a list."""
 
@@ -86,7 +88,7 @@ def list_pop(name: str, left: bool) -> None:
     output.value(taken[0])
 
 
-@click.group()
+@click.group(cls=Group)
 def set_commands() -> None:
     """Members of a set."""
 
@@ -111,3 +113,4 @@ def set_remove(name: str, members: tuple[str, ...], kind: str) -> None:
     with client() as nexo:
         count = nexo.store.set_(name).remove(*(read_value(member, kind) for member in members))
     output.done(f"removed {count}", name=name, removed=count)
+    fail_unless(count > 0)

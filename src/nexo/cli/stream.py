@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from nexo.cli import lag, output, seek, stream_groups, stream_publish, tail
-from nexo.cli.options import client, terms
-from nexo.cli.sizes import duration, size
+from nexo.cli.options import client, nothing_there, terms
+from nexo.cli.sizes import milliseconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from nexo.protocol.stream import StreamInfo
 
 _PARTITION = ("partition", "start_offset", "next_offset", "size_bytes", "tiered_offset", "last_ms")
-_LISTED = ("name", "partitions", "records", "size_bytes", "groups")
+_LISTED = ("name", "partitions", "offsets", "size_bytes", "groups")
 
 _OPTIONS = [
     click.option("--persistence", type=click.Choice(["file_async", "file_sync"])),
-    click.option("--retention", "retention_ms", type=duration, help="Keep this long: 7d; 0: ever."),
+    click.option("--retention", "retention_ms", type=milliseconds(),
+                 help="Keep this long: 7d; 0 for ever."),
     click.option("--retention-bytes", type=size, help="Keep this much: 1GiB; 0 for no limit."),
     click.option("--cleanup", type=click.Choice(["delete", "compact", "delete,compact"]),
                  help="Drop the oldest, or all but the newest of each key."),
     click.option("--min-dirty-ratio", type=click.FloatRange(0, 1),
                  help="Share of new records that starts a compaction."),
-    click.option("--delete-retention", "delete_retention_ms", type=duration,
+    click.option("--delete-retention", "delete_retention_ms", type=milliseconds(),
                  help="How long compaction shows deletions."),
     click.option("--max-message-bytes", type=size, help="The largest value."),
     click.option("--tiering/--no-tiering", default=None,
@@ -57,7 +58,7 @@ def command() -> None:
 def create(name: str, **options: Any) -> None:
     """Create the stream NAME; options that are not given keep their defaults."""
     with client() as nexo:
-        _show(nexo.stream(name).create(**_given(options)).describe())
+        _show_briefly(nexo.stream(name).create(**_given(options)).describe())
 
 
 @command.command()
@@ -66,14 +67,18 @@ def create(name: str, **options: Any) -> None:
 def update(name: str, **options: Any) -> None:
     """Change options of the stream NAME while it runs."""
     with client() as nexo:
-        _show(nexo.stream(name).update(**_given(options)))
+        _show_briefly(nexo.stream(name).update(**_given(options)))
 
 
 @command.command("list")
 @click.argument("prefix", default="")
 @click.option("--names", is_flag=True, help="Only names, which is quick for thousands.")
 def list_(prefix: str, names: bool) -> None:
-    """All streams, or those whose names begin with PREFIX."""
+    """All streams, or those whose names begin with PREFIX.
+
+    Offsets are those from the first to the next of each partition: as many as there are
+    records, and more once compaction, an aborted transaction or the lake has left gaps.
+    """
     with client() as nexo:
         found = nexo.streams(prefix)
         if names:
@@ -87,7 +92,7 @@ def _summary(info: StreamInfo) -> dict[str, object]:
     return {
         "name": info.name,
         "partitions": len(info.partitions),
-        "records": sum(part.next_offset - part.start_offset for part in info.partitions),
+        "offsets": sum(part.next_offset - part.start_offset for part in info.partitions),
         "size_bytes": sum(part.size_bytes for part in info.partitions),
         "groups": len(info.groups),
     }
@@ -99,6 +104,15 @@ def describe(name: str) -> None:
     """Options, partitions and groups of the stream NAME."""
     with client() as nexo:
         _show(nexo.stream(name).describe())
+
+
+def _show_briefly(info: StreamInfo) -> None:
+    """What matters first; `nexo stream describe` has the rest."""
+    if terms().as_json:
+        _show(info)
+        return
+    keys = ("partitions", "persistence", "retention_ms", "retention_bytes", "cleanup", "tiering")
+    output.fields({"name": info.name} | {key: info.options[key] for key in keys})
 
 
 def _show(info: StreamInfo) -> None:
@@ -149,9 +163,8 @@ def get(name: str, key: str) -> None:
     with client() as nexo:
         found = nexo.stream(name).get(key)
     if found is None:
-        output.note("no record has that key")
-    else:
-        tail.show(found)
+        raise nothing_there(f"no record of stream {name!r} has the key {key!r}")
+    tail.show(found)
 
 
 for part in (

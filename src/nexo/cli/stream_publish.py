@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
+from nexo.cli.negative import Command
 from nexo.cli.options import Failure, as_option, client, read_value
 from nexo.errors import NexoError
 
@@ -38,7 +39,7 @@ class BadLine(Exception):
     """A line that is not what the format says."""
 
 
-@click.command("publish")
+@click.command("publish", cls=Command)
 @click.argument("stream")
 @click.argument("values", nargs=-1)
 @as_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1024**2
 _GRACE_S = 30.0
+
+
+def _ignore(text: str) -> None:
+    """Nobody needs to be told."""
 
 
 class Reader:
@@ -43,14 +48,31 @@ class Reader:
         return sorted(found, key=lambda record: record.timestamp_ms)
 
 
-def positions(client: Client, stream: str, place: wire.Position | datetime) -> dict[int, int]:
-    """The offset that a place means in each partition; never outside of what is there."""
+def positions(
+    client: Client,
+    stream: str,
+    place: wire.Position | datetime,
+    tell: Callable[[str], None] = _ignore,
+) -> dict[int, int]:
+    """The offset that a place means in each partition; never outside of what is there.
+
+    ``tell`` hears of an offset that was given and is not there.
+    """
     info = client.stream(stream).describe()
     if isinstance(place, datetime):
         ask = wire.OffsetsAt(stream=stream, time_ms=int(place.timestamp() * 1000))
         reply = client.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(ask))
         place = dict(enumerate(wire.unpack(list[int], reply or b"")))
-    return {number: _start(part, number, place) for number, part in enumerate(info.partitions)}
+        tell = _ignore
+    found = {number: _start(part, number, place) for number, part in enumerate(info.partitions)}
+    for number, part in enumerate(info.partitions):
+        wanted = place.get(number, found[number]) if isinstance(place, dict) else place
+        if isinstance(wanted, int) and wanted != found[number]:
+            tell(
+                f"offset {wanted} is outside partition {number} of stream {stream!r}, "
+                f"which takes {part.start_offset}..{part.stable_offset}"
+            )
+    return found
 
 
 def last_positions(client: Client, stream: str, count: int) -> dict[int, int]:

@@ -33,6 +33,8 @@ def names_like(message: str, command: str) -> str:
             known = _queues(nexo) if command in _OF_QUEUES else list(islice(nexo.streams(), _MOST))
     except NexoError:  # the first error is the one to be told
         return ""
+    if quoted[1] in known:
+        return ""
     close = get_close_matches(quoted[1], known, n=3)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 

@@ -11,7 +11,7 @@ import click
 
 from nexo.cli import output
 from nexo.cli.options import client, terms
-from nexo.cli.sizes import place
+from nexo.cli.sizes import place, seconds
 from nexo.cli.stream_reading import Reader, last_positions, only, positions
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _POLL_S = 20.0
 @click.option("--key", help="Only records of this key.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("--no-follow", is_flag=True, help="Stop at the end.")
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0),
-              help="Stop after this many seconds without a record.")  # fmt: skip
+@click.option("--wait", "wait_s", type=seconds(),
+              help="Stop after so long without a record: 5 (seconds), 1m.")  # fmt: skip
 def command(
     stream: str,
     last: int,
@@ -49,16 +49,22 @@ def command(
 
     With --json, a line is what `nexo stream publish --format records` reads.
     """
+    if isinstance(start, int) and partition is not None:
+        start = {partition: start}
     with client() as nexo:
         if start is None:
             places = last_positions(nexo, stream, last)
         else:
-            places = positions(nexo, stream, start)
+            places = positions(nexo, stream, start, _note_outside)
         reader = Reader(nexo, stream, only(places, partition))
         found = _follow(reader, 0.0 if no_follow else wait_s)
         chosen = (record for record in found if key is None or record.key == key)
         for record in islice(chosen, count):
             show(record)
+
+
+def _note_outside(text: str) -> None:
+    output.note(f"{text}; beginning at its nearest")
 
 
 def _follow(reader: Reader, wait_s: float | None) -> Iterator[Record[Any]]:

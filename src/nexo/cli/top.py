@@ -14,7 +14,7 @@ from msgspec import structs
 from nexo.cli import figures, output
 from nexo.cli.figures import Board, Sample
 from nexo.cli.options import client, terms
-from nexo.cli.sizes import size_text
+from nexo.cli.sizes import seconds, size_text
 from nexo.cli.surveys import queue_page, stream_page
 from nexo.errors import NexoError
 from nexo.model import Broker
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BROKERS = ("broker", "in_per_s", "out_per_s", "connections", "cpu_percent", "memory", "sync_ms")
 _HOLDINGS = ("broker", "holds")
 _QUEUES = ("queue", "in_per_s", "out_per_s", "waiting", "working", "scheduled", "dead")
-_STREAMS = ("stream", "in_per_s", "records", "size", "partitions", "groups")
+_STREAMS = ("stream", "in_per_s", "offsets", "size", "partitions", "groups")
 _GROUPS = ("group", "stream", "kind", "lag", "out_per_s", "in_flight", "parked", "consumers")
 _QUEUE_COUNTS = ("waiting", "working", "scheduled", "dead", "pushed_total", "finished_total")
 _PAGES = 10
@@ -39,8 +39,8 @@ _PAGES = 10
 
 
 @click.command()
-@click.option("--interval", "interval_s", type=click.FloatRange(min=0.05), default=1.0,
-              show_default=True, help="Seconds between two looks.")  # fmt: skip
+@click.option("--interval", "interval_s", type=seconds(least_ms=50), default="1s",
+              show_default=True, help="Between two looks.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Look once, with rates over one interval, and end.")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many looks.")
 @click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True,
@@ -150,7 +150,10 @@ def _tables(view: dict[str, Any]) -> Group:
     from rich.console import Group
 
     brokers = [row | {"memory": size_text(row.get("rss_bytes", 0))} for row in view["brokers"]]
-    streams = [row | {"size": size_text(row["bytes"])} for row in view["streams"]]
+    streams = [
+        row | {"size": size_text(row["bytes"]), "offsets": row["records"]}
+        for row in view["streams"]
+    ]
     parts = [output.table(brokers, _BROKERS), output.table(brokers, _HOLDINGS)]
     if view["queues"]:
         parts.append(output.table(view["queues"], _QUEUES))

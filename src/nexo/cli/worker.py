@@ -15,6 +15,7 @@ import click
 
 import nexo
 from nexo.cli.options import client, terms
+from nexo.cli.sizes import seconds
 from nexo.client._async.worker import Worker as AsyncWorker
 from nexo.client._sync.worker import Worker
 
@@ -24,7 +25,7 @@ from nexo.client._sync.worker import Worker
 @click.option("--queue", "name", help="The queue, if the function is not a worker of one already.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--batch", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@click.option("--stop-timeout", type=click.FloatRange(min=0), help="Seconds for running jobs.")
+@click.option("--stop-timeout", type=seconds(), help="How long running jobs may take to end.")
 def command(
     target: str, name: str | None, concurrency: int, batch: int, stop_timeout: float | None
 ) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from nexo.brokers.stream.chunks import Chunk
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError, Unavailable
+from nexo.errors import NexoError, OffsetOutOfRange, Unavailable
 
 FETCH_BYTES = 1024**2
 """How much groups have read ahead for them; the lake may give more, for it reads row groups."""
@@ -70,9 +70,12 @@ class Replay:
 
     def check_offset(self, stream: Stream, index: int, offset: int) -> None:
         """Raise `OffsetOutOfRange` unless reading may start there, in the lake or in the log."""
-        partition = stream.partition(index)
-        if not self.first_offset(stream, index) <= offset < partition.start_offset:
-            partition.check_offset(offset)
+        first, end = self.first_offset(stream, index), stream.partition(index).next_offset
+        if not first <= offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {offset} is outside partition {index} of stream {stream.name!r}, "
+                f"which takes {first}..{end}"
+            )
 
     def read(
         self, asks: list[tuple[Place, int]], done: Callable[[list[Portion] | NexoError], None]
