@@ -69,7 +69,7 @@ class _Ground:
     def __init__(self, bench: Bench) -> None:
         folder = Path(bench.enter(tempfile.TemporaryDirectory()))
         self.lake = Lake(LakeSettings(folder / "lake"))
-        self.url = bench.nexo(lake_path=folder / "lake").url
+        self.url = bench.nexo(lake_path=folder / "lake", hot_ms=0, hot_messages=0).url
         self.client = bench.enter(nexo.connect(self.url))
         self.spark = bench.enter(_spark())
         self.pipeline = Pipeline(self.spark, self.lake, self.url)

@@ -130,6 +130,18 @@ class Settings:
     retention_check_ms: int = _setting(
         600_000, "STREAM_RETENTION_CHECK_MS", "How often retention is checked.", 10
     )
+    hot_ms: int = _setting(
+        HOUR_MS,
+        "STREAM_HOT_MS",
+        "Streams with tiering keep what is younger in the log, whatever their limits; 0 for none.",
+        0,
+    )
+    hot_messages: int = _setting(
+        10_000,
+        "STREAM_HOT_MESSAGES",
+        "They keep so many messages per partition in the log too; 0 for none.",
+        0,
+    )
     stream_unsynced_bytes: int = _setting(
         256 * MIB,
         "STREAM_MAX_UNSYNCED_BYTES",

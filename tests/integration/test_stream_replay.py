@@ -48,7 +48,8 @@ def fill(folder: Path, created_ms: int, count: int) -> None:
 def cooled(tmp_path: Path) -> Iterator[nexo.Client]:
     """A client of a server whose stream ``log`` has nine tenths of its records in the lake only."""
     folder = tmp_path / "nexo"
-    with testing.server(data_dir=folder, segment_bytes=4096) as url, nexo.connect(url) as client:
+    settings = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
+    with testing.server(data_dir=folder, **settings) as url, nexo.connect(url) as client:
         log = client.stream("log").create(tiering=True, retention_bytes=1)
         log.publish_many([str(n) for n in range(RECORDS - HOT)])
         fill(folder / "lake", log.describe().created_ms, RECORDS - HOT)

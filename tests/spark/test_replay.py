@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+SETTINGS = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
+"""Of a server whose log keeps nothing that the lake has."""
+
+
 def cool(spark: SparkSession, url: str, lake: Lake) -> None:
     """Have 90 % of the 1,000 records of a stream ``log`` in the lake only."""
     with nexo.connect(url) as client:
@@ -40,7 +44,7 @@ def cool(spark: SparkSession, url: str, lake: Lake) -> None:
 @pytest.fixture
 def cooled(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, Lake]]:
     """A server with such a stream."""
-    with testing.server(data_dir=tmp_path / "nexo", segment_bytes=4096) as url:
+    with testing.server(data_dir=tmp_path / "nexo", **SETTINGS) as url:
         lake = Lake(LakeSettings(tmp_path / "nexo" / "lake"))
         cool(spark, url, lake)
         yield url, lake
@@ -82,11 +86,11 @@ def test_a_data_folder_moved_while_stopped_has_everything(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new place"
-    with testing.server(data_dir=old, segment_bytes=4096) as url:
+    with testing.server(data_dir=old, **SETTINGS) as url:
         cool(spark, url, Lake(LakeSettings(old / "lake")))
     shutil.move(old, new)
     lake = Lake(LakeSettings(new / "lake"))
-    with testing.server(data_dir=new, segment_bytes=4096) as url, nexo.connect(url) as client:
+    with testing.server(data_dir=new, **SETTINGS) as url, nexo.connect(url) as client:
         assert read_all(url) == list(range(1_000))
         client.stream("log").publish(f"{1_000:0100}")
         assert Pipeline(spark, lake, url).run_once() == 1

@@ -1,11 +1,13 @@
 """Retention: what is too old, or too much, is forgotten from the front (SPEC E4).
 
-Exact to the batch: limits apply within a single segment too. What the lake has not taken is
-kept while tiering is on, and an open transaction keeps what it wrote.
+Exact to the batch: limits apply within a single segment too. An open transaction keeps what it
+wrote. While tiering is on, so is what the lake has not taken, and, whatever the limits say, the
+newest records: a hot tier has some to be hot (SPEC I2).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -22,18 +24,32 @@ class LocatingLog(Protocol):
         """File, position and size of the entries from ``offset`` on."""
 
 
-def retain(stream: Stream, now_ms: int) -> int:
+@dataclass(frozen=True, slots=True)
+class HotTier:
+    """What a partition of a stream with tiering keeps at least: so young, and so many."""
+
+    age_ms: int
+    messages: int
+
+    def start(self, partition: Partition, now_ms: int) -> int:
+        """Where it begins."""
+        end = partition.stable_offset
+        young = partition.log.offset_at(now_ms - self.age_ms) if self.age_ms else end
+        return min(young, end - self.messages)
+
+
+def retain(stream: Stream, now_ms: int, hot: HotTier) -> int:
     """Apply a stream's limits to all its partitions; returns the bytes freed."""
     if not stream.options.expires:
         return 0
-    return sum(_retain(stream, i, part, now_ms) for i, part in enumerate(stream.partitions()))
+    return sum(_retain(stream, i, part, now_ms, hot) for i, part in enumerate(stream.partitions()))
 
 
-def _retain(stream: Stream, index: int, partition: Partition, now_ms: int) -> int:
+def _retain(stream: Stream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
     target = max(_by_age(stream, partition, now_ms), _by_size(stream, partition))
     target = min(target, partition.stable_offset)
     if stream.options.tiering:
-        target = min(target, stream.tiered[index])
+        target = min(target, stream.tiered[index], hot.start(partition, now_ms))
     return partition.drop_before(target) if target > partition.start_offset else 0
 
 

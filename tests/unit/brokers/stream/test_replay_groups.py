@@ -56,7 +56,7 @@ class Cooled:
     """A stream of ten batches of ten, of which the log has the last one and the lake the rest."""
 
     def __init__(self, partitions: int = 1, step_ms: int = 0) -> None:
-        self.desk = Desk()
+        self.desk = Desk(hot_ms=0, hot_messages=0)
         self._step_ms = step_ms
         self.tier = FakeTier()
         self.desk.service.core.replay.tier = self.tier

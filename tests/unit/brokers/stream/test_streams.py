@@ -26,7 +26,7 @@ from nexo.protocol.batch import Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
-from tests.unit.brokers.stream.desk import Desk
+from tests.unit.brokers.stream.desk import Desk, Peer
 
 
 @pytest.fixture
@@ -330,7 +330,61 @@ def test_too_many_bytes_go_from_the_front(desk: Desk) -> None:  # SPEC E4
         assert peer.describe("s").partitions[0].start_offset == 8
 
 
-def test_what_the_lake_has_not_taken_is_kept(desk: Desk) -> None:  # SPEC E4
+def tiered_start(peer: Peer, *, retention_ms: int = 0, retention_bytes: int = 0) -> int:
+    """Where the log of a stream starts once the lake has it all and its limits were applied."""
+    peer.ask(
+        Op.S_UPDATE,
+        wire.pack(
+            wire.Make(
+                stream="s",
+                options={"retention_ms": retention_ms, "retention_bytes": retention_bytes},
+            )
+        ),
+    )
+    [part] = peer.describe("s").partitions
+    tiered = wire.TieredTo(stream="s", partition=0, offset=part.next_offset)
+    peer.ask(Op.S_TIERED, wire.pack(tiered))
+    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    return peer.describe("s").partitions[0].start_offset
+
+
+@pytest.mark.parametrize("limit", [{"retention_ms": 1}, {"retention_bytes": 1}])
+def test_the_hot_tier_keeps_the_last_hour(limit: dict[str, int]) -> None:
+    """SPEC I2: the last hour or 10,000 messages at least, though the lake has them."""
+    desk = Desk(hot_messages=0)
+    peer = desk.client()
+    peer.make("s", tiering=True)
+    for n in range(5):
+        peer.publish("s", b"%d" % n)
+        desk.runtime.time.now += 1_200_000
+    assert tiered_start(peer, **limit) == 2
+    desk.runtime.time.now += 1_200_000
+    assert tiered_start(peer, **limit) == 3
+
+
+@pytest.mark.parametrize("limit", [{"retention_ms": 1}, {"retention_bytes": 1}])
+def test_the_hot_tier_keeps_the_last_messages(limit: dict[str, int]) -> None:  # SPEC I2
+    desk = Desk()
+    peer = desk.client()
+    peer.make("s", tiering=True)
+    for _ in range(12):
+        peer.publish("s", *[b"x"] * 1_000)
+    desk.runtime.time.now += 7_200_000
+    assert tiered_start(peer, **limit) == 2_000
+
+
+def test_without_tiering_no_minimum_is_kept() -> None:  # SPEC E4
+    desk = Desk()
+    peer = desk.client()
+    peer.make("s", retention_ms=1)
+    peer.publish("s", b"a")
+    desk.runtime.time.now += 10
+    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    assert peer.describe("s").partitions[0].start_offset == 1
+
+
+def test_what_the_lake_has_not_taken_is_kept() -> None:  # SPEC E4
+    desk = Desk(hot_ms=0, hot_messages=0)
     peer = desk.client()
     peer.make("s", retention_ms=1, tiering=True)
     peer.publish("s", b"a")
