@@ -154,6 +154,28 @@ def test_unknown_opcodes_and_malformed_payloads_leave_the_connection_up(classic:
     assert classic.call(0x00, b"still here") == b"still here"
 
 
+@pytest.mark.parametrize("malformed", [b"\x03{}", b"\x09x", b"\xff", b"\x01caf\xe9"])
+def test_bytes_that_are_no_value_are_refused_and_not_stored(
+    classic: Classic, malformed: bytes
+) -> None:  # SPEC A9, PROTOCOL "value"
+    none = text("{}")
+    classic.call(0x10, text("odd") + none)
+    classic.call(0x30, text("odd") + none)
+    classic.sub("odd")
+    heads = {0x02: text("odd") + none, 0x11: text("odd") + none, 0x21: text("odd") + none}
+    for op, head in (heads | {0x31: text("odd")}).items():
+        with pytest.raises(Refused, match=r"type byte|UTF-8"):
+            classic.call(op, head + malformed)
+    assert classic.map_get("odd") is None
+    consumed = classic.call(0x12, text("odd") + text('{"waitMs": 0}'))
+    assert consumed == struct.pack(">I", 0)
+    classic.pub("odd", "fine")
+    assert classic.push() == ("odd", "fine")
+    assert classic.call(0x31, text("odd") + value("fine")) is not None
+    classic.unsub("odd")
+    classic.call(0x36, text("odd"))
+
+
 def test_an_oversize_frame_is_refused_before_it_is_read_and_the_server_stays_up(
     classic: Classic, served: Process
 ) -> None:

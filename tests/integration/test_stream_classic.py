@@ -92,6 +92,16 @@ def test_acks_nacks_and_seek(streams: Streams) -> None:
         streams.fetch("s", "g", me)
 
 
+@pytest.mark.parametrize("target", [2, 9, 255])
+def test_a_seek_to_an_unknown_target_moves_nothing(streams: Streams, target: int) -> None:
+    streams.ask(CREATE, text("s") + text("{}"))
+    streams.publish("s", "kept")
+    member = streams.join("g", "s")
+    with pytest.raises(Refused, match=f"not to {target}"):
+        streams.ask(SEEK, text("s") + text("g") + bytes((target,)))
+    assert streams.fetch("s", "g", member) == [(1, "kept")]
+
+
 def test_the_error_texts_are_the_protocols(streams: Streams) -> None:
     with pytest.raises(Refused, match=r"^Stream not found$"):
         streams.ask(EXISTS, text("s"))

@@ -19,6 +19,7 @@ from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.protocol.frames import Buffer, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.refusals import UNWRITABLE, in_words, unwritable
+from nexo.protocol.values import ValueType, check_value
 
 MAX_KEY_BYTES = 64 * 1024
 MAX_TTL_S = 100 * 365 * 86_400
@@ -39,6 +40,7 @@ class MapSetOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decode_options = msgspec.json.Decoder(MapSetOptions).decode
+_TEXT, _JSON = int(ValueType.TEXT), int(ValueType.JSON)
 
 
 def encode_map_set(key: str, value: bytes) -> bytes:
@@ -69,8 +71,8 @@ def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
     except struct.error:
         raise ProtocolError("MAP_SET is cut short: it needs key, options and value") from None
     value = payload[value_at:].tobytes()
-    if not value:
-        raise ProtocolError("MAP_SET is cut short: a value needs at least its type byte")
+    if not value or (kind := value[0]) > _JSON or (kind == _TEXT and not value.isascii()):
+        check_value(value)  # only what is in doubt: this is every client's hot path
     return _key(payload[4:key_end].tobytes()), payload[key_end + 4 : value_at], value
 
 

@@ -81,6 +81,18 @@ def _has_nan(value: object) -> bool:
     return False
 
 
+def check_value(value: bytes) -> None:
+    """Refuse bytes that no reader could make a value of; JSON is left to its readers, as parsing
+    it would cost more than storing it."""
+    if not value or value[0] > _JSON:
+        raise ProtocolError("a value begins with its type byte: 0 raw, 1 text, 2 JSON")
+    if value[0] == _TEXT and not value.isascii():
+        _text(memoryview(value)[1:])
+
+
+_TEXT, _JSON = int(ValueType.TEXT), int(ValueType.JSON)
+
+
 @overload
 def decode_value(data: Buffer) -> Any: ...
 @overload

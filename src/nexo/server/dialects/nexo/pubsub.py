@@ -16,6 +16,7 @@ from nexo.model import Broker
 from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import Reader, pack_str
 from nexo.protocol.ops import Op
+from nexo.protocol.values import check_value
 from nexo.server.dialects.nexo.pubsub_journal import RetainedJournal
 from nexo.server.service import Answer, Handler, Peer, Runtime
 
@@ -115,7 +116,9 @@ class PubSubService:
         reader = Reader(payload)
         topic = reader.text().encode()
         options = self._legacy_options(reader.text())
-        run = wire.run_of(topic, reader.rest(), self._runtime.clock.now_ms())
+        value = bytes(reader.rest()) or b"\0"  # an absent value counts as empty bytes
+        check_value(value)
+        run = wire.run_of(topic, value, self._runtime.clock.now_ms())
         self._publish(
             run, options, lambda _: peer.ok(request_id), lambda error: peer.fail(request_id, error)
         )

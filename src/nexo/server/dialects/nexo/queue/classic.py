@@ -15,6 +15,7 @@ from nexo.errors import InvalidInput, LeaseLost, NotFound
 from nexo.protocol.frames import Buffer, Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import ID_SIZE, pack_block, pack_id, unpack_id
+from nexo.protocol.values import check_value
 from nexo.server.dialects.nexo.queue.deliveries import classic_parts
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
 from nexo.server.service import Handler, Peer
@@ -113,8 +114,7 @@ class ClassicRequests:
         name, given, value = reader.text(), _options(reader.text(), _Push), bytes(reader.rest())
         queue = self._service.registry.find(name)
         self._service.runtime.check_writable()
-        if not value:
-            raise InvalidInput("a value needs at least its type byte")
+        check_value(value)
         jobs = NewJobs(1, pack_block([value]), given.priority or 0, given.delay_ms or 0)
         queue.push(jobs, self._service.now_ms())
         self._service.turn.confirm(queue, peer, request_id)

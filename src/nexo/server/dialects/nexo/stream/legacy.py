@@ -8,6 +8,7 @@ are part of the protocol, so they are raised as they stand there.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Literal
 
 import msgspec
 
@@ -179,7 +180,7 @@ class Legacy:
         """Reset a group to the beginning or the end."""
         reader = Reader(payload)
         stream, name = self._stream(reader.text()), reader.text()
-        starts = positions(self._core.replay, stream, "end" if reader.u8() else "beginning")
+        starts = positions(self._core.replay, stream, _target(reader.u8()))
         self._groups.reset(stream, name, starts)
         self._core.ok_when_safe(stream.options.persistence, peer, request_id)
 
@@ -202,6 +203,15 @@ def _options(text: str) -> CreateOptions:
         return msgspec.json.decode(text or "{}", type=CreateOptions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidOption(f"Invalid JSON options: {error}") from None
+
+
+def _target(number: int) -> Literal["beginning", "end"]:
+    match number:
+        case 0:
+            return "beginning"
+        case 1:
+            return "end"
+    raise ProtocolError(f"S_SEEK goes to 0, the beginning, or 1, the end, not to {number}")
 
 
 def _sequence(stream: Stream, partition: int, offset: int) -> int:

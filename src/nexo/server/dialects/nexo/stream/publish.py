@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError, ProtocolError
+from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import PLACE, pack, read_publish
 from nexo.protocol.stream_transactions import ProducerStart
-from nexo.protocol.values import ValueType
+from nexo.protocol.values import check_value
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.service import Handler, Peer
 
@@ -48,8 +48,7 @@ class Publishing:
 
     def store_one(self, stream: Stream, partition: int, value: bytes) -> Placed:
         """Append one value, unless producers must hold back."""
-        if not value or value[0] > ValueType.JSON:
-            raise ProtocolError("a value needs its type byte: 0 raw, 1 text, 2 JSON")
+        check_value(value)
         core = self._core
         core.runtime.check_writable()
         core.pressure.check()
