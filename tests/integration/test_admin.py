@@ -180,8 +180,62 @@ def test_a_forged_action_is_refused(api: Api, sdk: nexo.Client, headers: dict[st
 
 def test_nothing_acts_by_get(api: Api, sdk: nexo.Client) -> None:
     sdk.store.set("kept", 1)
-    assert api.look("/store/delete", key="kept").status in (404, 405)
+    assert api.look("/store/delete", key="kept").status == 405
     assert sdk.store.get("kept") == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/api/v1/store/key", "GET, HEAD"),
+        ("POST", "/api/v1/store/keys", "GET, HEAD"),
+        ("GET", "/api/v1/store/set", "POST"),
+        ("PUT", "/api/v1/store/set", "POST"),
+        ("POST", "/metrics", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_told_the_right_one(
+    api: Api, method: str, path: str, allowed: str
+) -> None:
+    """SPEC K4: before anything about headers, which would be the wrong advice."""
+    reply = api.request(method, path)
+    assert (reply.status, reply.headers["allow"]) == (405, allowed)
+    assert reply.json["code"] == "METHOD"
+
+
+def test_an_action_without_fields_needs_no_body(api: Api, sdk: nexo.Client) -> None:
+    """SPEC K4: what has nothing to say may say nothing."""
+    sdk.store.set("gone", 1)
+    assert api.request("POST", "/api/v1/store/clear", None, {"x-nexo": "1"}).status == 200
+    assert sdk.store.get("gone") is None
+    refused = api.request("POST", "/api/v1/store/delete", b"", ACTION)
+    assert refused.status == 400
+    assert "key" in refused.json["message"]
+    assert api.request("POST", "/api/v1/store/clear", b"{}", {"x-nexo": "1"}).status == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "said"),
+    [
+        ("/store/keys", {"limit": 9999}, "limit: expected int <= 500; use 1 to 500"),
+        ("/store/keys", {"limit": "x"}, "limit: expected int, got str; use 1 to 500"),
+        ("/store/keys", {"size": 1}, "unknown field 'size'; known are cursor, glob, limit, prefix"),
+        ("/history", {"broker": "x"}, "broker: .*use one of store, pubsub, queue, stream"),
+    ],
+)
+def test_a_refusal_names_the_parameter_and_what_it_may_be(
+    api: Api, path: str, parameters: dict[str, object], said: str
+) -> None:
+    """SPEC K4: in words of the API."""
+    reply = api.look(path, **parameters)
+    assert reply.status == 400
+    assert re.match(said, reply.json["message"]), reply.json
+
+
+def test_a_value_that_is_no_json_is_told_how_to_be_text(api: Api) -> None:
+    reply = api.act("/store/set", key="k", value={"text": "hello"})
+    assert reply.status == 400
+    assert '"type": "text"' in reply.json["message"]
 
 
 def test_every_reply_carries_the_headers_that_protect_browsers(api: Api) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from importlib.resources import files
 from types import TracebackType
 from typing import TypeAlias
@@ -43,7 +43,14 @@ class Admin:
         self._sessions = Sessions(self.desk)
         self.app = Starlette(
             routes=self._routes(),
-            middleware=[Middleware(Guard, metrics=self._metrics, host=place.settings.host)],
+            middleware=[
+                Middleware(
+                    Guard,
+                    metrics=self._metrics,
+                    host=place.settings.host,
+                    methods=_methods(self._routes()),
+                )
+            ],
             exception_handlers={
                 HTTPException: _http_error,
                 NexoError: _refused,
@@ -116,6 +123,15 @@ class Admin:
 
     async def _log_in(self, request: Request) -> Response:
         return await self._sessions.log_in(request, await body_of(request))
+
+
+def _methods(routes: Iterable[BaseRoute]) -> dict[str, list[str]]:
+    """What each path answers to, but for those that stand for many."""
+    found: dict[str, set[str]] = {}
+    for route in routes:
+        if isinstance(route, Route) and "{" not in route.path:
+            found.setdefault(route.path, set()).update(route.methods or ())
+    return {path: sorted(methods) for path, methods in found.items()}
 
 
 def _constant(reply: object) -> View:

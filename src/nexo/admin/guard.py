@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nexo.admin.metrics import Metrics
@@ -34,8 +36,12 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole application; it also measures."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, host: str) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, host: str, methods: Mapping[str, Collection[str]]
+    ) -> None:
+        """``methods`` says by path what it answers to; other paths are files."""
         self._app = app
+        self._methods = methods
         self._metrics = metrics
         self._host = host
 
@@ -56,26 +62,21 @@ class Guard:
                 self._metrics.requests.labels(label, str(message["status"])).observe(took_s)
             await send(message)
 
-        refusal = self._refusal(method, Headers(scope=scope))
-        if refusal is not None:
-            await problem(403, "FORBIDDEN", refusal)(scope, receive, protected)
-        else:
-            await self._app(scope, receive, protected)
+        refusal = self._refusal(method, scope["path"], Headers(scope=scope))
+        await (self._app if refusal is None else refusal)(scope, receive, protected)
 
-    def _refusal(self, method: str, headers: Headers) -> str | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if not self._is_ours(host):
-            return f"host {host!r} is not this server: use its address, or localhost"
-        if method in SAFE:
-            return None
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return f"origin {origin!r} may not act here"
-        if headers.get("x-nexo") != "1":
-            return "an action needs the header X-Nexo: 1"
-        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return "an action needs a JSON body: Content-Type: application/json"
-        return None
+            text = f"host {host!r} is not this server: use its address, or localhost"
+            return problem(403, "FORBIDDEN", text)
+        allowed = self._methods.get(path, (method,))
+        if method not in allowed:
+            reply = problem(405, "METHOD", f"{path} takes {' or '.join(allowed)}, not {method}")
+            reply.headers["allow"] = ", ".join(allowed)
+            return reply
+        doubt = None if method in SAFE else _forged(host, headers)
+        return None if doubt is None else problem(403, "FORBIDDEN", doubt)
 
     def _is_ours(self, host: str) -> bool:
         """Addresses cannot be forged by name; of names, only local ones and our own count."""
@@ -91,6 +92,23 @@ class Guard:
             # A server that others may reach is reached by names it does not know.
             return not _loopback(self._host)
         return True
+
+
+def _forged(host: str, headers: Headers) -> str | None:
+    """Why an action may not be what its sender meant; None if all is well."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return f"origin {origin!r} may not act here"
+    if headers.get("x-nexo") != "1":
+        return "an action needs the header X-Nexo: 1"
+    media = headers.get("content-type", "").partition(";")[0].strip()
+    if media != "application/json" and (media or not _empty(headers)):
+        return "an action needs a JSON body: Content-Type: application/json"
+    return None
+
+
+def _empty(headers: Headers) -> bool:
+    return headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
 
 
 def _loopback(host: str) -> bool:

@@ -26,6 +26,7 @@ from nexo.errors import (
     Unauthenticated,
     Unavailable,
 )
+from nexo.protocol.refusals import in_words
 
 log = logging.getLogger("nexo.admin")
 
@@ -80,9 +81,11 @@ async def _asked(endpoint: Endpoint, request: Request) -> Any:
     try:
         if endpoint.method == "GET":
             return msgspec.convert(_parameters(request.query_params), endpoint.takes, strict=False)
-        return msgspec.json.decode(await body_of(request), type=endpoint.takes)
+        return msgspec.json.decode(await body_of(request) or b"{}", type=endpoint.takes)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(in_words(error, endpoint.takes)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(str(error)) from None
+        raise InvalidInput(f"the body is not JSON: {error}") from None
 
 
 def _parameters(given: Mapping[str, str]) -> dict[str, str]:

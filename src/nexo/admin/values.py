@@ -37,6 +37,7 @@ class NewValue(msgspec.Struct, forbid_unknown_fields=True):
     text: str
     """JSON source, the text itself, or base64."""
     type: Literal["json", "text", "bytes"] = "json"
+    """Left out: ``text`` is JSON source, so a plain word needs ``text`` or quotes of its own."""
 
 
 def shown(value: Buffer, limit: int = PREVIEW_BYTES) -> Value:
@@ -83,4 +84,6 @@ def _json(text: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise InvalidInput(f"the value is not JSON: {error}") from None
+        raise InvalidInput(
+            f'the value is not JSON: {error}; for plain text say "type": "text"'
+        ) from None

@@ -39,6 +39,8 @@ def in_words(error: msgspec.ValidationError, type_: Any) -> str:
     said = said.replace("`", "")
     if said.startswith("Invalid enum value"):
         said += _allowed(type_, field)
+    elif not rest:
+        said += _range(type_, field)
     if not field:
         return said
     key = "a key of " if found and found["key"] else ""
@@ -62,3 +64,17 @@ def _allowed(type_: Any, field: str) -> str:
     else:
         values = [value for value in get_args(hint) if isinstance(value, str | int)]
     return f"; use one of {', '.join(map(str, values))}" if values else ""
+
+
+def _range(type_: Any, field: str) -> str:
+    """Both ends of what a number may be, where it has both."""
+    if not isinstance(type_, type) or not issubclass(type_, msgspec.Struct):
+        return ""
+    info = msgspec.inspect.type_info(type_)
+    assert isinstance(info, msgspec.inspect.StructType)
+    for kind in (known.type for known in info.fields if known.encode_name == field):
+        for choice in kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,):
+            low, high = getattr(choice, "ge", None), getattr(choice, "le", None)
+            if low is not None and high is not None:
+                return f"; use {low} to {high}"
+    return ""

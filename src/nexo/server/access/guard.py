@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from nexo.errors import Forbidden, Unauthenticated
+from nexo.errors import Unauthenticated
 from nexo.model import Broker, Clock
 from nexo.protocol.hello import Hello
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.access.door import Caller, Done, Door
-from nexo.server.access.grants import Extent
+from nexo.server.access.forbidden import forbidden
 from nexo.server.access.internal import read_token
 from nexo.server.access.login import Identity, Logins
 from nexo.server.access.rules import NOBODY, RULES, Rule
@@ -85,7 +85,7 @@ def _guarded(op: int, handler: Handler | None, here: frozenset[Broker], other: F
             raise Unauthenticated("log in with HELLO first, and wait for its reply")
         about = broker or _named_broker(payload)
         if rule is not None and about in here:
-            check(identity, about, op, rule, payload)
+            check(identity, about, rule, payload)
         if handler is not None:
             handler(peer, request_id, payload)
         else:
@@ -105,18 +105,8 @@ def _named_broker(payload: memoryview) -> Broker | None:
     return Broker(number) if number in set(Broker) else None
 
 
-def check(identity: Identity, broker: Broker, op: int, rule: Rule, payload: memoryview) -> None:
+def check(identity: Identity, broker: Broker, rule: Rule, payload: memoryview) -> None:
     """Raise `Forbidden` unless the user may do this to every name in the request."""
     for name in rule.names(payload):
         if not any(identity.allows(broker, action, rule.extent, name) for action in rule.actions):
-            raise _forbidden(identity, broker, op, rule, name)
-
-
-def _forbidden(identity: Identity, broker: Broker, op: int, rule: Rule, name: str) -> Forbidden:
-    whole = rule.extent is Extent.PREFIX and not name
-    what = "everything" if whole else repr(name[:64])
-    actions = " or ".join(rule.actions) or "no permission there is"
-    return Forbidden(
-        f"user {identity.user.name!r} may not {Op(op).name} {what}: "
-        f"it takes {actions} on the {broker.label} broker"
-    )
+            raise forbidden(identity.user.name, broker, rule, name)

@@ -71,9 +71,30 @@ def test_a_user_without_permissions_can_only_do_what_touches_nothing(op: Op) -> 
         run(op, caller)
         assert caller.ran == 1
     else:
-        with pytest.raises(Forbidden, match="ana"):
+        with pytest.raises(Forbidden, match="user 'ana' may not") as refused:
             run(op, caller)
+        assert op.name not in refused.value.message
         assert not caller.ran
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        (Op.MAP_SET, f"may not write store key '{NAME}': it takes .* store:write:{NAME}$"),
+        (Op.STORE_CLEAR, r"may not administer everything of the store broker: .* store:admin:\*$"),
+        (Op.KEY_SCAN, r"may not read (everything of the store broker|store keys that begin with)"),
+        (Op.Q_PUSH, f"may not write queue '{NAME}'"),
+        (Op.PUBLISH, f"may not write pub/sub topic '{NAME}'"),
+        (Op.S_TAKE, f"may not read stream '{NAME}' as group '{GROUP}'"),
+        (Op.S_HEARTBEAT, rf"may not read the stream group '{GROUP}': .* stream:read:\*@{GROUP}$"),
+        (Op.STATUS, "may not read or administer everything of the store broker"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Op) else "",
+)
+def test_a_refusal_speaks_of_things_and_names_the_permission(op: Op, said: str) -> None:
+    """SPEC A10: nobody has to know an opcode to see what is missing."""
+    with pytest.raises(Forbidden, match=f"^user 'ana' {said}"):
+        run(op, Caller())
 
 
 @pytest.mark.parametrize("action", list(Action))
