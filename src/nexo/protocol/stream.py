@@ -90,6 +90,8 @@ class Take(_Hot, frozen=True):
     limit: int
     wait_ms: int
     max_bytes: int = DEFAULT_BYTES
+    begins: int = 0
+    """With how many of them a handler begins as soon as they arrive; see `GroupJoin`."""
 
 
 class Taken(_Hot, frozen=True):
@@ -115,6 +117,8 @@ class Settle(_Hot, frozen=True):
     spans: list[Span]
     delay_ms: int = 0
     reason: str = ""
+    begins: list[Span] = []
+    """What a handler begins with next, as ``start`` says it in a request of its own."""
 
 
 class Refused(_Hot, frozen=True):

@@ -70,7 +70,7 @@ class Task:
     async def join(self, timeout_s: float | None = None) -> bool:
         """Wait for its end and raise what it raised; False if the time ran out first."""
         ended, _ = await asyncio.wait({self._task}, timeout=timeout_s)
-        if ended:
+        if ended and not self._task.cancelled():
             self._task.result()
         return bool(ended)
 
@@ -90,6 +90,17 @@ async def invoke(handler: Callable[..., Any], *args: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+def is_failure(error: BaseException) -> bool:
+    """Whether a handler failed with it, rather than that whoever runs the handler must end.
+
+    A cancelled task of the handler's own is its failure.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and not task.cancelling()
+    return not isinstance(error, KeyboardInterrupt | GeneratorExit)
+
+
 class Workers:
     """At most ``limit`` pieces of work at once."""
 
@@ -104,6 +115,10 @@ class Workers:
         task = asyncio.get_running_loop().create_task(self._run(work, args), name=self._name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in one of them, and thus must not wait for all."""
+        return asyncio.current_task() in self._running
 
     async def _run(self, work: Callable[..., Awaitable[object]], args: tuple[Any, ...]) -> None:
         try:

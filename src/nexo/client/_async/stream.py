@@ -12,6 +12,7 @@ from nexo.client._async.stream_consumer import Consumer
 from nexo.client._async.stream_groups import StreamGroups
 from nexo.client._async.stream_publisher import Publisher
 from nexo.client._async.stream_subscription import Subscription
+from nexo.client.checks import Duration
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -213,7 +214,7 @@ class Stream(StreamGroups, Generic[T]):
         group: str,
         *,
         batch: int = 100,
-        wait: float = 20.0,
+        wait: Duration = 20.0,
         start: wire.Position | datetime = "beginning",
         max_bytes: int = wire.DEFAULT_BYTES,
         **options: Any,
@@ -223,11 +224,26 @@ class Stream(StreamGroups, Generic[T]):
         ``start`` is where a new group begins. Further options tune the group: ``ack_wait_ms``,
         ``max_deliveries``, ``max_ack_pending``, ``ordered_by='key'``.
         """
-        first, start_ms = position(start)
-        ask = wire.GroupJoin(
-            stream=self.name, group=group, options=options, start=first, start_ms=start_ms
-        )
+        ask = self._joining(group, start, options)
         return Consumer(self._link, ask, self._type, batch, wait, max_bytes)
+
+    def _joining(
+        self,
+        group: str,
+        start: wire.Position | datetime,
+        options: dict[str, Any],
+        *,
+        reports_starts: bool = False,
+    ) -> wire.GroupJoin:
+        first, start_ms = position(start)
+        return wire.GroupJoin(
+            stream=self.name,
+            group=group,
+            options=options,
+            start=first,
+            start_ms=start_ms,
+            reports_starts=reports_starts,
+        )
 
     async def subscribe(
         self,
@@ -235,7 +251,7 @@ class Stream(StreamGroups, Generic[T]):
         handler: Callable[[Record[T]], Any],
         *,
         batch: int = 100,
-        wait: float = 20.0,
+        wait: Duration = 20.0,
         concurrency: int = 1,
         start: wire.Position | datetime = "beginning",
         **options: Any,
@@ -245,7 +261,8 @@ class Stream(StreamGroups, Generic[T]):
         With ``concurrency=1`` records are handled one after another, in order. Stop it with
         ``await subscription.stop()``.
         """
-        consumer = self.consume(group, batch=batch, wait=wait, start=start, **options)
+        ask = self._joining(group, start, options, reports_starts=True)
+        consumer = Consumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)
         subscription = Subscription(consumer, handler, concurrency)
         await subscription.start()
         return subscription

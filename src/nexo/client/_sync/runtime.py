@@ -96,6 +96,11 @@ def invoke(handler: Callable[..., Any], *args: Any) -> Any:
     return handler(*args)
 
 
+def is_failure(_error: BaseException) -> bool:
+    """Whether a handler failed with it: always, as nothing ends a thread from outside."""
+    return True
+
+
 class Workers:
     """At most ``limit`` pieces of work at once, in threads that stay for the next piece."""
 
@@ -106,6 +111,7 @@ class Workers:
         self._work: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._busy = 0
         self._idle = 0
+        self._threads: set[threading.Thread] = set()
 
     def start(self, work: Callable[..., object], *args: Any) -> None:
         """Wait for a free place, then run ``work(*args)`` in it; ``work`` must not raise."""
@@ -118,7 +124,18 @@ class Workers:
                 return
         threading.Thread(target=self._serve, name=self._name, daemon=True).start()
 
+    def is_current(self) -> bool:
+        """Whether the caller runs in one of them, and thus must not wait for all."""
+        return threading.current_thread() in self._threads
+
     def _serve(self) -> None:
+        self._threads.add(threading.current_thread())
+        try:
+            self._serve_all()
+        finally:
+            self._threads.discard(threading.current_thread())
+
+    def _serve_all(self) -> None:
         while (piece := self._next()) is not None:
             work, args = piece
             try:

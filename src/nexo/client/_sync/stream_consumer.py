@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.connection import Link
+from nexo.client.checks import Duration, millis, whole
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
 from nexo.errors import (
     ConnectionLost,
     Corrupt,
-    InvalidOption,
     NexoError,
     NotMember,
     Unavailable,
@@ -28,9 +29,15 @@ log = logging.getLogger("nexo.client")
 
 T = TypeVar("T")
 
+AHEAD_S = 1.0
+"""About as much work is fetched at a time as this takes: what waits for a slow handler is
+better handled by other consumers.
+"""
 _GRACE_S = 30.0
 """How much longer than the long poll itself its reply may take."""
 _RETRY_S = 0.5
+MAX_BATCH = 1_000_000
+MAX_BYTES = 2**53
 
 
 class Delivered(Record[T]):
@@ -127,23 +134,27 @@ class Consumer(Generic[T]):
         ask: wire.GroupJoin,
         type_: type[T] | None,
         batch: int,
-        wait_s: float,
+        wait: Duration,
         max_bytes: int,
     ) -> None:
-        if batch < 1:
-            raise InvalidOption(f"batch = {batch}: must be at least 1")
         self.stream = ask.stream
         self.group = ask.group
         self.type_ = type_
         self._link = link.duplex()
         self._ask = ask
-        self._batch = batch
-        self._wait_s = wait_s
-        self._max_bytes = max_bytes
+        self._batch = self._limit = whole(batch, "batch", 1, MAX_BATCH)
+        self._wait_ms = millis(wait)
+        self._max_bytes = whole(max_bytes, "max_bytes", 1, MAX_BYTES)
         self._name: str | None = None
         self._poll: Any = None
-        self._buffer: Iterator[Delivered[T]] = iter(())
+        self._buffer: deque[Delivered[T]] = deque()
+        self._buffered = 0
+        self._buffered_until_s = 0.0
         self._closed = False
+        self.ack_wait_s = 30.0
+        """How long a lease lasts, as the server said when the group was joined."""
+        self.fetched_s = 0.0
+        """When the last records came."""
 
     @property
     def name(self) -> str:
@@ -155,22 +166,35 @@ class Consumer(Generic[T]):
     def join(self) -> str:
         """Become a consumer of the group; returns the name given. Called by itself when needed."""
         reply = self._link.call(Op.S_GROUP_JOIN, wire.pack(self._ask))
-        self._name = wire.unpack(wire.GroupJoined, reply or b"").consumer
+        joined = wire.unpack(wire.GroupJoined, reply or b"")
+        self._name, self.ack_wait_s = joined.consumer, joined.ack_wait_ms / 1000
         return self._name
 
-    def fetch(self, *, wait: float | None = None) -> Records[T]:
+    def on_close(self, hook: Any) -> Callable[[], None]:
+        """Have ``hook`` called when the client is closed; returns what takes it out again."""
+        return self._link.on_close(hook)
+
+    def fetch(self, *, wait: Duration | None = None) -> Records[T]:
         """The next records, up to a batch; empty if none came within ``wait`` seconds."""
-        wait_s = self._wait_s if wait is None else wait
+        wait_ms = self._wait_ms if wait is None else millis(wait)
         name = self._name or self.join()
         ask = wire.Take(
-            self.stream, self.group, name, self._batch, int(wait_s * 1000), self._max_bytes
+            self.stream,
+            self.group,
+            name,
+            self._limit,
+            wait_ms,
+            self._max_bytes,
+            int(self._ask.reports_starts),
         )
         poll = self._link.poll(
-            Op.S_TAKE, wire.pack(ask), timeout_s=wait_s + _GRACE_S, on_late=self._give_back
+            Op.S_TAKE, wire.pack(ask), timeout_s=wait_ms / 1000 + _GRACE_S, on_late=self._give_back
         )
         self._poll = poll
         try:
-            return Records(self, poll.reply())
+            records = Records(self, poll.reply())
+            self.fetched_s = runtime.now_s()
+            return records
         except (ConnectionLost, NotMember):
             self._name = None
             raise
@@ -192,17 +216,36 @@ class Consumer(Generic[T]):
             if records is not None and len(records):
                 yield records
 
+    def paced(self, count: int, elapsed_s: float, *, least: int = 1) -> None:
+        """``count`` records took so long: fetch about `AHEAD_S` of work the next time."""
+        fits = int(AHEAD_S * count / elapsed_s) if elapsed_s * self._batch > count else self._batch
+        self._limit = min(self._batch, max(least, fits))
+
     def __iter__(self) -> Consumer[T]:
         return self
 
     def __next__(self) -> Delivered[T]:
         while not self._closed:
-            record = next(self._buffer, None)
-            if record is not None:
-                return record
-            records = self._next_batch()
-            self._buffer = iter(records or ())
+            if self._buffer and runtime.now_s() < self._buffered_until_s:
+                return self._buffer.popleft()
+            self._refill()
         raise StopIteration
+
+    def _refill(self) -> None:
+        """Fetch; what waited here for too long goes back first, before its lease runs out."""
+        if self._buffered:
+            given = self._buffered - len(self._buffer)
+            self.paced(given, runtime.now_s() - self.fetched_s)
+        self._buffered = 0
+        stale, self._buffer = self._buffer, deque()
+        if stale:
+            try:
+                self.release(*stale)
+            except NexoError as error:
+                log.info("group %r: %s", self.group, error)
+        self._buffer = deque(self._next_batch() or ())
+        self._buffered = len(self._buffer)
+        self._buffered_until_s = self.fetched_s + self.ack_wait_s / 3
 
     def _next_batch(self) -> Records[T] | None:
         """What `fetch` gives, however often the connection is lost meanwhile (SPEC A5)."""
@@ -240,12 +283,7 @@ class Consumer(Generic[T]):
         reason: str = "",
     ) -> None:
         """Say what became of records; raises what the first refused one was refused for."""
-        by_generation: dict[int, list[wire.Span]] = {}
-        for record in records:
-            add_span(
-                by_generation.setdefault(record.generation, []), record.partition, record.offset
-            )
-        for generation, spans in by_generation.items():
+        for generation, spans in spans_of(records).items():
             self.send(verb, generation, spans, delay_ms, reason)
 
     def send(
@@ -255,9 +293,10 @@ class Consumer(Generic[T]):
         spans: list[wire.Span],
         delay_ms: int = 0,
         reason: str = "",
+        begins: list[wire.Span] | None = None,
     ) -> None:
-        """`settle` for ranges."""
-        ask = self._settlement(verb, generation, spans, delay_ms, reason)
+        """`settle` for ranges; ``begins`` is what a handler begins with next."""
+        ask = self._settlement(verb, generation, spans, delay_ms, reason, begins)
         reply = self._link.call(Op.S_SETTLE, wire.pack(ask))
         for refused in wire.unpack(list[wire.Refused], reply or b"\x90"):
             raise from_wire(refused.code, refused.message)
@@ -269,9 +308,12 @@ class Consumer(Generic[T]):
         spans: list[wire.Span],
         delay_ms: int = 0,
         reason: str = "",
+        begins: list[wire.Span] | None = None,
     ) -> wire.Settle:
         name = self._name or ""
-        return wire.Settle(self.stream, self.group, name, generation, verb, spans, delay_ms, reason)
+        return wire.Settle(
+            self.stream, self.group, name, generation, verb, spans, delay_ms, reason, begins or []
+        )
 
     # -- ending
 
@@ -312,6 +354,14 @@ class Consumer(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def spans_of(records: Iterable[Delivered[Any]]) -> dict[int, list[wire.Span]]:
+    """The ranges that records make up, by generation."""
+    found: dict[int, list[wire.Span]] = {}
+    for record in records:
+        add_span(found.setdefault(record.generation, []), record.partition, record.offset)
+    return found
 
 
 def add_span(spans: list[wire.Span], partition: int, offset: int) -> None:

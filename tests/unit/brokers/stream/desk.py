@@ -197,12 +197,14 @@ class Consumer:
         self.generation = joined.generation
         self._stream, self._group = ask.stream, ask.group
 
-    def poll(self, limit: int = 100, wait_ms: int = 1_000, max_bytes: int = 1 << 20) -> int:
-        take = wire.Take(self._stream, self._group, self.name, limit, wait_ms, max_bytes)
+    def poll(
+        self, limit: int = 100, wait_ms: int = 1_000, max_bytes: int = 1 << 20, begins: int = 0
+    ) -> int:
+        take = wire.Take(self._stream, self._group, self.name, limit, wait_ms, max_bytes, begins)
         return self.peer.send(Op.S_TAKE, wire.pack(take))
 
-    def take(self, limit: int = 100, max_bytes: int = 1 << 20) -> list[Got]:
-        reply = self.peer.replies[self.poll(limit, 0, max_bytes)]
+    def take(self, limit: int = 100, max_bytes: int = 1 << 20, begins: int = 0) -> list[Got]:
+        reply = self.peer.replies[self.poll(limit, 0, max_bytes, begins)]
         if isinstance(reply, NexoError):
             raise reply
         return self.opened(reply)
@@ -226,12 +228,16 @@ class Consumer:
         return found
 
     def settle(
-        self, verb: wire.Verb, *offsets: int, partition: int = 0, delay_ms: int = 0
+        self,
+        verb: wire.Verb,
+        *offsets: int,
+        partition: int = 0,
+        delay_ms: int = 0,
+        begins: list[wire.Span] | None = None,
     ) -> list[wire.Refused]:
         spans = [(partition, offset, offset + 1) for offset in offsets]
-        ask = wire.Settle(
-            self._stream, self._group, self.name, self.generation, verb, spans, delay_ms
-        )
+        who = self._stream, self._group, self.name, self.generation
+        ask = wire.Settle(*who, verb, spans, delay_ms, "", begins or [])
         return self.peer.call(Op.S_SETTLE, ask, list[wire.Refused])
 
 

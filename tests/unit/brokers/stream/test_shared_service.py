@@ -128,6 +128,22 @@ def test_a_closed_connection_releases_its_records_at_once(desk: Desk) -> None:  
     assert values(waiting.opened(two.replies[poll])) == [b"a"]
 
 
+def test_a_fetch_and_an_ack_say_what_is_begun(desk: Desk) -> None:  # SPEC F3
+    watcher, peer = desk.client(), desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", b"b", b"c", b"d")
+    worker = peer.join("s", "g", reports_starts=True)
+    worker.take(begins=1)
+    worker.settle("ack", 0, begins=[(0, 1, 2)])
+    peer.close()
+    again = watcher.join("s", "g").take()
+    assert [(got.value, got.attempt) for got in again] == [(b"b", 2), (b"c", 1), (b"d", 1)]
+    watcher.join("s", "other", reports_starts=True).take(begins=3)
+    desk.after(60_000)
+    late = watcher.join("s", "other").take()
+    assert [got.attempt for got in late] == [2, 2, 2, 1]
+
+
 def test_a_seek_fences_late_acks_and_running_consumers_go_on(desk: Desk) -> None:  # SPEC F4
     peer = desk.client()
     peer.make("s")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nexo.brokers.stream.groups.flight import Refusal
+from nexo.brokers.stream.groups.flight import Delivery, Refusal
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
@@ -131,6 +131,7 @@ class Groups:
         ask = wire.unpack(wire.Take, payload)
         check_limit(ask.limit)
         check_not_negative(ask.wait_ms, "wait_ms")
+        check_not_negative(ask.begins, "begins")
         stream, group = self._core.engine.find(ask.stream, ask.group)
 
         def attempt() -> bool:
@@ -149,6 +150,8 @@ class Groups:
         )
         if not deliveries:
             return False
+        if ask.begins:
+            group.start(ask.consumer, group.generation, _first(deliveries, ask.begins))
         rows = [(d.partition, d.first, d.end, d.attempt, d.expires_ms) for d in deliveries]
         head = wire.Taken(group.generation, rows, found.partitions)
         peer.data(request_id, wire.pack_headed(head), *found.parts)
@@ -174,6 +177,8 @@ class Groups:
         """Tell the group; returns what was refused."""
         group = stream.group(ask.group)
         refusals = self._tell(group, ask)
+        if ask.begins:
+            group.start(ask.consumer, ask.generation, ask.begins)
         self.leasing.moved(stream, ask.group, group)
         return refusals
 
@@ -246,6 +251,17 @@ class Groups:
         generation = group.seek(starts)
         self.leasing.moved(stream, name, group)
         return generation
+
+
+def _first(deliveries: list[Delivery], count: int) -> list[wire.Span]:
+    """The first ``count`` messages of what was handed out."""
+    spans: list[wire.Span] = []
+    for each in deliveries:
+        end = min(each.end, each.first + count)
+        if end > each.first:
+            spans.append((each.partition, each.first, end))
+            count -= end - each.first
+    return spans
 
 
 def group_options(given: dict[str, Any]) -> SharedOptions:
