@@ -91,7 +91,7 @@ async def test_a_description_shows_the_earliest_and_next_offset(
     assert [(part.earliest_offset, part.next_offset) for part in parts] == [(0, 3), (0, 2)]
 
 
-@pytest.mark.parametrize("partitions", [0, -1, 1.5, "2", True, None, 100_000])
+@pytest.mark.parametrize("partitions", [0, -1, 1.5, "2", True, None, 100_000, 10**30])
 async def test_a_count_of_partitions_that_makes_no_sense_is_refused(
     admin: AsyncAdminClient, partitions: Any
 ) -> None:
@@ -108,6 +108,15 @@ async def test_a_count_of_partitions_that_makes_no_sense_is_refused(
         ({"retention.ms": "soon"}, "soon"),
         ({"retention.ms": -2}, "-2"),
         ({"min.cleanable.dirty.ratio": 2}, "min.cleanable.dirty.ratio"),
+        ({"retention.ms": 2**63}, "retention.ms"),
+        ({"max.message.bytes": -1}, "max_message_bytes"),
+        ({"cleanup.policy": ["compact"]}, "cleanup.policy"),
+        ({"cleanup.policy": {}}, "cleanup.policy"),
+        ({"nexo.persistence": "paper"}, "nexo.persistence"),
+        ({"nexo.persistence": []}, "nexo.persistence"),
+        ({"nexo.tiering": "yes"}, "nexo.tiering"),
+        ({7: 1}, "7"),
+        (7, "mapping"),
     ],
 )
 async def test_a_setting_that_makes_no_sense_is_refused_by_name(
@@ -162,8 +171,20 @@ async def test_a_topic_that_exists_otherwise_is_a_conflict(aclient: nexo.AsyncCl
         await AsyncTopic("t", partitions=3, server=aclient).produce("x")
     with pytest.raises(AlreadyExists, match=r"cleanup\.policy"):
         await AsyncTopic("t", compaction=True, server=aclient).produce("x")
-    with pytest.raises(InvalidInput, match="fortnight"):
-        AsyncTopic("t", retention="fortnight", server=aclient)
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"retention": "fortnight"}, "fortnight"),
+        ({"retention": 7}, "retention = 7"),
+        ({"partitions": 0}, "partitions"),
+        ({"compaction": "yes"}, "compaction"),
+        ({"name": 7}, "name"),
+        ({"name": "\ud800"}, "UTF-8"),
+        ({"server": 7}, "server is an AsyncClient or a URL"),
+    ]
+    for options, named in bad:
+        with pytest.raises(InvalidInput, match=named):
+            AsyncTopic(**{"name": "t", "server": aclient, **options})
+    async with AsyncTopic("hour", retention=timedelta(hours=1), server=aclient) as topic:
+        assert (await topic.create()).config["retention.ms"] == 3_600_000
 
 
 async def test_a_batch_is_stored_whole_or_not_at_all(
@@ -191,8 +212,13 @@ async def test_a_batch_says_where_each_message_went(aclient: nexo.AsyncClient) -
                 message = await consumer.poll(5)
                 assert message is not None
                 assert message.position == places[message.value]
-    with pytest.raises(InvalidInput, match="'value'"):
-        await topic.produce_batch([{"key": "k"}])
+    bad: list[Any] = [[{"key": "k"}], [1], [None], 7, {"value": 1}, ProducerRecord(1), "ab"]
+    bad += [[{"value": 1, "partition": 9}], [{"value": 1, "partition": "x"}]]
+    for batch in bad:
+        with pytest.raises(InvalidInput):
+            await topic.produce_batch(batch)
+    ends = [part.next_offset for part in (await topic.describe()).partitions]
+    assert sum(ends) == 30
 
 
 async def test_the_newest_value_of_each_key_can_be_read(aclient: nexo.AsyncClient) -> None:
@@ -267,6 +293,9 @@ async def test_options_that_make_no_sense_are_refused(aclient: nexo.AsyncClient)
         ({"partitioner": "random"}, "random"),
         ({"batch_size": 0}, "batch_size"),
         ({"linger_ms": -1}, "linger_ms"),
+        ({"linger_ms": float("nan")}, "linger_ms"),
+        ({"batch_size": "many"}, "batch_size"),
+        ({"delivery_timeout": float("inf")}, "delivery_timeout"),
     ]
     for options, named in bad:
         with pytest.raises(InvalidOption, match=named):
@@ -308,6 +337,7 @@ def _broken(key: bytes, count: int) -> int:
         ({"topic": "\ud800"}, InvalidInput),
         ({"topic": 7}, InvalidInput),
         ({"topic": ["t"]}, InvalidInput),
+        ({"topic": "t", "headers": {"a": "\ud800"}}, InvalidInput),
     ],
 )
 async def test_a_bad_send_fails_alone(
@@ -557,6 +587,52 @@ async def test_manual_commits_cover_what_they_name(aclient: nexo.AsyncClient) ->
         assert other.offset == 2
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"topic": "t", "partition": 0, "offset": "x"},
+        {"topic": "t", "partition": 0, "offset": -1},
+        {"topic": "t", "partition": 0, "offset": 2**63},
+        {"topic": 7, "partition": 0, "offset": 0},
+        {"topic": "t", "partition": None, "offset": 0},
+        {"partition": 0},
+        Position("t", 0, -1),
+        "0",
+        0.5,
+        True,
+        [None],
+        -1,
+    ],
+)
+async def test_what_cannot_be_committed_is_refused(aclient: nexo.AsyncClient, what: Any) -> None:
+    """SPEC G4."""
+    await fill(aclient, "t", 3)
+    async with AsyncConsumer("t", "g", auto_commit=False, server=aclient) as consumer:
+        await consumer.poll(5)
+        with pytest.raises(InvalidInput):
+            await consumer.commit(what)
+        assert await consumer.committed() is None
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), None, -1, "soon", True])
+async def test_a_wait_that_makes_no_sense_is_refused(
+    aclient: nexo.AsyncClient, timeout: Any
+) -> None:
+    """SPEC G4."""
+    await fill(aclient, "t", 3)
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        await consumer.poll(5)
+        with pytest.raises(InvalidInput):
+            await consumer.poll(timeout)
+        with pytest.raises(InvalidInput):
+            await consumer.poll_batch(timeout=timeout)
+        for count in (0, -1, 1.5, "2"):
+            with pytest.raises(InvalidInput, match="max_records"):
+                await consumer.poll_batch(count)  # type: ignore[arg-type]
+        assert await consumer.committed() is None  # nothing more was asked for
+        assert len(await consumer.poll_batch(timeout=1e6)) == 2
+
+
 async def test_an_offset_alone_must_be_clear(aclient: nexo.AsyncClient) -> None:
     await fill(aclient, "t", 8, partitions=2)
     async with AsyncConsumer("t", "g", auto_commit=False, server=aclient) as consumer:
@@ -614,6 +690,46 @@ async def test_seeking_goes_anywhere(aclient: nexo.AsyncClient) -> None:
             await consumer.seek(5, 0)
         with pytest.raises(InvalidInput, match="no partition 5"):
             await consumer.seek_to_end(TopicPartition("t", 5))
+
+
+async def test_seeking_takes_the_documents_mapping(aclient: nexo.AsyncClient) -> None:
+    """SPEC G4."""
+    await fill(aclient, "t", 10, partitions=2)
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        await consumer.seek_to_end()
+        await consumer.seek({"partition": 0, "offset": 4})
+        assert await values(consumer, 1) == [8]
+        await consumer.seek({"topic": "t", "partition": 1, "offset": 4})
+        assert await values(consumer, 1) == [9]
+        await consumer.seek_to_beginning(1)
+        assert await values(consumer, 1) == [1]
+        bad: list[Any] = [{"partition": 0}, {"offset": 0}, {"partition": 0, "offset": "x"}, "0"]
+        bad += [{"partition": 0, "offset": 0, "at": 1}, {"partition": 0.5, "offset": 0}, 2**70]
+        for place in bad:
+            with pytest.raises(InvalidInput):
+                await consumer.seek(place)
+        for time in ("now", None, -1, 2**63, True):
+            with pytest.raises(InvalidInput):
+                await consumer.seek_to_timestamp(time)  # type: ignore[arg-type]
+        assert await values(consumer, 4) == [3, 5, 7, 9]
+
+
+async def test_a_refused_seek_or_pause_changes_nothing(aclient: nexo.AsyncClient) -> None:
+    """SPEC G4."""
+    await fill(aclient, "t", 10, partitions=2)
+    mine, none = TopicPartition("t", 0), TopicPartition("t", 99)
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        assert sorted(await values(consumer, 10)) == list(range(10))
+        refused = [consumer.seek_to_beginning, consumer.seek_to_end, consumer.pause]
+        for move in refused:
+            with pytest.raises((InvalidInput, NotOwner)):
+                await move(mine, none)
+        with pytest.raises(InvalidInput, match="no partition 99"):
+            await consumer.seek_to_timestamp(0, mine, none)
+        with pytest.raises(InvalidInput, match=r"0\.\.5"):
+            await consumer.reader.seek({mine: 0, TopicPartition("t", 1): 99})
+        await AsyncTopic("t", server=aclient).produce("next", partition=0)
+        assert await values(consumer, 1) == ["next"]  # neither moved nor paused
 
 
 async def test_a_paused_partition_gives_nothing_until_it_is_resumed(
@@ -744,6 +860,28 @@ async def test_an_exception_is_no_success(aclient: nexo.AsyncClient) -> None:
             await failing()
     async with AsyncConsumer("t", "g", server=aclient) as consumer:
         assert await values(consumer, 3) == [0, 1, 2]
+
+
+async def test_an_exception_from_before_is_none(aclient: nexo.AsyncClient) -> None:
+    """SPEC G5: a consumer used while another error is handled is one like any other."""
+    await fill(aclient, "t", 4)
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        async with AsyncConsumer("t", "g", server=aclient) as consumer:
+            assert await values(consumer, 1) == [0]
+        consumer = AsyncConsumer("t", "g", server=aclient)
+        assert await values(consumer, 1) == [1]
+        await consumer.close()
+    consumer = AsyncConsumer("t", "g", server=aclient)
+    assert await values(consumer, 1) == [2]
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        await consumer.commit()  # processed, whatever failed
+        await consumer.close()
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        assert await values(consumer, 1) == [3]
 
 
 async def test_a_batch_is_done_when_the_next_is_asked_for(

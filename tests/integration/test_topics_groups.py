@@ -202,6 +202,23 @@ async def test_options_and_groups_that_make_no_sense_are_refused(
 # -- changing hands
 
 
+@pytest.mark.parametrize("name", ["session_timeout", "rebalance_timeout"])
+@pytest.mark.parametrize("given", [0, -5, 0.001, float("inf"), float("nan"), "soon", 1e9])
+async def test_timeouts_that_nobody_could_keep_are_refused(
+    aclient: nexo.AsyncClient, orders: str, name: str, given: Any
+) -> None:
+    """SPEC G6: a join changes them for the whole group."""
+    async with AsyncConsumerGroup("g", topics=orders, server=aclient) as group:
+        await group.join()
+        with pytest.raises(InvalidOption, match=name):
+            await group.join(**{name: given})
+        if isinstance(given, int):
+            ask = ordered.OrderedJoin(group="g", topics=[orders], options={f"{name}_ms": given})
+            with pytest.raises(InvalidOption, match=name):
+                await aclient.link(Broker.STREAM).call(Op.S_ORDERED_JOIN, wire.pack(ask))
+        assert len((await group.describe()).members) == 1
+
+
 async def test_a_partition_is_given_up_only_between_messages(
     aclient: nexo.AsyncClient, orders: str
 ) -> None:

@@ -263,6 +263,46 @@ async def test_an_event_is_processed_once_and_its_result_kept(
     assert len(runs) == 1
 
 
+async def test_the_result_is_the_same_every_time(context: AsyncExactlyOnceContext) -> None:
+    """SPEC H3."""
+    for _ in range(2):
+        assert await context.process_once("e", lambda: (1, {"a": (2,)})) == [1, {"a": [2]}]
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), "x", -1, 0, 901])
+async def test_a_timeout_that_makes_no_sense_is_refused(
+    context: AsyncExactlyOnceContext, topics: nexo.AsyncClient, timeout: Any
+) -> None:
+    """SPEC H1, H3."""
+    with pytest.raises(InvalidInput):
+        await context.transaction(lambda tx: None, timeout=timeout)
+    with pytest.raises(InvalidInput):
+        topics.transaction(timeout=timeout)
+
+
+async def test_what_cannot_be_a_name_an_epoch_or_work_is_refused(
+    context: AsyncExactlyOnceContext,
+) -> None:
+    """SPEC H3."""
+    for bad in (7, "\ud800", None, b"e"):
+        for call in (context.get, context.delete, context.is_processed):
+            with pytest.raises(InvalidInput):
+                await call(bad)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput):
+            await context.process_once(bad, lambda: 1)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput):
+            await context.put(bad, 1)  # type: ignore[arg-type]
+    for epoch in ("x", -1, None, 1.5, 2**70):
+        with pytest.raises(InvalidInput, match="epoch"):
+            await context.on_barrier(epoch)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="function"):
+        await context.process_once("e", 7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="function"):
+        await context.transaction(7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="ttl = 7"):
+        AsyncExactlyOnceContext("memory://", ttl=7)  # type: ignore[arg-type]
+
+
 async def test_callers_at_the_same_time_share_one_run(context: AsyncExactlyOnceContext) -> None:
     runs = []
     go = asyncio.Event()

@@ -70,7 +70,7 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 3)
     @rule()
     def begin(self) -> None:
-        self.open.add(self.peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=10**9), int))
+        self.open.add(self.peer.call(Op.S_TX_BEGIN, transactions.TxBegin(timeout_ms=900_000), int))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), keys=st.lists(KEYS, min_size=1, max_size=5))

@@ -27,6 +27,11 @@ OffsetRow: TypeAlias = tuple[str, int, int, str]
 """``topic, partition, offset, metadata``: the offset is of the last record processed."""
 
 
+MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
+"""What a group's two timeouts may be. A join changes them for every member, so one that no
+member could keep would put all of them out."""
+
+
 class _Open(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):

@@ -16,7 +16,20 @@ from __future__ import annotations
 
 import msgspec
 
+from nexo.errors import InvalidOption
 from nexo.protocol.stream import Span
+
+MAX_TIMEOUT_MS = 900_000
+
+
+def check_timeout(timeout_ms: int) -> int:
+    """How long a transaction may stay open; both sides check it."""
+    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidOption(
+            f"a transaction's timeout of {timeout_ms:,} ms: must be more than 0, at most "
+            f"{MAX_TIMEOUT_MS // 1000} seconds"
+        )
+    return timeout_ms
 
 
 class _Hot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from nexo.client.checks import text
 from nexo.errors import InvalidInput
 from nexo.topics.model import Message, Position, TopicPartition
+from nexo.topics.places import checked_offset, position_in
 
 One: TypeAlias = Message[Any] | Position | Mapping[str, Any] | int
 Commitable: TypeAlias = One | Iterable[One] | None
@@ -19,10 +21,11 @@ def commits_of(
     assignment: Sequence[TopicPartition],
 ) -> dict[TopicPartition, tuple[int, str]]:
     """The last processed offset per partition."""
-    if isinstance(what, Message | Position | Mapping | int):
-        what = [what]
+    if isinstance(what, Message | Position | Mapping) or not isinstance(what, Iterable):
+        what = [what]  # type: ignore[list-item]
+    text(metadata, "metadata")
     commits: dict[TopicPartition, tuple[int, str]] = {}
-    for one in what or ():
+    for one in what:
         place = position_of(one, handed, assignment)
         stored = commits.get(place.lane, (-1, ""))[0]
         commits[place.lane] = max(stored, place.offset), metadata
@@ -33,17 +36,20 @@ def position_of(
     one: One, handed: Sequence[Message[Any]], assignment: Sequence[TopicPartition]
 ) -> Position:
     """Where a message lies."""
+    topics = list(dict.fromkeys(at.topic for at in assignment))
     match one:
         case Message():
             return one.position
         case Position():
-            return one
-        case bool():
-            raise InvalidInput("commit takes a message or an offset")
-        case int():
-            return _of_offset(one, handed, assignment)
-        case _:
-            return _of_mapping(one)
+            return position_in(one._asdict(), topics)
+        case int() if not isinstance(one, bool):
+            return _of_offset(checked_offset(one), handed, assignment)
+        case Mapping():
+            return position_in(one, topics)
+    raise InvalidInput(
+        f"commit takes messages, their offsets or {{'topic': …, 'partition': …, 'offset': …}}, "
+        f"not {one!r}"
+    )
 
 
 def _of_offset(
@@ -57,9 +63,3 @@ def _of_offset(
         many = "several messages handed out have" if lanes else "no message handed out has"
         raise InvalidInput(f"{many} offset {offset}: commit the message itself")
     return Position(*lanes.pop(), offset)
-
-
-def _of_mapping(given: Mapping[str, Any]) -> Position:
-    if not isinstance(given, Mapping) or given.keys() != {"topic", "partition", "offset"}:
-        raise InvalidInput("commit takes {'topic': …, 'partition': …, 'offset': …}")
-    return Position(given["topic"], given["partition"], given["offset"])

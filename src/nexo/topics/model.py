@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, Record
 from nexo.errors import InvalidInput
 from nexo.topics.valued import T
@@ -76,12 +77,21 @@ class ProducerRecord:
         """From ``{'value': …, 'key': …, 'headers': …}``, or as it is."""
         if isinstance(given, ProducerRecord):
             return given
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"a message is a mapping with 'value', not {given!r}")
         unknown = given.keys() - {"value", "key", "headers", "partition"}
         if unknown or "value" not in given:
             raise InvalidInput(
                 f"a message has 'value' and may have 'key', 'headers', 'partition'; got {[*given]}"
             )
         return cls(**given)
+
+    @classmethod
+    def several(cls, given: Iterable[ProducerRecord | Mapping[str, Any]]) -> list[ProducerRecord]:
+        """`of` each."""
+        if isinstance(given, Mapping | ProducerRecord | str) or not isinstance(given, Iterable):
+            raise InvalidInput(f"a batch is a list of messages, not {given!r}")
+        return [cls.of(each) for each in given]
 
 
 class RecordMetadata(NamedTuple):
@@ -196,7 +206,8 @@ Commits: TypeAlias = Mapping[TopicPartition, tuple[int, str]]
 
 def topic_names(topics: str | Iterable[str]) -> tuple[str, ...]:
     """One name or several; each once, in the order given."""
-    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    given = (topics,) if isinstance(topics, str) or not isinstance(topics, Iterable) else topics
+    names = tuple(dict.fromkeys(text(name, "a topic's name") for name in given))
     if not names:
         raise InvalidInput("name at least one topic")
     return names

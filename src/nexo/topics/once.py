@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from nexo.client.checks import text
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput
 
@@ -72,7 +73,7 @@ def unpack(content: bytes) -> Any:
 
 def state_key(key: str) -> str:
     """Where a user's key is kept."""
-    if not key:
+    if not text(key, "a state key"):
         raise InvalidInput("a state key must not be empty")
     return _STATE_PREFIX + key
 
@@ -110,6 +111,11 @@ def unpack_event(content: bytes) -> OutboxEvent:
 def pack_result(result: object, expires_ms: int) -> bytes:
     """A result of `process_once` as it is stored."""
     return pack([expires_ms, result])
+
+
+def result_in(content: bytes) -> Any:
+    """A stored result, which is how every caller gets it: what was a tuple is a list."""
+    return unpack(content)[1]
 
 
 def fresh_result(entry: Entry, at_ms: int) -> tuple[Any] | None:

@@ -9,8 +9,7 @@ import pytest
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.topics.settings import (
     CONFIG,
-    partition_count,
-    replicas,
+    at_least_one,
     stream_options,
     topic_config,
     topic_options,
@@ -45,9 +44,8 @@ def test_what_makes_no_sense_is_named(config: dict[str, Any], named: str) -> Non
 
 @pytest.mark.parametrize("given", [0, -1, 0.5, "3", None, True])
 def test_counts_are_whole_and_positive(given: Any) -> None:
-    for check in (partition_count, replicas):
-        with pytest.raises(InvalidOption):
-            check(given)
+    with pytest.raises(InvalidOption, match="partitions"):
+        at_least_one("partitions", given)
 
 
 def test_durations_and_flags_of_a_topic() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from nexo.client._async.connection import Link
 from nexo.client._async.stream_consumer import Delivered, add_span
+from nexo.client.checks import millis
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -33,12 +34,13 @@ _ROUTE = -1
 class Transaction:
     """``async with client.transaction() as tx``: commits at the end, rolls back on an exception.
 
-    It belongs to the client's connection and ends with it, or after ``timeout`` seconds.
+    It belongs to the client's connection and ends with it, or after ``timeout`` seconds, which
+    may be up to 900.
     """
 
     def __init__(self, link: Link, timeout: float = 60.0) -> None:
         self._link = link.duplex()
-        self._timeout_s = timeout
+        self._timeout_ms = transactions.check_timeout(millis(timeout))
         self._id: int | None = None
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
@@ -47,7 +49,7 @@ class Transaction:
 
     async def begin(self) -> Transaction:
         """Open it; ``async with`` does."""
-        ask = transactions.TxBegin(timeout_ms=int(self._timeout_s * 1000))
+        ask = transactions.TxBegin(timeout_ms=self._timeout_ms)
         self._id = wire.unpack(int, await self._link.call(Op.S_TX_BEGIN, wire.pack(ask)) or b"")
         return self
 

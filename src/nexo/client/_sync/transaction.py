@@ -10,6 +10,7 @@ from typing import Any
 
 from nexo.client._sync.connection import Link
 from nexo.client._sync.stream_consumer import Delivered, add_span
+from nexo.client.checks import millis
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -34,12 +35,13 @@ _ROUTE = -1
 class Transaction:
     """``with client.transaction() as tx``: commits at the end, rolls back on an exception.
 
-    It belongs to the client's connection and ends with it, or after ``timeout`` seconds.
+    It belongs to the client's connection and ends with it, or after ``timeout`` seconds, which
+    may be up to 900.
     """
 
     def __init__(self, link: Link, timeout: float = 60.0) -> None:
         self._link = link.duplex()
-        self._timeout_s = timeout
+        self._timeout_ms = transactions.check_timeout(millis(timeout))
         self._id: int | None = None
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
@@ -48,7 +50,7 @@ class Transaction:
 
     def begin(self) -> Transaction:
         """Open it; ``with`` does."""
-        ask = transactions.TxBegin(timeout_ms=int(self._timeout_s * 1000))
+        ask = transactions.TxBegin(timeout_ms=self._timeout_ms)
         self._id = wire.unpack(int, self._link.call(Op.S_TX_BEGIN, wire.pack(ask)) or b"")
         return self
 

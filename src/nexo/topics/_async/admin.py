@@ -9,7 +9,7 @@ from typing import Any
 from nexo.client._async.client import AsyncClient
 from nexo.topics._async.connecting import backend_for
 from nexo.topics.model import GroupDescription, TopicDescription
-from nexo.topics.settings import partition_count, replicas, stream_options
+from nexo.topics.settings import at_least_one, stream_options
 
 
 class AsyncAdminClient:
@@ -36,11 +36,11 @@ class AsyncAdminClient:
         ``min.cleanable.dirty.ratio``, ``delete.retention.ms``; on Nexo also
         ``nexo.persistence`` and ``nexo.tiering``.
         """
-        config = dict(config or {})
+        config = {} if config is None else config
         stream_options(config)
-        await self._backend.create_topic(
-            name, partition_count(partitions), replicas(replication_factor), config
-        )
+        count = at_least_one("partitions", partitions)
+        copies = at_least_one("replication_factor", replication_factor)
+        await self._backend.create_topic(name, count, copies, config)
         return await self._backend.describe_topic(name)
 
     async def list_topics(self) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from urllib.parse import urlsplit
 
 from nexo.client._async.client import AsyncClient
+from nexo.errors import InvalidInput
 from nexo.topics._async.kafka_backend import KafkaBackend
 from nexo.topics._async.nexo_backend import NexoBackend
 from nexo.topics._async.ports import TopicsBackend
@@ -18,7 +19,14 @@ def backend_for(server: AsyncClient | str | None) -> TopicsBackend:
     """
     if isinstance(server, AsyncClient):
         return NexoBackend(server, owned=False)
-    url = server or os.environ.get("NEXO_URL")
+    url = url_of(server)
     if url is not None and urlsplit(url).scheme == "kafka":
         return KafkaBackend(url)
     return NexoBackend(AsyncClient(url), owned=True)
+
+
+def url_of(server: str | None) -> str | None:
+    """The URL given, or that of the environment."""
+    if server is not None and not isinstance(server, str):
+        raise InvalidInput(f"server is an AsyncClient or a URL, not {server!r}")
+    return server or os.environ.get("NEXO_URL")

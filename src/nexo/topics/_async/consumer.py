@@ -12,7 +12,8 @@ from typing import Any, Generic
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidInput, InvalidOption, Unavailable
+from nexo.client.checks import millis, text, whole
+from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidOption, Unavailable
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.ports import Reader, TopicsBackend
 from nexo.topics._async.rebalancing import RebalanceHandlers
@@ -28,6 +29,8 @@ from nexo.topics.model import (
     TopicPartition,
     topic_names,
 )
+from nexo.topics.places import Partition, lane_of, lanes_of, position_in, time_ms
+from nexo.topics.settings import at_least_one, group_timeout_ms, option_ms
 from nexo.topics.valued import T
 
 log = logging.getLogger("nexo.topics")
@@ -40,8 +43,9 @@ class AsyncConsumer(Generic[T]):
     """A member of a consumer group; it joins on first use.
 
     With ``auto_commit`` a message counts as processed when the next one is asked for, or when
-    the consumer is closed: a crash in between delivers it again. ``auto_commit_interval`` is
-    how long it waits, in seconds, after a commit that the server could not take.
+    the consumer is closed: a crash in between delivers it again, and nothing before it, as
+    every poll stores what was processed. ``auto_commit_interval`` is how long it waits, in
+    seconds, after a commit that the server could not take.
     """
 
     def __init__(
@@ -62,23 +66,21 @@ class AsyncConsumer(Generic[T]):
     ) -> None:
         if not group_id:
             raise InvalidOption("a consumer needs a group_id")
-        if max_poll_records < 1:
-            raise InvalidOption(f"max_poll_records = {max_poll_records}: must be at least 1")
         if auto_offset_reset not in ("earliest", "latest"):
             raise InvalidOption(
                 f"auto_offset_reset = {auto_offset_reset!r}: must be 'earliest' or 'latest'"
             )
-        self.group_id = group_id
+        self.group_id = text(group_id, "group_id")
         self._auto_commit = auto_commit
-        self._retry_s = auto_commit_interval
-        self._max_poll_records = max_poll_records
+        self._retry_s = option_ms("auto_commit_interval", auto_commit_interval) / 1000
+        self._max_poll_records = at_least_one("max_poll_records", max_poll_records)
         self._handlers = handlers or RebalanceHandlers()
         self._type = type_
         self._topics = () if topic is None else topic_names(topic)
         self._given = {
             "strategy": rebalance_strategy,
-            "session_timeout_ms": _ms(session_timeout),
-            "rebalance_timeout_ms": _ms(rebalance_timeout),
+            "session_timeout_ms": group_timeout_ms("session_timeout", session_timeout),
+            "rebalance_timeout_ms": group_timeout_ms("rebalance_timeout", rebalance_timeout),
             "reset": auto_offset_reset,
         }
         self._backend: TopicsBackend = backend_for(server)
@@ -88,6 +90,8 @@ class AsyncConsumer(Generic[T]):
         self._positions: dict[TopicPartition, tuple[int, str]] = {}
         """The last message handed out and processed, per partition, if not committed yet."""
         self._retry_at_s = 0.0
+        self._handled: BaseException | None = None
+        """The exception that was being handled when the user got what they hold."""
         self._closed = False
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
@@ -169,16 +173,19 @@ class AsyncConsumer(Generic[T]):
         self, max_records: int | None = None, timeout: float = 1.0
     ) -> list[Message[T]]:
         """The next messages, up to ``max_poll_records``, of all partitions in turn."""
-        return await self._next(max_records or self._max_poll_records, timeout)
+        if max_records is None:
+            return await self._next(self._max_poll_records, timeout)
+        return await self._next(whole(max_records, "max_records", 1, 2**31), timeout)
 
-    async def _next(self, count: int, timeout_s: float) -> list[Message[T]]:
+    async def _next(self, count: int, timeout: float) -> list[Message[T]]:
+        timeout_s = millis(timeout) / 1000
         reader = await self._joined()
         await self._processed(reader)
         found = await reader.fetch(count, timeout_s)
         with self._guard:
             if self._closed:
                 return []  # they go to others
-            self._handed = found
+            self._handed, self._handled = found, sys.exc_info()[1]
         for message in found:
             message.source = self
         if (transaction := current_transaction.get()) is not None:
@@ -247,38 +254,51 @@ class AsyncConsumer(Generic[T]):
 
     async def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
+        at = lane_of(partition, topic, self._topics)
         reader = await self._joined()
-        return await reader.committed(self._at(partition, topic))
-
-    def _at(self, partition: int, topic: str | None) -> TopicPartition:
-        if topic is None and len(self._topics) != 1:
-            raise InvalidInput(f"name the topic: the consumer reads {', '.join(self._topics)}")
-        return TopicPartition(topic or self._topics[0], partition)
+        return await reader.committed(at)
 
     # -- moving about
 
-    async def seek(self, partition: int, offset: int, *, topic: str | None = None) -> None:
-        """Go on at ``offset``; it must be assigned to this consumer."""
-        await self._seek({self._at(partition, topic): offset})
+    async def seek(
+        self,
+        partition: int | Mapping[str, Any],
+        offset: int | None = None,
+        *,
+        topic: str | None = None,
+    ) -> None:
+        """Go on at ``offset`` of a partition that is assigned to this consumer.
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        Also as one mapping: ``seek({'partition': 0, 'offset': 1000})``.
+        """
+        if not isinstance(partition, Mapping):
+            partition = {"topic": topic, "partition": partition, "offset": offset}
+        place = position_in(partition, self._topics)
+        await self._seek({place.lane: place.offset})
+
+    async def seek_to_beginning(self, *partitions: Partition) -> None:
         """Replay these partitions from the start, or all that it owns."""
-        reader = await self._joined()
-        chosen = partitions or reader.assignment
+        reader, chosen = await self._chosen(partitions)
         await self._seek({at: (await reader.bounds(at))[0] for at in chosen})
 
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+    async def seek_to_end(self, *partitions: Partition) -> None:
         """Skip to the latest of these partitions, or of all that it owns."""
-        reader = await self._joined()
-        chosen = partitions or reader.assignment
+        reader, chosen = await self._chosen(partitions)
         await self._seek({at: (await reader.bounds(at))[1] for at in chosen})
 
-    async def seek_to_timestamp(self, time: datetime | int, *partitions: TopicPartition) -> None:
+    async def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
         """Go on at the first message of that time (or Unix milliseconds) or later."""
+        since_ms = time_ms(time)
+        reader, chosen = await self._chosen(partitions)
+        await self._seek({at: await reader.offset_at(at, since_ms) for at in chosen})
+
+    async def _chosen(
+        self, partitions: Sequence[Partition]
+    ) -> tuple[Reader, Sequence[TopicPartition]]:
+        """Those named, or all that it owns."""
+        chosen = lanes_of(partitions, self._topics)
         reader = await self._joined()
-        time_ms = int(time.timestamp() * 1000) if isinstance(time, datetime) else time
-        chosen = partitions or reader.assignment
-        await self._seek({at: await reader.offset_at(at, time_ms) for at in chosen})
+        return reader, chosen or reader.assignment
 
     async def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
         reader = await self._joined()
@@ -307,15 +327,15 @@ class AsyncConsumer(Generic[T]):
         if self._reader is not None:
             self._reader.unread(first)
 
-    async def pause(self, *partitions: TopicPartition) -> None:
+    async def pause(self, *partitions: Partition) -> None:
         """Hand out nothing of these partitions, or of all that it owns, until `resume`."""
-        reader = await self._joined()
-        reader.pause(partitions or reader.assignment, paused=True)
+        reader, chosen = await self._chosen(partitions)
+        reader.pause(chosen, paused=True)
 
-    async def resume(self, *partitions: TopicPartition) -> None:
+    async def resume(self, *partitions: Partition) -> None:
         """Undo `pause`."""
-        reader = await self._joined()
-        reader.pause(partitions or reader.assignment, paused=False)
+        reader, chosen = await self._chosen(partitions)
+        reader.pause(chosen, paused=False)
 
     # -- ending
 
@@ -334,11 +354,16 @@ class AsyncConsumer(Generic[T]):
     async def close(self) -> None:
         """Leave the group; with ``auto_commit``, what was handed out counts as processed.
 
-        Not so while an exception is on its way up: then the message failed and comes again.
+        Not so while an exception is being handled that came up since: then what was handed
+        out may have failed, and comes again. `commit` it first if it did not.
         """
+        error = sys.exc_info()[1]
+        await self._close(failed=error is not None and error is not self._handled)
+
+    async def _close(self, *, failed: bool) -> None:
         with self._guard:
             self._closed = True
-        if sys.exc_info()[0] is not None:
+        if failed:
             self._handed = []
         await self._leave()
         await self._backend.close()
@@ -350,7 +375,7 @@ class AsyncConsumer(Generic[T]):
         reader.interrupt()
         await self._processed(reader)
         await reader.close()
-        self._reader = None
+        self._reader = self._handled = None
         self._positions.clear()
 
     async def __aenter__(self) -> AsyncConsumer[T]:
@@ -364,8 +389,4 @@ class AsyncConsumer(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
-
-
-def _ms(seconds: float | None) -> int | None:
-    return None if seconds is None else max(1, int(seconds * 1000))
+        await self._close(failed=error is not None)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
+from nexo.client.checks import function, millis, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
-from nexo.model import check_name, duration_ms
+from nexo.model import check_name
+from nexo.protocol.stream_transactions import check_timeout
 from nexo.topics._async.ledger import Ledger
 from nexo.topics._async.ledgers import ledger_for
 from nexo.topics._async.once_transaction import AsyncOnceTransaction
@@ -29,6 +32,7 @@ from nexo.topics.once import (
     pack_checkpoint,
     pack_event,
     pack_result,
+    result_in,
     state_key,
     states,
     unpack,
@@ -36,6 +40,7 @@ from nexo.topics.once import (
     unpack_event,
     waiting,
 )
+from nexo.topics.settings import span_ms
 
 _FLUSHED_TOGETHER = 100
 """Events that leave the outbox in one transaction."""
@@ -55,10 +60,10 @@ class AsyncExactlyOnceContext:
         server: AsyncClient | str | None = None,
         *,
         name: str = "default",
-        ttl: str = "7d",
+        ttl: str | timedelta = "7d",
         deliver: Callable[[OutboxEvent], Any] | None = None,
     ) -> None:
-        self._ttl_ms = duration_ms(ttl)
+        self._ttl_ms = span_ms("ttl", ttl)
         if self._ttl_ms < 1:
             raise InvalidOption(f"ttl = {ttl!r}: must be longer than 0")
         self._ledger: Ledger = ledger_for(server, check_name(name, "context"), self._ttl_ms)
@@ -76,7 +81,7 @@ class AsyncExactlyOnceContext:
 
     def begin(self, *, timeout: float = 60.0) -> AsyncOnceTransaction:
         """A transaction: ``async with context.begin() as tx``."""
-        return AsyncOnceTransaction(self._ledger, timeout)
+        return AsyncOnceTransaction(self._ledger, check_timeout(millis(timeout)) / 1000)
 
     async def transaction(
         self, work: Callable[[AsyncOnceTransaction], Any], *, timeout: float = 60.0
@@ -86,6 +91,7 @@ class AsyncExactlyOnceContext:
         An exception rolls everything back: messages and state are as before, and consumers
         polled in it hand the same messages out again.
         """
+        function(work, "the work")
         async with self.begin(timeout=timeout) as tx:
             return await runtime.invoke(work, tx)
 
@@ -124,17 +130,19 @@ class AsyncExactlyOnceContext:
     # -- once
 
     async def process_once(
-        self, event_id: str, work: Callable[[], Any], *, ttl: str | None = None
+        self, event_id: str, work: Callable[[], Any], *, ttl: str | timedelta | None = None
     ) -> Any:
         """Run ``work`` unless that was done for ``event_id``; returns its result, then or now.
 
         It runs in a transaction of its own: what it does with this context takes effect with
         the result. If it fails, nothing has happened and it may be tried again. The result
-        must be plain data. Callers at the same time share one run; those of several processes
-        may both run, but only one takes effect, and both get its result.
+        must be plain data and is returned as it is stored: a tuple as a list. Callers at the
+        same time share one run; those of several processes may both run, but only one takes
+        effect, and both get its result.
         """
-        ttl_ms = self._ttl_ms if ttl is None else duration_ms(ttl)
-        if not event_id or not 0 < ttl_ms <= self._ttl_ms:
+        ttl_ms = self._ttl_ms if ttl is None else span_ms("ttl", ttl)
+        function(work, "the work")
+        if not text(event_id, "an event's id") or not 0 < ttl_ms <= self._ttl_ms:
             raise InvalidInput("an event needs an id, and a ttl no longer than the context's")
         lock, callers = self._running.setdefault(event_id, (runtime.Lock(), []))
         callers.append(None)
@@ -152,16 +160,17 @@ class AsyncExactlyOnceContext:
         try:
             async with self.begin() as tx:
                 await tx.load(ONCE, event_id)  # so that only one of several takes effect
-                result = await runtime.invoke(work)
-                await tx.store(ONCE, event_id, pack_result(result, now_ms() + ttl_ms))
-            return result
+                content = pack_result(await runtime.invoke(work), now_ms() + ttl_ms)
+                await tx.store(ONCE, event_id, content)
+            return result_in(content)
         except TransactionAborted:
             if (known := await self._result(event_id)) is None:
                 raise
             return known[0]
 
     async def _result(self, event_id: str) -> tuple[Any] | None:
-        return fresh_result(await self._ledger.load(ONCE, event_id), now_ms())
+        entry = await self._ledger.load(ONCE, text(event_id, "an event's id"))
+        return fresh_result(entry, now_ms())
 
     async def is_processed(self, event_id: str) -> bool:
         """Whether `process_once` has a result for it."""
@@ -173,6 +182,8 @@ class AsyncExactlyOnceContext:
         """Put an event into the outbox; within a transaction, with it."""
         if topic is None and self._deliver is None:
             raise InvalidInput("an event needs a topic, unless the context has 'deliver'")
+        if topic is not None:
+            text(topic, "a topic's name")
         if (tx := self._joined()) is not None:
             await tx.emit(value, topic=topic, key=key)
             return
@@ -232,6 +243,7 @@ class AsyncExactlyOnceContext:
 
         False for an epoch that has passed already: a barrier may be sent again.
         """
+        whole(epoch, "the epoch", 0, 2**63 - 1)
         async with self._barrier:
             if epoch <= await self.epoch():
                 return False

@@ -12,6 +12,7 @@ from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.rebalancing import RebalanceHandlers
 from nexo.topics.model import GroupDescription, Rebalance, Strategy, topic_names
+from nexo.topics.settings import group_timeout_ms
 from nexo.topics.valued import T
 
 
@@ -40,6 +41,7 @@ class AsyncConsumerGroup(Generic[T]):
             )
         self.group_id = group_id
         self.topics = topic_names(topics)
+        group_timeout_ms("session_timeout", session_timeout)
         self._options: dict[str, Any] = {
             "rebalance_strategy": rebalance_strategy,
             "session_timeout": session_timeout,

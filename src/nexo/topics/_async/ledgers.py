@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from urllib.parse import urlsplit
 
 from nexo.client._async.client import AsyncClient
+from nexo.topics._async.connecting import url_of
 from nexo.topics._async.kafka_ledger import KafkaLedger
 from nexo.topics._async.ledger import Ledger, MemoryLedger
 from nexo.topics._async.nexo_ledger import NexoLedger
@@ -15,7 +15,7 @@ def ledger_for(server: AsyncClient | str | None, name: str, ttl_ms: int) -> Ledg
     """``memory://``, ``nexo://`` or ``kafka://``; a client is used as it is."""
     if isinstance(server, AsyncClient):
         return NexoLedger(server, name, ttl_ms, owned=False)
-    url = server or os.environ.get("NEXO_URL")
+    url = url_of(server)
     match urlsplit(url or "").scheme:
         case "memory":
             return MemoryLedger()

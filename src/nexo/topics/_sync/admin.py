@@ -10,7 +10,7 @@ from typing import Any
 from nexo.client._sync.client import Client
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics.model import GroupDescription, TopicDescription
-from nexo.topics.settings import partition_count, replicas, stream_options
+from nexo.topics.settings import at_least_one, stream_options
 
 
 class AdminClient:
@@ -37,11 +37,11 @@ class AdminClient:
         ``min.cleanable.dirty.ratio``, ``delete.retention.ms``; on Nexo also
         ``nexo.persistence`` and ``nexo.tiering``.
         """
-        config = dict(config or {})
+        config = {} if config is None else config
         stream_options(config)
-        self._backend.create_topic(
-            name, partition_count(partitions), replicas(replication_factor), config
-        )
+        count = at_least_one("partitions", partitions)
+        copies = at_least_one("replication_factor", replication_factor)
+        self._backend.create_topic(name, count, copies, config)
         return self._backend.describe_topic(name)
 
     def list_topics(self) -> list[str]:

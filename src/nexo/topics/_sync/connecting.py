@@ -7,6 +7,7 @@ import os
 from urllib.parse import urlsplit
 
 from nexo.client._sync.client import Client
+from nexo.errors import InvalidInput
 from nexo.topics._sync.kafka_backend import KafkaBackend
 from nexo.topics._sync.nexo_backend import NexoBackend
 from nexo.topics._sync.ports import TopicsBackend
@@ -19,7 +20,14 @@ def backend_for(server: Client | str | None) -> TopicsBackend:
     """
     if isinstance(server, Client):
         return NexoBackend(server, owned=False)
-    url = server or os.environ.get("NEXO_URL")
+    url = url_of(server)
     if url is not None and urlsplit(url).scheme == "kafka":
         return KafkaBackend(url)
     return NexoBackend(Client(url), owned=True)
+
+
+def url_of(server: str | None) -> str | None:
+    """The URL given, or that of the environment."""
+    if server is not None and not isinstance(server, str):
+        raise InvalidInput(f"server is an Client or a URL, not {server!r}")
+    return server or os.environ.get("NEXO_URL")

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
+from nexo.client.checks import function, millis, text, whole
 from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
-from nexo.model import check_name, duration_ms
+from nexo.model import check_name
+from nexo.protocol.stream_transactions import check_timeout
 from nexo.topics._sync.ledger import Ledger
 from nexo.topics._sync.ledgers import ledger_for
 from nexo.topics._sync.once_transaction import OnceTransaction
@@ -30,6 +33,7 @@ from nexo.topics.once import (
     pack_checkpoint,
     pack_event,
     pack_result,
+    result_in,
     state_key,
     states,
     unpack,
@@ -37,6 +41,7 @@ from nexo.topics.once import (
     unpack_event,
     waiting,
 )
+from nexo.topics.settings import span_ms
 
 _FLUSHED_TOGETHER = 100
 """Events that leave the outbox in one transaction."""
@@ -56,10 +61,10 @@ class ExactlyOnceContext:
         server: Client | str | None = None,
         *,
         name: str = "default",
-        ttl: str = "7d",
+        ttl: str | timedelta = "7d",
         deliver: Callable[[OutboxEvent], Any] | None = None,
     ) -> None:
-        self._ttl_ms = duration_ms(ttl)
+        self._ttl_ms = span_ms("ttl", ttl)
         if self._ttl_ms < 1:
             raise InvalidOption(f"ttl = {ttl!r}: must be longer than 0")
         self._ledger: Ledger = ledger_for(server, check_name(name, "context"), self._ttl_ms)
@@ -77,7 +82,7 @@ class ExactlyOnceContext:
 
     def begin(self, *, timeout: float = 60.0) -> OnceTransaction:
         """A transaction: ``with context.begin() as tx``."""
-        return OnceTransaction(self._ledger, timeout)
+        return OnceTransaction(self._ledger, check_timeout(millis(timeout)) / 1000)
 
     def transaction(self, work: Callable[[OnceTransaction], Any], *, timeout: float = 60.0) -> Any:
         """Run ``work(tx)`` in a transaction and return what it returns.
@@ -85,6 +90,7 @@ class ExactlyOnceContext:
         An exception rolls everything back: messages and state are as before, and consumers
         polled in it hand the same messages out again.
         """
+        function(work, "the work")
         with self.begin(timeout=timeout) as tx:
             return runtime.invoke(work, tx)
 
@@ -123,17 +129,19 @@ class ExactlyOnceContext:
     # -- once
 
     def process_once(
-        self, event_id: str, work: Callable[[], Any], *, ttl: str | None = None
+        self, event_id: str, work: Callable[[], Any], *, ttl: str | timedelta | None = None
     ) -> Any:
         """Run ``work`` unless that was done for ``event_id``; returns its result, then or now.
 
         It runs in a transaction of its own: what it does with this context takes effect with
         the result. If it fails, nothing has happened and it may be tried again. The result
-        must be plain data. Callers at the same time share one run; those of several processes
-        may both run, but only one takes effect, and both get its result.
+        must be plain data and is returned as it is stored: a tuple as a list. Callers at the
+        same time share one run; those of several processes may both run, but only one takes
+        effect, and both get its result.
         """
-        ttl_ms = self._ttl_ms if ttl is None else duration_ms(ttl)
-        if not event_id or not 0 < ttl_ms <= self._ttl_ms:
+        ttl_ms = self._ttl_ms if ttl is None else span_ms("ttl", ttl)
+        function(work, "the work")
+        if not text(event_id, "an event's id") or not 0 < ttl_ms <= self._ttl_ms:
             raise InvalidInput("an event needs an id, and a ttl no longer than the context's")
         lock, callers = self._running.setdefault(event_id, (runtime.Lock(), []))
         callers.append(None)
@@ -151,16 +159,17 @@ class ExactlyOnceContext:
         try:
             with self.begin() as tx:
                 tx.load(ONCE, event_id)  # so that only one of several takes effect
-                result = runtime.invoke(work)
-                tx.store(ONCE, event_id, pack_result(result, now_ms() + ttl_ms))
-            return result
+                content = pack_result(runtime.invoke(work), now_ms() + ttl_ms)
+                tx.store(ONCE, event_id, content)
+            return result_in(content)
         except TransactionAborted:
             if (known := self._result(event_id)) is None:
                 raise
             return known[0]
 
     def _result(self, event_id: str) -> tuple[Any] | None:
-        return fresh_result(self._ledger.load(ONCE, event_id), now_ms())
+        entry = self._ledger.load(ONCE, text(event_id, "an event's id"))
+        return fresh_result(entry, now_ms())
 
     def is_processed(self, event_id: str) -> bool:
         """Whether `process_once` has a result for it."""
@@ -172,6 +181,8 @@ class ExactlyOnceContext:
         """Put an event into the outbox; within a transaction, with it."""
         if topic is None and self._deliver is None:
             raise InvalidInput("an event needs a topic, unless the context has 'deliver'")
+        if topic is not None:
+            text(topic, "a topic's name")
         if (tx := self._joined()) is not None:
             tx.emit(value, topic=topic, key=key)
             return
@@ -231,6 +242,7 @@ class ExactlyOnceContext:
 
         False for an epoch that has passed already: a barrier may be sent again.
         """
+        whole(epoch, "the epoch", 0, 2**63 - 1)
         with self._barrier:
             if epoch <= self.epoch():
                 return False

@@ -13,6 +13,7 @@ from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.rebalancing import RebalanceHandlers
 from nexo.topics.model import GroupDescription, Rebalance, Strategy, topic_names
+from nexo.topics.settings import group_timeout_ms
 from nexo.topics.valued import T
 
 
@@ -41,6 +42,7 @@ class ConsumerGroup(Generic[T]):
             )
         self.group_id = group_id
         self.topics = topic_names(topics)
+        group_timeout_ms("session_timeout", session_timeout)
         self._options: dict[str, Any] = {
             "rebalance_strategy": rebalance_strategy,
             "session_timeout": session_timeout,

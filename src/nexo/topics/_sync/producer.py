@@ -6,13 +6,14 @@ from __future__ import annotations
 from types import TracebackType
 
 from nexo.client._sync.client import Client
+from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
-from nexo.errors import InvalidOption
 from nexo.protocol.batch import Compression
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.delivery import Delivery
 from nexo.topics.model import ProducerRecord, SenderOptions
 from nexo.topics.partitioning import Partitioner, partitioner_named
+from nexo.topics.settings import at_least_one, not_negative, option_ms
 
 
 class Producer:
@@ -35,13 +36,14 @@ class Producer:
         delivery_timeout: float = 30.0,
         server: Client | str | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise InvalidOption(f"batch_size = {batch_size}: must be at least 1")
-        if linger_ms < 0:
-            raise InvalidOption(f"linger_ms = {linger_ms}: must not be negative")
         Compression.named(compression)
         options = SenderOptions(
-            compression, batch_size, linger_ms, idempotent, name, delivery_timeout
+            compression,
+            at_least_one("batch_size", batch_size),
+            not_negative("linger_ms", linger_ms),
+            idempotent,
+            text(name, "a producer's name"),
+            option_ms("delivery_timeout", delivery_timeout) / 1000,
         )
         partition = partitioner_named(partitioner)
         self._backend = backend_for(server)

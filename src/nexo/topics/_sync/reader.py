@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.connection import Link
@@ -27,6 +27,10 @@ _GRACE_S = 30.0
 """How much longer than the long poll itself its reply may take."""
 _IDLE_S = 0.05
 """Between looks while nothing is owned."""
+_MAX_WAIT_S = 600.0
+"""Longest wait asked of the server at a time."""
+
+_T = TypeVar("_T")
 
 
 class Lane:
@@ -141,7 +145,7 @@ class NexoReader:
                 self._read(0.0)
             found = self._hand_out(max_records)
             if not found and (left_s := deadline_s - runtime.now_s()) > 0:
-                self._read(left_s)
+                self._read(min(left_s, _MAX_WAIT_S))
             return found or self._hand_out(max_records)
         except NotMember:
             self._members.lost()
@@ -270,10 +274,7 @@ class NexoReader:
 
     def bounds(self, at: TopicPartition) -> tuple[int, int]:
         """What readers may see of a partition."""
-        parts = self._partitions(at.topic)
-        if not 0 <= at.partition < len(parts):
-            raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
-        part = parts[at.partition]
+        part = _nth(self._partitions(at.topic), at)
         return part.start_offset, part.stable_offset
 
     def _partitions(self, topic: str) -> list[wire.PartitionInfo]:
@@ -283,16 +284,21 @@ class NexoReader:
     def offset_at(self, at: TopicPartition, time_ms: int) -> int:
         """By the log's times."""
         ask = wire.OffsetsAt(stream=at.topic, time_ms=time_ms)
-        return wire.unpack(list[int], self._ask(Op.S_OFFSETS_AT, ask))[at.partition]
+        found = wire.unpack(list[int], self._ask(Op.S_OFFSETS_AT, ask))
+        return _nth(found, at)
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Go on reading there; what is committed changes with the next commit."""
+        self._check_owned(positions)
+        starts: dict[TopicPartition, int] = {}
         for at, offset in positions.items():
-            self._lane(at)
             first, end = self.bounds(at)
             if not 0 <= offset <= end:
                 raise InvalidInput(f"{at.topic}/{at.partition}: offset {offset} is not in 0..{end}")
-            self._lane(at).restart(max(offset, first))
+            starts[at] = max(offset, first)
+        self._check_owned(positions)  # still
+        for at, offset in starts.items():
+            self._lanes[at].restart(offset)
             self._sought.add(at)
         self.interrupt()
 
@@ -302,15 +308,16 @@ class NexoReader:
             if at in self._lanes:
                 self._lanes[at].restart(offset)
 
-    def _lane(self, at: TopicPartition) -> Lane:
-        if at not in self._lanes:
-            raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
-        return self._lanes[at]
+    def _check_owned(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            if at not in self._lanes:
+                raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
 
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
         """Hand out nothing of these, or again."""
+        self._check_owned(partitions)
         for at in partitions:
-            self._lane(at).paused = paused
+            self._lanes[at].paused = paused
         self.interrupt()
 
     def close(self) -> None:
@@ -321,3 +328,10 @@ class NexoReader:
             self._members.leave()
         except NexoError as error:
             log.info("group %r: %s", self._options.group_id, error)
+
+
+def _nth(parts: Sequence[_T], at: TopicPartition) -> _T:
+    """What a topic's partitions have, of this one."""
+    if not 0 <= at.partition < len(parts):
+        raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
+    return parts[at.partition]

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
+from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, key_bytes
 from nexo.errors import AlreadyExists, NotFound
 from nexo.topics._sync.connecting import backend_for
@@ -21,7 +23,7 @@ from nexo.topics.model import (
     TopicDescription,
 )
 from nexo.topics.partitioning import partitioner_named
-from nexo.topics.settings import partition_count, stream_options, topic_config, topic_options
+from nexo.topics.settings import at_least_one, stream_options, topic_config, topic_options
 from nexo.topics.valued import T
 
 
@@ -30,7 +32,8 @@ class Topic(Generic[T]):
 
     Options that are given must be those of an existing topic, or `AlreadyExists` is raised;
     a new topic gets 1 partition and keeps its messages for 7 days unless they say otherwise.
-    ``retention`` is a duration such as ``'7d'``. Values are of ``type_``, if given.
+    ``retention`` is a duration such as ``'7d'``, or a `timedelta`. Values are of ``type_``, if
+    given.
     """
 
     def __init__(
@@ -38,15 +41,15 @@ class Topic(Generic[T]):
         name: str,
         *,
         partitions: int | None = None,
-        retention: str | None = None,
+        retention: str | timedelta | None = None,
         compaction: bool | None = None,
         min_cleanable_dirty_ratio: float | None = None,
         server: Client | str | None = None,
         type_: type[T] | None = None,
     ) -> None:
-        self.name = name
+        self.name = text(name, "a topic's name")
         self._type = type_
-        self._partitions = None if partitions is None else partition_count(partitions)
+        self._partitions = None if partitions is None else at_least_one("partitions", partitions)
         self._config = topic_options(retention, compaction, min_cleanable_dirty_ratio)
         self._backend = backend_for(server)
         self._sender: Sender | None = None
@@ -105,8 +108,9 @@ class Topic(Generic[T]):
         self, records: Iterable[ProducerRecord | Mapping[str, Any]]
     ) -> list[RecordMetadata]:
         """Write messages, all or none: ``[{'key': 'a', 'value': 1}, …]``."""
+        chosen = ProducerRecord.several(records)
         sender = self._ensure()
-        return sender.send_together(self.name, [ProducerRecord.of(each) for each in records])
+        return sender.send_together(self.name, chosen)
 
     # -- looking things up
 

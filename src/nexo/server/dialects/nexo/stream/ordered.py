@@ -53,6 +53,7 @@ class Ordered:
         self._reply(peer, request_id, ask.group, group, member, assignment)
 
     def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
+        _check_timeouts(given)
         known = self._core.engine.ordered.get(name)
         if known is None:
             return self._core.engine.ordered_group(name, ordered_options(given))
@@ -247,6 +248,16 @@ class Ordered:
 
 def _is_news(ask: wire.Heartbeat, found: Assignment) -> bool:
     return found.generation != ask.generation or len(found.owned) != ask.known
+
+
+def _check_timeouts(given: dict[str, Any]) -> None:
+    """Only what is asked for: a group keeps what it has."""
+    for name in ("session_timeout_ms", "rebalance_timeout_ms"):
+        value = given.get(name, wire.MIN_TIMEOUT_MS)
+        if isinstance(value, int) and not wire.MIN_TIMEOUT_MS <= value <= wire.MAX_TIMEOUT_MS:
+            raise InvalidOption(
+                f"{name} = {value}: must be from {wire.MIN_TIMEOUT_MS:,} to {wire.MAX_TIMEOUT_MS:,}"
+            )
 
 
 def ordered_options(given: dict[str, Any]) -> OrderedOptions:

@@ -20,8 +20,6 @@ from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.service import Handler, Peer
 
-MAX_TIMEOUT_MS = 900_000
-
 
 class Transact:
     """Begin, publish, inputs, commit, abort."""
@@ -41,7 +39,7 @@ class Transact:
     def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Open a transaction; it lives no longer than its connection."""
         ask, core = wire.unpack(transactions.TxBegin, payload), self._core
-        deadline_ms = core.now_ms + min(max(1, ask.timeout_ms), MAX_TIMEOUT_MS)
+        deadline_ms = core.now_ms + transactions.check_timeout(ask.timeout_ms)
         transaction = core.engine.transactions.begin(peer.id, deadline_ms)
         core.runtime.wake_at(deadline_ms)
         peer.data(request_id, wire.pack(transaction.id))
