@@ -149,6 +149,12 @@ class Overloaded(Unavailable):
     code = "OVERLOADED"
 
 
+class QueueFull(Overloaded):
+    """The queue holds as many jobs as its ``max_jobs`` allows; push again when some are done."""
+
+    code = "QUEUE_FULL"
+
+
 class DiskFull(Unavailable):
     """Too little disk space is left for writes; reads, acks and deletes go on."""
 

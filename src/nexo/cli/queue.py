@@ -13,7 +13,7 @@ from nexo.cli.in_work import jobs_in_work
 from nexo.cli.negative import Group
 from nexo.cli.options import as_option, client, nothing_there, read_value, terms
 from nexo.cli.sizes import seconds
-from nexo.errors import NotFound
+from nexo.errors import NexoError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,17 @@ def peek(name: str, limit: int, offset: int, scheduled: bool, working: bool) -> 
 
 def show_jobs(found: list[JobView[Any]], columns: tuple[str, ...], empty: str) -> None:
     """A table of jobs."""
-    output.rows((asdict(job) for job in found), columns, empty)
+    output.rows((_row(job) for job in found), columns, empty)
+
+
+def _row(job: JobView[Any]) -> dict[str, Any]:
+    fields = asdict(job)
+    encoded, _ = fields.pop("encoded"), fields.pop("type_")
+    try:
+        value = job.value
+    except NexoError:  # stored by a client that wrote no valid value
+        value = encoded[1:]
+    return {"id": fields.pop("id"), "value": value, **fields}
 
 
 @command.command()

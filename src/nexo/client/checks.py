@@ -16,31 +16,29 @@ MAX_DURATION_MS = 2**53
 """Longer than anything, and exact as a float."""
 
 
-def millis(value: Duration) -> int:
-    """A duration in milliseconds, rounded up so that a short one does not become none."""
+def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_MS) -> int:
+    """A duration in milliseconds, rounded up so that a short one does not become none.
+
+    ``what`` names it in the error for one that is negative or over ``high_ms``.
+    """
     match value:
         case str():
-            ms = duration_ms(value)
+            ms: float = duration_ms(value)
         case timedelta():
-            ms = _rounded_up(value.total_seconds())
+            ms = value.total_seconds() * 1_000
         case int() | float() if not isinstance(value, bool):
-            ms = _rounded_up(value)
+            ms = value * 1_000
         case _:
-            raise InvalidInput(f"{value!r} is not a duration: use seconds, '5m' or a timedelta")
-    if not 0 <= ms <= MAX_DURATION_MS:
-        raise InvalidInput(f"the duration {value!r} is negative or too long")
-    return ms
+            raise InvalidInput(f"{what} {value!r}: use seconds, a text like '5m', or a timedelta")
+    if not 0 <= ms <= high_ms:  # nor NaN
+        most = "" if high_ms == MAX_DURATION_MS else f", at most {timedelta(milliseconds=high_ms)}"
+        raise InvalidInput(f"{what} {value!r} is out of range: use 0 or more{most}")
+    return math.ceil(round(ms, 3))
 
 
-def _rounded_up(seconds: float) -> int:
-    if not abs(seconds) <= MAX_DURATION_MS:  # NaN and infinity too
-        raise InvalidInput(f"the duration {seconds!r} is not finite, or too long")
-    return math.ceil(round(seconds * 1_000, 3))
-
-
-def positive_millis(value: Duration, what: str) -> int:
+def positive_millis(value: Duration, what: str, high_ms: int = MAX_DURATION_MS) -> int:
     """`millis` of what must be more than nothing."""
-    if not (ms := millis(value)):
+    if not (ms := millis(value, what, high_ms)):
         raise InvalidInput(f"{what} must be more than 0; leave it out for the default")
     return ms
 

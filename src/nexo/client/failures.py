@@ -12,4 +12,9 @@ def failure_text(error: BaseException) -> str:
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     except Exception:  # the handler's own class may fail to say it
         said = type(error).__name__
-    return said[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+    return readable(said)
+
+
+def readable(said: object) -> str:
+    """A reason as text that can travel, and not too much of it."""
+    return str(said)[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, overload
 
-from nexo.client.checks import Duration, millis
-from nexo.errors import InvalidOption
-from nexo.protocol.queue import PushReply, id_text
+from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS
+from nexo.client.checks import Duration, millis, positive_millis, whole
+from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.protocol.queue import Pop, PushReply, id_text
 from nexo.protocol.values import ValueType, decode_value, encode_value
 
 T = TypeVar("T")
@@ -51,14 +53,43 @@ def wire_options(given: dict[str, Any]) -> dict[str, Any]:
         raise InvalidOption(f"unknown queue option {min(unknown)!r}; known are {known}")
     return {
         _DURATIONS.get(name, _RENAMED.get(name, name)): (
-            millis(value) if name in _DURATIONS else value
+            millis(value, name) if name in _DURATIONS else value
         )
         for name, value in given.items()
     }
 
 
+_CALLED = {wire: f"{name} (in ms)" for name, wire in _DURATIONS.items()}
+_CALLED |= {wire: name for name, wire in _RENAMED.items()}
+_WIRE_NAME = re.compile(rf"\b({'|'.join(_CALLED)})\b")
+
+
+def in_callers_words(error: NexoError) -> NexoError:
+    """A refusal of options, with their names as `create` and `update` take them."""
+    return type(error)(_WIRE_NAME.sub(lambda found: _CALLED[found[1]], error.message))
+
+
+def pop_request(queue: str, batch: int, wait: Duration, lease: Duration | None) -> Pop:
+    """What a pop, or a subscription again and again, asks for."""
+    lease_ms = 0 if lease is None else positive_millis(lease, "lease", MAX_DELAY_MS)
+    wait_ms = millis(wait, "wait", MAX_WAIT_MS)
+    return Pop(queue, whole(batch, "batch", 1, MAX_POP), wait_ms, lease_ms)
+
+
+def check_column(column: Any, what: str, count: int) -> None:
+    """Refuse keys that are not one for each value."""
+    if column is None:
+        return
+    if not isinstance(column, Sequence) or isinstance(column, str | bytes):
+        raise InvalidInput(f"{what} is a list with one item for each value, not {column!r:.64}")
+    if len(column) != count:
+        raise InvalidInput(f"{what} has {len(column)} items for {count} values")
+
+
 def encode_values(values: Iterable[Any]) -> list[bytes]:
     """`encode_value` of many; bytes, which need no thought, take a short cut."""
+    if not isinstance(values, Iterable):
+        raise InvalidInput(f"values are a list or another iterable, not {type(values).__name__}")
     some = values if isinstance(values, list | tuple) else list(values)
     if set(map(type, some)) == {bytes}:
         return [b"\x00" + value for value in some]
@@ -109,12 +140,15 @@ def pushed_id(reply: PushReply, index: int) -> str:
     return id_text(reply.incarnation, reply.instead.get(index, reply.base + index))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JobView(Generic[T]):
-    """A job that waits, is scheduled, or is dead."""
+    """A job that waits, is scheduled, or is dead; its value is decoded when it is asked for."""
 
     id: str
-    value: T
+    encoded: bytes
+    """The value as it travels (`nexo.protocol.values`): its type byte, then the content."""
+    type_: Any
+    """What `value` is checked against and converted to, if anything."""
     priority: int
     key: str | None
     pushed_ms: int
@@ -124,8 +158,20 @@ class JobView(Generic[T]):
     history: list[tuple[int, str]]
     """Time and error of the last failures, oldest first."""
 
+    @property
+    def value(self) -> T:
+        """What was pushed; `InvalidInput` if it does not fit the queue's type."""
+        return decode_value(self.encoded, self.type_)  # type: ignore[no-any-return]
 
-@dataclass(frozen=True, slots=True)
+    def __repr__(self) -> str:
+        try:
+            value = f"{self.value!r:.100}"
+        except NexoError:
+            value = f"{len(self.encoded) - 1} bytes"
+        return f"<{type(self).__name__} {self.id} value {value}, {self.attempts} failed attempts>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class DeadJob(JobView[T]):
     """A dead letter (SPEC D5)."""
 
@@ -137,10 +183,10 @@ class DeadJob(JobView[T]):
 
 
 def job_view(row: dict[str, Any], type_: type[Any] | None) -> JobView[Any]:
-    """A row of a list, with its value decoded."""
-    value = decode_value(row["value"]) if type_ is None else decode_value(row["value"], type_)
-    history = [(at_ms, error) for at_ms, error in row["history"]]
-    fields = row | {"value": value, "history": history}
+    """A row of a list."""
+    fields = {name: value for name, value in row.items() if name != "value"}
+    fields |= {"encoded": row["value"], "type_": type_}
+    fields["history"] = [(at_ms, error) for at_ms, error in row["history"]]
     return DeadJob(**fields) if "died_ms" in row else JobView(**fields)
 
 

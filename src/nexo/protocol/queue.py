@@ -167,6 +167,10 @@ class Delivery(msgspec.Struct, array_like=True, frozen=True):
     attempts: dict[int, int] = {}
     """Of the jobs that were delivered before."""
     keys: dict[int, str] = {}
+    keeps_results: bool = True
+    """Whether the queue keeps what acks bring along."""
+    max_retries: int = -1
+    """How often a job may fail before it is dead; -1 is not told."""
 
 
 ACK, NACK, REJECT, RELEASE = range(4)

@@ -38,7 +38,7 @@ from nexo.brokers.queue.records import (
     Resulted,
     Revived,
 )  # fmt: skip
-from nexo.errors import InvalidInput, LeaseLost, NotFound, Overloaded
+from nexo.errors import InvalidInput, LeaseLost, NotFound, QueueFull
 
 Luck = Callable[[], float]
 """A random number in 0..1, asked for once per jittered wait."""
@@ -118,8 +118,16 @@ class Queue:
 
     def _check_room(self, count: int) -> None:
         limit = self.options.max_jobs
-        if limit and self.ledger.open_jobs + count > limit:
-            raise Overloaded(f"the queue holds {self.ledger.open_jobs} of {limit} jobs; push later")
+        if not limit or self.ledger.open_jobs + count <= limit:
+            return
+        if count > limit:
+            raise InvalidInput(
+                f"{count} jobs never fit in a queue with max_jobs={limit}: push fewer"
+            )
+        raise QueueFull(
+            f"the queue holds {self.ledger.open_jobs} of max_jobs={limit}, "
+            f"too many for {count} more; push later"
+        )
 
     def _remove_unless_leased(self, job: int) -> None:
         if not any(lease.holds(job) for lease in self.dispatch.leases):
@@ -330,7 +338,7 @@ class Queue:
         # However many times were missed while the server was down, it runs once.
         self._log(CronMoved(cron.name, parse_cron(cron.text).next_after(now_ms)))
         keys: list[str | None] | None = None if cron.key is None else [cron.key]
-        with suppress(Overloaded):  # a full queue skips the run, as it refuses any push
+        with suppress(QueueFull):  # a full queue skips the run, as it refuses any push
             self.push(NewJobs(1, cron.value, cron.priority, keys=keys), now_ms)
 
     # -- time -----------------------------------------------------------------

@@ -11,13 +11,22 @@ from typing import Generic, TypeVar
 
 from nexo.client._async.connection import Link
 from nexo.client.replies import Reply
-from nexo.errors import NexoError, ProtocolError
+from nexo.errors import InvalidInput, NexoError, ProtocolError
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 
 log = logging.getLogger("nexo.client")
 
 R = TypeVar("R")
+
+_HEAD_BYTES = 1_024
+"""What the head of a joined request takes at most, beside what grows with its items."""
+
+
+def room_bytes(link: Link, wanted: int) -> int:
+    """How large the items of a joined request may grow: ``wanted``, if the server takes it."""
+    welcome = link.welcome
+    return wanted if welcome is None else min(wanted, welcome.max_payload_bytes - _HEAD_BYTES)
 
 
 class Gathering(Generic[R]):
@@ -27,10 +36,22 @@ class Gathering(Generic[R]):
     it is not needed.
     """
 
-    __slots__ = ("_new_receipt", "_receipts", "_results")
+    __slots__ = ("_divide", "_due_to_one", "_new_receipt", "_receipts", "_results")
 
-    def __init__(self, results: Callable[[Reply], Iterable[R | NexoError]]) -> None:
-        """``results`` finds in the reply what each is to get, in their order."""
+    def __init__(
+        self,
+        results: Callable[[Reply], Iterable[R | NexoError]],
+        divide: Callable[[], None] | None = None,
+        due_to_one: tuple[type[NexoError], ...] = (InvalidInput,),
+    ) -> None:
+        """``results`` finds in the reply what each is to get, in their order.
+
+        ``divide`` sends a refused request again in smaller parts (`part`), so that only who
+        is at fault hears of it. It is called for errors that are ``due_to_one`` of many and
+        mean that nothing was done; without it, all hear of every error.
+        """
+        self._divide = divide
+        self._due_to_one = due_to_one
         self._new_receipt = asyncio.get_running_loop().create_future
         self._receipts: list[asyncio.Future[R]] = []
         self._results = results
@@ -45,19 +66,26 @@ class Gathering(Generic[R]):
         """Send the joined request; None if it could not even leave."""
         try:
             reply = link.call(op, *parts)
-        except NexoError as error:
-            self.fail(error)
+        except Exception as error:  # whoever waits would wait for ever
+            self.refuse(error)
             return None
-        reply.add_done_callback(self._answered)
+        self.await_reply(reply)
         return reply
+
+    def await_reply(self, reply: asyncio.Future[Reply]) -> None:
+        """Have ``reply``, once it is there, told to everyone who waits."""
+        reply.add_done_callback(self._answered)
 
     def _answered(self, reply: asyncio.Future[Reply]) -> None:
         if reply.cancelled():
             self.fail(asyncio.CancelledError())
         elif (error := reply.exception()) is not None:
-            self.fail(error)
+            self.refuse(error)
         else:
-            self._settle(list(self._results(reply.result())))
+            try:
+                self._settle(list(self._results(reply.result())))
+            except Exception as unreadable:  # as above
+                self.fail(unreadable)
 
     def _settle(self, results: list[R | NexoError]) -> None:
         if len(results) != len(self._receipts):
@@ -69,6 +97,20 @@ class Gathering(Generic[R]):
                 _refuse(receipt, result)
             elif not receipt.done():
                 receipt.set_result(result)
+
+    def part(self, which: slice, divide: Callable[[], None]) -> Gathering[R]:
+        """Some of those who wait, for a request of their own."""
+        part = Gathering(self._results, divide, self._due_to_one)
+        part._receipts = self._receipts[which]
+        return part
+
+    def refuse(self, error: BaseException) -> None:
+        """The request failed: try again in parts if that can help, or else tell everyone."""
+        many = len(self._receipts) > 1
+        if many and self._divide is not None and isinstance(error, self._due_to_one):
+            self._divide()
+        else:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Tell everyone who waits; nobody may be waiting, so the log gets it too."""

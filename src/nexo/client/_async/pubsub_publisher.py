@@ -9,18 +9,22 @@ import asyncio
 from struct import unpack
 
 from nexo.client._async.connection import Link
-from nexo.client._async.gathering import Gathering
+from nexo.client._async.gathering import Gathering, room_bytes
 from nexo.client.pubsub_message import SteadyClock
 from nexo.client.replies import Reply
+from nexo.errors import Forbidden, InvalidInput
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import RUN_BYTES, Publish, message_frame, pack_publish
+
+_MESSAGE_BYTES = 22
+"""What a message takes beside its topic and value."""
 
 
 class Publisher:
     """Gathers messages; their order is kept, also between retained and plain ones."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        self.link = link
         self.clock = SteadyClock()
         self._run: _Run | None = None
         self._last: asyncio.Future[Reply] | None = None
@@ -28,7 +32,7 @@ class Publisher:
     async def drain(self) -> None:
         """Wait until everything sent so far was answered, well or not."""
         self.flush()
-        if self._last is not None:
+        while self._last is not None and not self._last.done():
             await asyncio.wait({self._last})
 
     def send(
@@ -36,19 +40,19 @@ class Publisher:
     ) -> asyncio.Future[int]:
         """Publish one message; await the result for the number of receivers."""
         run = self._run
-        if run is None or run.options != options:
+        size = len(topic) + len(value) + _MESSAGE_BYTES
+        if run is None or run.options != options or run.size_bytes + size > run.room_bytes:
             run = self._begin(options)
-        frame = message_frame(topic, value, run.timestamp_ms)
-        run.frames.append(frame)
-        run.size_bytes += len(frame)
+        run.frames.append(message_frame(topic, value, run.timestamp_ms))
+        run.size_bytes += size
         receipt = run.gathering.receipt()
-        if run.size_bytes >= RUN_BYTES:
+        if run.size_bytes >= run.room_bytes:
             self.flush()
         return receipt
 
     def _begin(self, options: Publish | None) -> _Run:
         self.flush()
-        run = self._run = _Run(options, self.clock.now_ms())
+        run = self._run = _Run(self, options)
         asyncio.get_running_loop().call_soon(self._end_of_turn, run)
         return run
 
@@ -59,13 +63,21 @@ class Publisher:
     def flush(self) -> None:
         """Send what was gathered, without waiting for the end of the turn."""
         run, self._run = self._run, None
-        if run is None:
+        if run is not None:
+            self.send_run(run)
+
+    def send_run(self, run: _Run) -> None:
+        """Send gathered messages."""
+        try:
+            request = _request(run.options, b"".join(run.frames))
+        except Exception as error:  # whoever waits would wait for ever
+            run.gathering.refuse(error)
             return
-        self._last = run.gathering.send(self._link, *_request(run.options, b"".join(run.frames)))
+        self._last = run.gathering.send(self.link, *request) or self._last
 
     def call(self, frames: bytes, options: Publish | None) -> asyncio.Future[Reply]:
         """Send whole frames as one request."""
-        return self._link.call(*_request(options, frames))
+        return self.link.call(*_request(options, frames))
 
 
 def _request(options: Publish | None, frames: bytes) -> tuple[Op, *tuple[bytes, ...]]:
@@ -77,14 +89,29 @@ def _request(options: Publish | None, frames: bytes) -> tuple[Op, *tuple[bytes, 
 class _Run:
     """Messages that share one request."""
 
-    __slots__ = ("frames", "gathering", "options", "size_bytes", "timestamp_ms")
+    __slots__ = (
+        "frames", "gathering", "options", "publisher", "room_bytes", "size_bytes", "timestamp_ms",
+    )  # fmt: skip
 
-    def __init__(self, options: Publish | None, timestamp_ms: int) -> None:
+    def __init__(self, publisher: Publisher, options: Publish | None) -> None:
+        self.publisher = publisher
         self.options = options
-        self.timestamp_ms = timestamp_ms
+        self.timestamp_ms = publisher.clock.now_ms()
         self.frames: list[bytes] = []
         self.size_bytes = 0
-        self.gathering: Gathering[int] = Gathering(_receivers)
+        self.room_bytes = room_bytes(publisher.link, RUN_BYTES)
+        self.gathering: Gathering[int] = Gathering(
+            _receivers, self.divide, (InvalidInput, Forbidden)
+        )
+
+    def divide(self) -> None:
+        """Send it again in halves: one message of many was refused, and none was published."""
+        middle = len(self.frames) // 2
+        for which in (slice(middle), slice(middle, None)):
+            half = _Run(self.publisher, self.options)
+            half.frames = self.frames[which]
+            half.gathering = self.gathering.part(which, half.divide)
+            self.publisher.send_run(half)
 
 
 def _receivers(reply: Reply) -> tuple[int, ...]:

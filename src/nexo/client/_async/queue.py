@@ -6,26 +6,30 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
+from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, MAX_WAIT_MS
 from nexo.client._async.connection import Link
 from nexo.client._async.queue_admin import Crons, DeadLetters, Scheduled
 from nexo.client._async.queue_consumer import Consumer
 from nexo.client._async.queue_gather import Pusher, Settler
 from nexo.client._async.queue_jobs import Job, JobBatch
 from nexo.client._async.worker import Worker
-from nexo.client.checks import Duration, millis
+from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.queue_views import (
     JobIds,
     JobState,
     JobView,
     QueueInfo,
     QueueSettings,
+    check_column,
     encode_values,
+    in_callers_words,
     job_state,
     job_view,
+    pop_request,
     wire_options,
 )
 from nexo.client.replies import Reply
-from nexo.errors import Conflict, InvalidInput, NotFound, RequestTimeout
+from nexo.errors import AlreadyExists, Conflict, InvalidOption, NotFound, RequestTimeout
 from nexo.model import check_name
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
@@ -37,7 +41,6 @@ from nexo.protocol.queue import (
     Named,
     Page,
     Pause,
-    Pop,
     PushHead,
     PushReply,
     Update,
@@ -77,13 +80,19 @@ class Queue(Generic[T]):
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
         request = Declare(self.name, wire_options({**options}), update)
-        await self._link.call(Op.Q_DECLARE, encode(request))
+        try:
+            await self._link.call(Op.Q_DECLARE, encode(request))
+        except (InvalidOption, AlreadyExists) as error:
+            raise in_callers_words(error) from None
         return self
 
     async def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
         request = Update(self.name, wire_options({**options}))
-        return _info(await self._link.call(Op.Q_UPDATE, encode(request)) or b"")
+        try:
+            return _info(await self._link.call(Op.Q_UPDATE, encode(request)) or b"")
+        except InvalidOption as error:
+            raise in_callers_words(error) from None
 
     async def info(self) -> QueueInfo:
         """Options and counts."""
@@ -140,6 +149,10 @@ class Queue(Generic[T]):
         Pushes of one loop turn leave together.
         """
         head = self._head(priority, delay, ttl, replace)
+        if key is not None:
+            text(key, "key")
+        if dedup_key is not None:
+            text(dedup_key, "dedup_key")
         return self._pusher.push(head, encode_value(value), key, dedup_key)
 
     async def push_many(
@@ -155,11 +168,12 @@ class Queue(Generic[T]):
     ) -> JobIds:
         """Add many jobs; ``keys`` and ``dedup_keys`` are one per value."""
         raw = encode_values(values)
-        for what, column in (("keys", keys), ("dedup_keys", dedup_keys)):
-            if column is not None and len(column) != len(raw):
-                raise InvalidInput(f"{what} has {len(column)} items for {len(raw)} values")
-        self._pusher.flush()
+        check_column(keys, "keys", len(raw))
+        check_column(dedup_keys, "dedup_keys", len(raw))
         head = self._head(priority, delay, ttl, replace)
+        self._pusher.flush()
+        if not raw:
+            await self.info()  # `NotFound` if there is no such queue
         replies: list[PushReply] = []
         for start, stop in _chunks(raw):
             full = PushHead(
@@ -172,8 +186,10 @@ class Queue(Generic[T]):
         return JobIds(replies)
 
     def _head(self, priority: int, delay: Duration, ttl: Duration, replace: bool) -> PushHead:
-        delay_ms = millis(delay) if delay else 0
-        ttl_ms = millis(ttl) if ttl else 0
+        if priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY:
+            whole(priority, "priority", 0, MAX_PRIORITY)
+        delay_ms = millis(delay, "delay", MAX_DELAY_MS) if delay else 0
+        ttl_ms = millis(ttl, "ttl", MAX_DELAY_MS) if ttl else 0
         return PushHead(self.name, priority, delay_ms, ttl_ms, replace=replace)
 
     # -- working --------------------------------------------------------------
@@ -186,9 +202,9 @@ class Queue(Generic[T]):
         They are this client's for ``lease`` (the queue's visibility timeout): ack, nack or
         extend them before it ends.
         """
+        request = pop_request(self.name, batch, wait, lease)
+        wait_ms = request.wait_ms
         self._pusher.flush()
-        wait_ms = millis(wait)
-        request = Pop(self.name, batch, wait_ms, 0 if lease is None else millis(lease))
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         # Jobs are free when the connection that took them ends, so it must be one that lasts.
         poll = self._link.duplex().poll(
@@ -217,8 +233,8 @@ class Queue(Generic[T]):
         keeps results; raising nacks it with the error's text. Leases are renewed while the
         handler runs. With ``concurrency=1`` jobs run strictly one after another.
         """
-        await self.info()
         consumer = self._consumer(handler, batch, wait, concurrency, lease)
+        await self.info()
         consumer.start()
         return consumer
 
@@ -226,10 +242,8 @@ class Queue(Generic[T]):
         self, handler: Callable[[Job[T]], Any], batch: int, wait: Duration, concurrency: int,
         lease: Duration | None,
     ) -> Consumer[T]:  # fmt: skip
-        return Consumer(
-            self._link, self.name, self._type, handler, batch=batch, wait_ms=millis(wait),
-            concurrency=concurrency, lease_ms=0 if lease is None else millis(lease),
-        )  # fmt: skip
+        request = pop_request(self.name, batch, wait, lease)
+        return Consumer(self._link, self._type, handler, request, concurrency)
 
     def worker(
         self,
@@ -240,6 +254,8 @@ class Queue(Generic[T]):
         lease: Duration | None = None,
     ) -> Callable[[Callable[[Job[T]], Any]], Worker[T]]:
         """Decorator: make a handler a `Worker`, to be run by itself or by ``nexo worker``."""
+
+        pop_request(self.name, batch, wait, lease)  # raises now what is wrong
 
         def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
             return Worker(handler, lambda: self._consumer(handler, batch, wait, concurrency, lease))
@@ -255,7 +271,7 @@ class Queue(Generic[T]):
 
     async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
         """Where a job is; with ``wait``, once it has ended or the time is over."""
-        wait_ms = millis(wait)
+        wait_ms = millis(wait, "wait", MAX_WAIT_MS)
         request = JobRequest(self.name, job_id, wait_ms)
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         poll = self._link.poll(Op.Q_JOB, encode(request), timeout_s=timeout_s)

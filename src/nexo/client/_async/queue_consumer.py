@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.connection import Link
 from nexo.client._async.queue_gather import Settler
 from nexo.client._async.queue_jobs import Job, JobBatch
 from nexo.client.backoff import pause_s
-from nexo.errors import (
-    ConnectionLost,
-    InvalidInput,
-    NexoError,
-    RequestTimeout,
-    Unavailable,
-)
+from nexo.client.checks import function, whole
+from nexo.client.failures import failure_text
+from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Pop, Renew, decode, encode
 
@@ -29,6 +25,15 @@ T = TypeVar("T")
 _RENEWALS_PER_LEASE = 3
 _LONGEST_RENEWAL_S = 10.0
 _CLOSE_S = 5.0
+MAX_CONCURRENCY = 10_000
+
+
+class _Held(NamedTuple, Generic[T]):
+    """A batch whose lease is kept."""
+
+    batch: JobBatch[T]
+    unended: set[int]
+    """The numbers of the jobs whose handler has not ended."""
 
 
 class Consumer(Generic[T]):
@@ -37,26 +42,23 @@ class Consumer(Generic[T]):
     def __init__(
         self,
         link: Link,
-        queue: str,
         type_: type[T] | None,
         handler: Callable[[Job[T]], Any],
-        *,
-        batch: int,
-        wait_ms: int,
+        request: Pop,
         concurrency: int,
-        lease_ms: int,
     ) -> None:
-        if concurrency < 1:
-            raise InvalidInput(f"concurrency {concurrency} is out of range: use at least 1")
+        function(handler)
+        whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
         self._link = link.duplex()
-        self._queue = queue
+        self.queue = request.queue
+        self.concurrency = concurrency
         self._type = type_
         self._handler = handler
-        self._pop = encode(Pop(queue, batch, wait_ms, lease_ms))
-        self._reply_s = wait_ms / 1_000 + link.address.timeout_s
-        self._settler = Settler(self._link, queue)
+        self._pop = encode(request)
+        self._reply_s = request.wait_ms / 1_000 + link.address.timeout_s
+        self._settler = Settler(self._link, self.queue)
         self._workers = runtime.Workers(concurrency)
-        self._held: dict[int, JobBatch[T]] = {}
+        self._held: dict[int, _Held[T]] = {}
         self._stopping = runtime.Event()
         self._renew_s = _LONGEST_RENEWAL_S
         self._renew_now = runtime.Event()
@@ -65,8 +67,13 @@ class Consumer(Generic[T]):
         self._poll: Any = None
         self._forget_hook: Callable[[], None] = _nothing
         self._tasks: list[runtime.Task] = []
-        self.failure: NexoError | None = None
+        self._when_ended: Callable[[], None] = _nothing
+        self.failure: Exception | None = None
         """Why the subscription ended by itself, such as a deleted queue."""
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "ended" if self._tasks else "not started"
+        return f"<Consumer of queue {self.queue!r}, {state}>"
 
     async def __aenter__(self) -> Consumer[T]:
         return self
@@ -78,14 +85,30 @@ class Consumer(Generic[T]):
         """Begin; `Queue.subscribe` does it."""
         self._forget_hook = self._link.on_close(self._client_closes)
         self._tasks = [
-            runtime.spawn(self._run, name=f"nexo-{self._queue}"),
-            runtime.spawn(self._renew, name=f"nexo-{self._queue}-leases"),
+            runtime.spawn(self._run, name=f"nexo-{self.queue}"),
+            runtime.spawn(self._renew, name=f"nexo-{self.queue}-leases"),
         ]
 
     @property
     def running(self) -> bool:
         """Whether it still takes jobs."""
         return bool(self._tasks) and not self._tasks[0].done()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Return when it has ended; False if ``timeout`` seconds were over first.
+
+        Raises `failure` if it ended by itself.
+        """
+        ended = await self._tasks[0].join(timeout) if self._tasks else True
+        if ended and self.failure is not None:
+            raise self.failure
+        return ended
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called, from wherever it ends, when no more jobs are taken."""
+        self._when_ended = call
+        if self._tasks and self._tasks[0].done():
+            call()
 
     async def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back what has not started, let running handlers finish.
@@ -116,12 +139,14 @@ class Consumer(Generic[T]):
                 failures = 0
             except (ConnectionLost, RequestTimeout, Unavailable) as error:
                 failures += 1
-                log.info("queue %s: %s; trying again", self._queue, error)
+                log.info("queue %s: %s; trying again", self.queue, error)
                 await self._stopping.wait(pause_s(failures))
-            except NexoError as error:
-                log.error("subscription to queue %s ends: %s", self._queue, error)
+            except Exception as error:
+                trace = None if isinstance(error, NexoError) else error
+                log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
                 self.failure = error
                 self._stopping.set()
+        self._when_ended()
         await self._workers.drain()
         await self._settler.drain()
         self._done = True
@@ -149,12 +174,13 @@ class Consumer(Generic[T]):
             self._poll = None
         if not reply:
             return None
-        batch = JobBatch(self._link, self._settler, self._queue, self._type, memoryview(reply))
+        batch = JobBatch(self._link, self._settler, self.queue, self._type, memoryview(reply))
         self._hold(batch)
         return batch
 
     def _hold(self, batch: JobBatch[T]) -> None:
-        self._held[batch.delivery.token] = batch
+        numbers = {job.number for job in batch}
+        self._held[batch.delivery.token] = _Held(batch, numbers)
         renew_s = batch.delivery.lease_ms / 1_000 / _RENEWALS_PER_LEASE
         if renew_s < self._renew_s:
             self._renew_s = renew_s
@@ -170,38 +196,55 @@ class Consumer(Generic[T]):
             try:
                 await batch.release_some(jobs)
             except NexoError as error:
-                log.info("jobs of queue %s were not given back: %s", self._queue, error)
-            self._let_go(batch)
+                log.info("jobs of queue %s were not given back: %s", self.queue, error)
+            self._let_go(batch, jobs)
 
     # -- one job --------------------------------------------------------------
 
     async def _handle_next(self) -> None:
-        if not self._unstarted:
-            return
-        job, batch = self._unstarted.popleft()
         try:
-            await self._call(job)
+            job, batch = self._unstarted.popleft()
+        except IndexError:
+            return  # given back meanwhile
+        try:
+            await self._call(job, batch)
         except NexoError as error:
             log.warning("%r could not be settled: %s", job, error)
+        except Exception:
+            log.exception("%r could not be settled", job)
         finally:
-            self._let_go(batch)
+            self._let_go(batch, [job])
 
-    def _let_go(self, batch: JobBatch[T]) -> None:
-        if not batch.unsettled:
+    def _let_go(self, batch: JobBatch[T], jobs: Sequence[Job[T]]) -> None:
+        """No handler runs these any more: settled or not, they need no lease from here on."""
+        held = self._held.get(batch.delivery.token)
+        if held is None:
+            return
+        held.unended.difference_update(job.number for job in jobs)
+        if not held.unended:
             self._held.pop(batch.delivery.token, None)
 
-    async def _call(self, job: Job[T]) -> None:
+    async def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
         try:
             result = await runtime.invoke(self._handler, job)
-        except Exception as error:
-            if not job.settled:
-                await job.nack(f"{type(error).__name__}: {error}")
+            if result is not None and not job.settled and batch.delivery.keeps_results:
+                job.result(result)
+        except BaseException as error:
+            if not runtime.is_failure(error):
+                raise
+            await self._failed(job, batch, error)
             return
+        if not job.settled:
+            job.post_ack()
+
+    async def _failed(self, job: Job[T], batch: JobBatch[T], error: BaseException) -> None:
         if job.settled:
+            log.error("the handler failed on %r after settling it", job, exc_info=error)
             return
-        if result is not None:
-            job.result(result)
-        job.post_ack()
+        retries = batch.delivery.max_retries
+        dead = ": it is a dead letter now" if 0 <= retries < job.attempt else ""
+        log.error("the handler failed on %r%s", job, dead, exc_info=error)
+        await job.nack(failure_text(error))
 
     # -- leases ---------------------------------------------------------------
 
@@ -214,17 +257,16 @@ class Consumer(Generic[T]):
                 await self._renew_held()
 
     async def _renew_held(self) -> None:
-        request = Renew(self._queue, list(self._held))
+        request = Renew(self.queue, list(self._held))
         try:
             reply = await self._link.call(Op.Q_RENEW, encode(request))
         except NexoError as error:
-            log.info("leases of queue %s were not renewed: %s", self._queue, error)
+            log.info("leases of queue %s were not renewed: %s", self.queue, error)
             return
         for token in decode(reply or b"\x90", list[int]):
-            batch = self._held.get(token)
-            if batch is not None and batch.unsettled:
-                log.warning("a lease of queue %s was lost: its jobs run elsewhere", self._queue)
-                del self._held[token]
+            held = self._held.pop(token, None)
+            if held is not None and held.batch.unsettled:
+                log.warning("a lease of queue %s was lost: its jobs run elsewhere", self.queue)
 
 
 def _nothing() -> None:

@@ -9,16 +9,17 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Protocol
 from weakref import WeakKeyDictionary
 
 from nexo.client._async.connection import Link
-from nexo.client._async.gathering import Gathering
+from nexo.client._async.gathering import Gathering, room_bytes
 from nexo.client.queue_views import pushed_id
 from nexo.client.replies import Reply
-from nexo.errors import LeaseLost, NexoError
+from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
+    ACK,
     RELEASE,
     PushHead,
     PushReply,
@@ -34,22 +35,53 @@ log = logging.getLogger("nexo.client")
 
 RUN_BYTES = 1024 * 1024
 RUN_JOBS = 10_000
-"""A run of this size leaves without waiting for the end of the turn."""
+"""A run of this size leaves without waiting for the end of the turn; a larger job goes alone."""
+_JOB_BYTES = 8
+_TEXT_BYTES = 5
+"""What each job, and each of its keys, takes beside its content."""
 WHOLE_LEASE = -1
 
 
 class _Run:
     """Pushes alike that leave together."""
 
-    __slots__ = ("dedup_keys", "gathering", "head", "keys", "size_bytes", "values")
+    __slots__ = (
+        "dedup_keys", "gathering", "head", "keys", "link", "room_bytes", "size_bytes", "values",
+    )  # fmt: skip
 
-    def __init__(self, head: PushHead) -> None:
+    def __init__(self, link: Link, head: PushHead) -> None:
+        self.link = link
         self.head = head
         self.values: list[bytes] = []
         self.keys: list[str | None] = []
         self.dedup_keys: list[str | None] = []
         self.size_bytes = 0
-        self.gathering: Gathering[str] = Gathering(_ids)
+        self.room_bytes = room_bytes(link, RUN_BYTES)
+        self.gathering: Gathering[str] = Gathering(_ids, self.divide, (InvalidInput, QueueFull))
+
+    def send(self) -> None:
+        """Send what was gathered."""
+        head = self.head
+        try:
+            full = PushHead(
+                head.queue, head.priority, head.delay_ms, head.ttl_ms, _unless_empty(self.keys),
+                _unless_empty(self.dedup_keys), head.replace,
+            )  # fmt: skip
+            parts = encode_head(full), pack_block(self.values)
+        except Exception as error:  # whoever waits would wait for ever
+            self.gathering.refuse(error)
+            return
+        self.gathering.send(self.link, Op.Q_PUSH_MANY, *parts)
+
+    def divide(self) -> None:
+        """Send it again in halves: one job of many was refused, and none was stored."""
+        middle = len(self.values) // 2
+        for which in (slice(middle), slice(middle, None)):
+            half = _Run(self.link, self.head)
+            half.values = self.values[which]
+            half.keys, half.dedup_keys = self.keys[which], self.dedup_keys[which]
+            half.gathering = self.gathering.part(which, half.divide)
+            half.send()
 
 
 def _ids(reply: Reply) -> list[str]:
@@ -78,21 +110,26 @@ class Pusher:
         self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None
     ) -> asyncio.Future[str]:
         """Push one job; ``head`` is what it shares with its neighbours."""
+        size = len(value) + _JOB_BYTES
+        if key is not None:
+            size += len(key.encode()) + _TEXT_BYTES
+        if dedup_key is not None:
+            size += len(dedup_key.encode()) + _TEXT_BYTES
         run = self._run
-        if run is None or run.head != head:
+        if run is None or run.head != head or run.size_bytes + size > run.room_bytes:
             run = self._begin(head)
         run.values.append(value)
         run.keys.append(key)
         run.dedup_keys.append(dedup_key)
-        run.size_bytes += len(value)
+        run.size_bytes += size
         receipt = run.gathering.receipt()
-        if run.size_bytes >= RUN_BYTES or len(run.values) >= RUN_JOBS:
+        if run.size_bytes >= run.room_bytes or len(run.values) >= RUN_JOBS:
             self.flush()
         return receipt
 
     def _begin(self, head: PushHead) -> _Run:
         self.flush()
-        run = self._run = _Run(head)
+        run = self._run = _Run(self._link, head)
         asyncio.get_running_loop().call_soon(self._end_of_turn, run)
         return run
 
@@ -103,18 +140,19 @@ class Pusher:
     def flush(self) -> None:
         """Send what was gathered, so that what follows comes after it."""
         run, self._run = self._run, None
-        if run is None:
-            return
-        head = run.head
-        full = PushHead(
-            head.queue, head.priority, head.delay_ms, head.ttl_ms, _unless_empty(run.keys),
-            _unless_empty(run.dedup_keys), head.replace,
-        )  # fmt: skip
-        run.gathering.send(self._link, Op.Q_PUSH_MANY, encode_head(full), pack_block(run.values))
+        if run is not None:
+            run.send()
 
 
 def _unless_empty(column: list[str | None]) -> list[str | None] | None:
     return None if column.count(None) == len(column) else column
+
+
+class Settling(Protocol):
+    """A job whose ack is on its way."""
+
+    def reopen(self) -> None:
+        """The ack did not succeed: another settlement may be tried."""
 
 
 class Settler:
@@ -125,16 +163,29 @@ class Settler:
         self._queue = queue
         self._acks: dict[int, Settled] = {}
         self._named: list[tuple[int, int]] = []
+        self._owners: list[Settling] = []
         self._gathering: Gathering[bool] | None = None
+        self._result_bytes = 0
         self._last: asyncio.Future[Reply] | None = None
 
-    def ack(self, token: int, job: int, result: bytes | None = None) -> asyncio.Future[bool]:
-        """Finish one job; its ``result`` is kept if the queue keeps results."""
+    def ack(
+        self, token: int, job: int, result: bytes | None, owner: Settling
+    ) -> asyncio.Future[bool]:
+        """Finish one job; its ``result`` is kept if the queue keeps results.
+
+        ``owner`` is told if the server may not have heard of it.
+        """
+        if result is not None:
+            self._result_bytes += len(result) + _JOB_BYTES
+            if self._result_bytes > room_bytes(self._link, RUN_BYTES):
+                self.flush()  # a large result goes alone
+                self._result_bytes = len(result)
         if self._gathering is None:
             self._gathering = Gathering(partial(_verdicts, self._named))
             asyncio.get_running_loop().call_soon(self.flush)
         receipt = self._gathering.receipt()
         self._named.append((token, job))
+        self._owners.append(owner)
         settled = self._acks.get(token)
         if settled is None:
             settled = self._acks[token] = Settled(token, [], {})
@@ -143,9 +194,9 @@ class Settler:
             settled.results[job] = result
         return receipt
 
-    def post_ack(self, token: int, job: int, result: bytes | None = None) -> None:
+    def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
         """`ack` for callers that will not wait; a refusal is logged."""
-        self.ack(token, job, result)
+        self.ack(token, job, result, owner)
 
     async def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
         """Settle otherwise than by single acks; raises `LeaseLost` if any was refused."""
@@ -166,16 +217,28 @@ class Settler:
         if gathering is None:
             return
         leases, self._acks, self._named = list(self._acks.values()), {}, []
-        request = Settle(self._queue, 0, leases)
-        self._last = gathering.send(self._link, Op.Q_SETTLE, encode(request))
-        if self._last is not None:
-            self._last.add_done_callback(self._note)
+        owners, self._owners, self._result_bytes = self._owners, [], 0
+        try:
+            reply = self._link.call(Op.Q_SETTLE, encode(Settle(self._queue, ACK, leases)))
+        except Exception as error:  # whoever waits would wait for ever
+            self._failed(owners, error)
+            gathering.fail(error)
+            return
+        # First the owners: a job must be free again when its waiter hears of the failure.
+        reply.add_done_callback(partial(self._note, owners))
+        gathering.await_reply(reply)
+        self._last = reply
 
-    def _note(self, reply: asyncio.Future[Reply]) -> None:
+    def _failed(self, owners: list[Settling], error: BaseException) -> None:
+        log.warning("%d acks of queue %s failed: %s", len(owners), self._queue, error)
+        for owner in owners:
+            owner.reopen()
+
+    def _note(self, owners: list[Settling], reply: asyncio.Future[Reply]) -> None:
         if reply.cancelled():
             return
         if (error := reply.exception()) is not None:
-            log.warning("acks of queue %s failed: %s", self._queue, error)
+            self._failed(owners, error)
         elif refused := reply.result():
             count = len(decode(refused, list[tuple[int, int]]))
             log.warning("%d leases of queue %s were lost before the ack", count, self._queue)

@@ -85,6 +85,8 @@ class Link:
         """The link for pushes and consumers: one connection, read by a thread of its own."""
         with self._lock:
             if self._duplex is None:
+                if self._closed:
+                    raise ConnectionLost("the client is closed")
                 self._duplex = Duplex(self.address, self.broker)
             return self._duplex
 

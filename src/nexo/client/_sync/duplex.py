@@ -20,6 +20,7 @@ from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unauthenticated
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+from nexo.protocol.hello import Welcome
 
 log = logging.getLogger("nexo.client")
 
@@ -36,6 +37,8 @@ class Duplex:
     def __init__(self, address: Address, broker: Broker) -> None:
         self.address = address
         self.broker = broker
+        self.welcome: Welcome | None = None
+        """What the server said at the last HELLO."""
         self._wire: Wire | None = None
         self._waiting: dict[int, Future[Reply]] = {}
         self._send_lock = threading.Lock()
@@ -189,7 +192,7 @@ class Duplex:
 
     def _announce(self, wire: Wire) -> None:
         with self._change:
-            self._wire, self._failure = wire, None
+            self._wire, self._failure, self.welcome = wire, None, wire.welcome
             again, self._was_up = self._was_up, True
             if self._closed:
                 wire.interrupt()

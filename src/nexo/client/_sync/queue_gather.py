@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Protocol
 
 from nexo.client._sync.connection import Link
 from nexo.client._sync.duplex import Duplex
@@ -11,6 +12,7 @@ from nexo.client.replies import Reply
 from nexo.errors import LeaseLost, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
+    ACK,
     RELEASE,
     PushHead,
     PushReply,
@@ -50,6 +52,13 @@ class Pusher:
         """Nothing is gathered."""
 
 
+class Settling(Protocol):
+    """A job whose ack is on its way."""
+
+    def reopen(self) -> None:
+        """The ack did not succeed: another settlement may be tried."""
+
+
 class Settler:
     """Settles jobs of one queue; any thread may call."""
 
@@ -57,16 +66,25 @@ class Settler:
         self._link = link
         self._queue = queue
 
-    def ack(self, token: int, job: int, result: bytes | None = None) -> bool:
-        """Finish one job; its ``result`` is kept if the queue keeps results."""
+    def ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> bool:
+        """Finish one job; its ``result`` is kept if the queue keeps results.
+
+        ``owner`` is told if the server may not have heard of it.
+        """
         results = {} if result is None else {job: result}
-        self.settle(0, [Settled(token, [job, job + 1], results)], "", -1)
+        try:
+            self.settle(ACK, [Settled(token, [job, job + 1], results)], "", -1)
+        except LeaseLost:
+            raise
+        except BaseException:
+            owner.reopen()
+            raise
         return True
 
-    def post_ack(self, token: int, job: int, result: bytes | None = None) -> None:
+    def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
         """`ack` for callers that cannot do anything about a refusal; it is logged."""
         try:
-            self.ack(token, job, result)
+            self.ack(token, job, result, owner)
         except NexoError as error:
             log.warning("an ack of queue %s failed: %s", self._queue, error)
 

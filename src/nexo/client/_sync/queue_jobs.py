@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar, overload
 
+from nexo.brokers.queue.options import MAX_DELAY_MS
 from nexo.client._sync.queue_gather import Settler
-from nexo.client.checks import Duration, millis
+from nexo.client.checks import Duration, millis, positive_millis
+from nexo.client.failures import readable
 from nexo.client.queue_views import decode_values
 from nexo.client.replies import Reply
-from nexo.errors import LeaseLost
+from nexo.errors import LeaseLost, PayloadTooLarge
 from nexo.protocol.frames import Buffer
+from nexo.protocol.hello import Welcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,
@@ -35,8 +38,16 @@ from nexo.protocol.values import decode_value, encode_value
 T = TypeVar("T")
 
 
+_ROOM_BYTES = 1_024
+"""What an ack takes beside its result."""
+
+
 class Caller(Protocol):
     """The part of a link that jobs need."""
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the server said at the last HELLO."""
 
     def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
         """Send a request and wait for its reply."""
@@ -106,9 +117,9 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         """Finish all jobs that are not settled yet, with one request."""
         self._settle_rest(ACK)
 
-    def nack(self, error: str = "", *, delay: Duration | None = None) -> None:
+    def nack(self, error: object = "", *, delay: Duration | None = None) -> None:
         """Fail all jobs that are not settled yet: each is retried or dies."""
-        self._settle_rest(NACK, error, -1 if delay is None else millis(delay))
+        self._settle_rest(NACK, readable(error), _retry_ms(delay))
 
     def release(self) -> None:
         """Give back all jobs that are not settled yet, without counting an attempt."""
@@ -119,23 +130,44 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         open_jobs = [job for job in jobs if not job.settled]
         if not open_jobs:
             return
-        for job in open_jobs:
-            job.settled = True
-        self.unsettled -= len(open_jobs)
         runs = [edge for job in open_jobs for edge in (job.number, job.number + 1)]
-        self.settler.settle(RELEASE, [Settled(self.delivery.token, runs)], "", -1)
+        self._settle(open_jobs, RELEASE, runs)
 
     def _settle_rest(self, how: int, error: str = "", delay_ms: int = -1) -> None:
         if not self.unsettled:
             return
-        self.unsettled = 0
-        for job in self._jobs or ():
-            job.settled = True
-        self.settler.settle(how, [Settled(self.delivery.token)], error, delay_ms)
+        if self._jobs is not None:
+            open_jobs = [job for job in self._jobs if not job.settled]
+            self._settle(open_jobs, how, None, error, delay_ms)
+            return
+        self.unsettled = 0  # nobody looked at single jobs, so none needs to be made
+        try:
+            self._settle([], how, None, error, delay_ms)
+        except LeaseLost:
+            raise
+        except BaseException:
+            self.unsettled = len(self._raw)
+            raise
+
+    def _settle(
+        self, jobs: list[Job[T]], how: int, runs: list[int] | None, error: str = "",
+        delay_ms: int = -1,
+    ) -> None:  # fmt: skip
+        for job in jobs:
+            job.settling()
+        try:
+            settled = Settled(self.delivery.token, runs)
+            self.settler.settle(how, [settled], error, delay_ms)
+        except LeaseLost:
+            raise
+        except BaseException:
+            for job in jobs:
+                job.reopen()
+            raise
 
     def extend(self, by: Duration | None = None) -> None:
         """Lengthen the lease from now, by the queue's own time unless told; see `Job.extend`."""
-        lease_ms = 0 if by is None else millis(by)
+        lease_ms = 0 if by is None else positive_millis(by, "extend", MAX_DELAY_MS)
         request = Renew(self.queue, [self.delivery.token], lease_ms)
         reply = self.link.call(Op.Q_RENEW, encode(request))
         if decode(reply or b"\x90", list[int]):
@@ -190,29 +222,36 @@ class Job(Generic[T]):
 
     def result(self, value: object) -> None:
         """Set what the ack will store as the job's result, if the queue keeps results."""
-        self._result = encode_value(value)
+        raw, welcome = encode_value(value), self._batch.link.welcome
+        if welcome is not None and len(raw) + _ROOM_BYTES > welcome.max_payload_bytes:
+            raise PayloadTooLarge(
+                f"a result of {len(raw)} bytes is too large: the server takes requests of at "
+                f"most {welcome.max_payload_bytes} bytes"
+            )
+        self._result = raw
 
     def ack(self) -> bool:
         """The job is done; true once that is safe on disk. Acks of one loop turn leave together.
 
-        Raises `LeaseLost` if the lease has ended: the job may run again elsewhere.
+        Raises `LeaseLost` if the lease has ended: the job may run again elsewhere. After any
+        other error the job is still held, and can be settled again.
         """
-        self._settling()
+        self.settling()
         settler = self._batch.settler
-        return settler.ack(self._batch.delivery.token, self.number, self._result)
+        return settler.ack(self._batch.delivery.token, self.number, self._result, self)
 
     def post_ack(self) -> None:
         """`ack` without waiting; should it be refused, that is logged."""
-        self._settling()
-        self._batch.settler.post_ack(self._batch.delivery.token, self.number, self._result)
+        self.settling()
+        self._batch.settler.post_ack(self._batch.delivery.token, self.number, self._result, self)
 
     def nack(self, error: object = "", *, delay: Duration | None = None) -> None:
         """The job failed: it is retried after the queue's back-off, or ``delay``, or dies."""
-        self._settle(NACK, str(error), -1 if delay is None else millis(delay))
+        self._settle(NACK, readable(error), _retry_ms(delay))
 
     def reject(self, error: object = "") -> None:
         """The job can never succeed: it is a dead letter at once."""
-        self._settle(REJECT, str(error))
+        self._settle(REJECT, readable(error))
 
     def release(self) -> None:
         """Give the job back unworked, without counting an attempt."""
@@ -233,12 +272,24 @@ class Job(Generic[T]):
         self._batch.link.call(Op.Q_PROGRESS, encode(request))
 
     def _settle(self, how: int, error: str = "", delay_ms: int = -1) -> None:
-        self._settling()
-        settled = Settled(self._batch.delivery.token, [self.number, self.number + 1])
-        self._batch.settler.settle(how, [settled], error, delay_ms)
+        runs = [self.number, self.number + 1]
+        self._batch._settle([self], how, runs, error, delay_ms)
 
-    def _settling(self) -> None:
+    # -- for what settles it
+
+    def settling(self) -> None:
+        """A settlement is on its way; a second one is refused."""
         if self.settled:
             raise LeaseLost("the job was settled before")
         self.settled = True
         self._batch.unsettled -= 1
+
+    def reopen(self) -> None:
+        """The settlement did not succeed: another may be tried."""
+        if self.settled:
+            self.settled = False
+            self._batch.unsettled += 1
+
+
+def _retry_ms(delay: Duration | None) -> int:
+    return -1 if delay is None else millis(delay, "delay", MAX_DELAY_MS)

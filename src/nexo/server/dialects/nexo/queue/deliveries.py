@@ -61,7 +61,7 @@ def _set_aside(
 
 def delivery_parts(queue: OpenQueue, lease: Lease, found: list[Slice]) -> list[Buffer]:
     """The reply to our own pop: cut from blocks, without looking at single jobs."""
-    ledger = queue.engine.ledger
+    ledger, rules = queue.engine.ledger, queue.engine.options
     pieces: list[Piece] = []
     parts: list[Buffer] = []
     for some in found:
@@ -72,7 +72,7 @@ def delivery_parts(queue: OpenQueue, lease: Lease, found: list[Slice]) -> list[B
     attempts = {job: failed.count + 1 for job, failed in _among(ledger.failures, lease).items()}
     head = Delivery(
         ledger.incarnation, lease.token, lease.lease_ms, pieces, attempts,
-        _among(ledger.keys, lease),
+        _among(ledger.keys, lease), rules.result_ttl_ms > 0, rules.max_retries,
     )  # fmt: skip
     return [encode_head(head), *parts]
 

@@ -1,0 +1,382 @@
+"""What goes wrong in one call or one handler stays there (SPEC A6, D2, D3, D4, D5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import nexo
+from nexo import testing
+from nexo.client._async.queue import Queue
+from nexo.client._async.queue_jobs import Job
+from nexo.client._sync.queue_jobs import Job as SyncJob
+from nexo.errors import (
+    ConnectionLost,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    PayloadTooLarge,
+    QueueFull,
+)
+
+WAIT_S = 10.0
+TOO_LARGE = bytes(11 * 1024 * 1024)
+"""More than a server takes by default."""
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Let others run until something has happened."""
+    async with asyncio.timeout(WAIT_S):
+        while not done():
+            await asyncio.sleep(0.002)
+
+
+async def settled(queue: Queue[Any]) -> tuple[int, int, int]:
+    """Finished, failed and dead, once no job is at work."""
+    async with asyncio.timeout(WAIT_S):
+        while (info := await queue.info()).working or info.waiting or info.scheduled:
+            await asyncio.sleep(0.01)
+    return info.finished_total, info.failed_total, info.died_total
+
+
+@pytest.fixture
+async def jobs(aclient: nexo.AsyncClient) -> Queue[Any]:
+    return await aclient.queue("jobs").create()
+
+
+# -- pushes of one turn ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"key": 5}, {"key": "\udcff"}, {"dedup_key": 5}, {"dedup_key": "\udcff"},
+        {"priority": 2**70}, {"priority": 1.5}, {"priority": 256}, {"priority": "1"},
+        {"delay": float("nan")}, {"delay": -1}, {"ttl": float("inf")}, {"ttl": object()},
+    ],
+)  # fmt: skip
+async def test_a_bad_push_is_refused_at_the_call_and_disturbs_nobody(
+    jobs: Queue[Any], bad: dict[str, Any]
+) -> None:
+    """SPEC A6, D2: a typed error, and the good pushes of the same turn are stored."""
+    before = asyncio.ensure_future(jobs.push("before"))
+    with pytest.raises(InvalidInput):
+        jobs.push("bad", **bad)
+    after = asyncio.ensure_future(jobs.push("after"))
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(before, after)
+    assert [job.value for job in await jobs.peek()] == ["before", "after"]
+
+
+async def test_a_job_that_is_too_large_fails_alone(jobs: Queue[Any]) -> None:
+    """SPEC D2, E7."""
+    await jobs.info()
+    for _ in range(2):
+        pushes = [jobs.push(1), jobs.push(TOO_LARGE), jobs.push(3)]
+        first, large, last = await asyncio.gather(*pushes, return_exceptions=True)
+        assert isinstance(large, PayloadTooLarge)
+        assert isinstance(first, str)
+        assert isinstance(last, str)
+
+
+async def test_the_first_pushes_of_a_client_fail_alone_too(nexo_url: str, jobs: Queue[Any]) -> None:
+    """SPEC E7: before the server has told how much it takes."""
+    async with nexo.AsyncClient(nexo_url) as other:
+        queue = other.queue("jobs")
+        pushes = [queue.push(1), queue.push(TOO_LARGE), queue.push(3)]
+        results = await asyncio.gather(*pushes, return_exceptions=True)
+    assert [type(result) for result in results] == [str, PayloadTooLarge, str]
+    assert [job.value for job in await jobs.peek()] == [1, 3]
+
+
+async def test_many_small_pushes_fit_a_server_that_takes_little() -> None:
+    """SPEC A8: MAX_PAYLOAD_SIZE bounds a request, not what one turn pushes."""
+    with testing.server(max_payload_bytes=64 * 1024) as url:
+        async with nexo.AsyncClient(url) as client:
+            queue = await client.queue("jobs").create()
+            pushes = [queue.push(bytes(10_000), key="k" * 100) for _ in range(50)]
+            assert len({*await asyncio.gather(*pushes)}) == 50
+            assert len({*await asyncio.gather(*(client.pubsub.publish("a", bytes(10_000))
+                                                for _ in range(50)))}) == 1  # fmt: skip
+
+
+async def test_pushes_of_one_turn_fill_a_queue_to_its_limit(aclient: nexo.AsyncClient) -> None:
+    """SPEC D2: as if they had come one after another."""
+    queue = await aclient.queue("small").create(max_jobs=2)
+    results = await asyncio.gather(*(queue.push(at) for at in range(3)), return_exceptions=True)
+    assert sorted(isinstance(result, QueueFull) for result in results) == [False, False, True]
+    with pytest.raises(InvalidInput, match="never fit"):
+        await queue.push_many(range(3))
+
+
+# -- handlers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("result", [object(), float("nan"), TOO_LARGE])
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_result_that_cannot_be_kept_is_a_failure_only_if_it_is_wanted(
+    aclient: nexo.AsyncClient, result: object, keeps: bool
+) -> None:
+    """SPEC D3, D9: the job is settled either way."""
+    queue = await aclient.queue("r").create(max_retries=0, result_ttl=60 if keeps else 0)
+    await queue.push(1)
+    async with await queue.subscribe(lambda job: result):
+        assert await settled(queue) == ((0, 0, 1) if keeps else (1, 0, 0))
+    if keeps:
+        (letter,) = await queue.dlq.peek()
+        assert letter.error.startswith(("InvalidInput: ", "PayloadTooLarge: "))
+
+
+async def cancelled_inside(job: Job[Any]) -> None:
+    task = asyncio.ensure_future(asyncio.sleep(10))
+    task.cancel()
+    await task
+
+
+async def test_a_cancelled_task_within_a_handler_is_its_failure(aclient: nexo.AsyncClient) -> None:
+    """SPEC D3, D5: the job is retried and the subscription goes on."""
+    queue = await aclient.queue("c").create(max_retries=1)
+    await queue.push_many(range(3))
+    async with await queue.subscribe(cancelled_inside, concurrency=1) as consumer:
+        assert await settled(queue) == (0, 3, 3)
+        assert consumer.running
+    assert {letter.error for letter in await queue.dlq.peek()} == {"CancelledError"}
+
+
+def test_a_handler_that_exits_fails_and_the_others_go_on(client: nexo.Client) -> None:
+    """SPEC D3: SystemExit in a worker's thread ends nothing but the job's attempt."""
+    queue = client.queue("x").create(max_retries=0)
+    queue.push_many(range(3))
+
+    def leave(job: SyncJob[Any]) -> None:
+        sys.exit(1)
+
+    with queue.subscribe(leave, concurrency=1) as consumer:
+        until_s = time.monotonic() + WAIT_S
+        while queue.info().dead < 3 and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert consumer.running
+    assert {letter.error for letter in queue.dlq.peek()} == {"SystemExit: 1"}
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (FileNotFoundError("bad\udcff"), "FileNotFoundError: bad\\udcff"),
+        (ValueError("x" * 11_000_000), "ValueError: xxx"),
+        (Silent(), "Silent"),
+    ],
+)
+async def test_any_error_can_be_the_reason_of_a_dead_letter(
+    aclient: nexo.AsyncClient, error: Exception, kept: str
+) -> None:
+    """SPEC D5."""
+    queue = await aclient.queue("e").create(max_retries=0)
+    await queue.push(1)
+
+    def fail(job: Job[Any]) -> None:
+        raise error
+
+    async with await queue.subscribe(fail):
+        assert await settled(queue) == (0, 0, 1)
+    (letter,) = await queue.dlq.peek()
+    assert letter.reason == "nack"
+    assert letter.error.startswith(kept)
+
+
+async def test_a_handlers_failure_is_logged_with_its_place(
+    aclient: nexo.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPEC D5: who runs a worker sees where it failed, and when a job dies of it."""
+    queue = await aclient.queue("l").create(max_retries=1)
+    await queue.push(1)
+
+    def boom(job: Job[Any]) -> Any:
+        return dict[str, Any]()["missing"]
+
+    with caplog.at_level(logging.ERROR, "nexo.client"):
+        async with await queue.subscribe(boom):
+            assert await settled(queue) == (0, 1, 1)
+    first, last = caplog.records
+    assert first.exc_info is not None
+    assert isinstance(first.exc_info[1], KeyError)
+    assert "attempt 1" in first.getMessage()
+    assert "attempt 2" in last.getMessage()
+    assert "dead letter" in last.getMessage()
+    assert "dead letter" not in first.getMessage()
+
+
+# -- settling ----------------------------------------------------------------
+
+
+async def test_a_settlement_that_failed_can_be_repeated(jobs: Queue[Any]) -> None:
+    """SPEC D5: a job is settled once the server has said so."""
+    await jobs.push(1)
+    (job,) = await jobs.pop()
+    with pytest.raises(InvalidInput):
+        await job.nack("later", delay=-1)
+    with pytest.raises(PayloadTooLarge):
+        job.result(TOO_LARGE)
+    await job.nack("later", delay=60)
+    with pytest.raises(LeaseLost):
+        await job.ack()
+    assert (await jobs.info()).scheduled == 1
+
+
+async def test_a_batch_that_could_not_be_settled_can_be_again(
+    nexo_server: testing.Server, nexo_url: str
+) -> None:
+    """SPEC D5: the jobs are free for another settlement after an error."""
+    async with nexo.AsyncClient(nexo_url, while_down="fail") as client:
+        jobs = await client.queue("jobs").create()
+        await jobs.push_many(range(4))
+        batch = await jobs.pop(4)
+        nexo_server.crash()
+        with pytest.raises(ConnectionLost):
+            await batch.ack()
+        for job in batch:
+            with pytest.raises(ConnectionLost):
+                await job.ack()
+        with pytest.raises(ConnectionLost):
+            await batch.nack("down")
+        assert batch.unsettled == 4
+        nexo_server.start()
+
+
+async def test_acks_with_large_results_do_not_fail_together(aclient: nexo.AsyncClient) -> None:
+    """SPEC D9: each fits a request, all of one turn do not."""
+    queue = await aclient.queue("r").create(result_ttl=60)
+    await queue.push_many(range(4))
+    batch = await queue.pop(4)
+    for job in batch:
+        job.result(bytes(4 * 1024 * 1024))
+    assert await asyncio.gather(*(job.ack() for job in batch)) == [True] * 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue: queue.subscribe(None),
+        lambda queue: queue.subscribe(print, batch=0),
+        lambda queue: queue.subscribe(print, batch=-1),
+        lambda queue: queue.subscribe(print, batch=10**6),
+        lambda queue: queue.subscribe(print, batch="a"),
+        lambda queue: queue.subscribe(print, wait=-1),
+        lambda queue: queue.subscribe(print, wait=float("nan")),
+        lambda queue: queue.subscribe(print, lease=-1),
+        lambda queue: queue.subscribe(print, lease=0),
+        lambda queue: queue.subscribe(print, concurrency=0),
+        lambda queue: queue.subscribe(print, concurrency="a"),
+        lambda queue: queue.pop(lease=0),
+        lambda queue: queue.pop(2**70),
+        lambda queue: queue.pop(wait=float("inf")),
+        lambda queue: queue.peek(2**70),
+        lambda queue: queue.push_many(5),
+        lambda queue: queue.push_many("ab", keys="ab"),
+        lambda queue: queue.push_many("ab", keys=["a", 5]),
+        lambda queue: queue.push_many("ab", dedup_keys=["a", "\udcff"]),
+        lambda queue: queue.update(visibility_timeout=float("nan")),
+        lambda queue: queue.update(max_retries=2**70),
+        lambda queue: queue.job(5),
+        lambda queue: queue.cron.set("n", "* * * * *", 1, priority=2**70),
+    ],
+)
+async def test_bad_arguments_are_refused_before_anything_starts(
+    jobs: Queue[Any], call: Any
+) -> None:
+    """SPEC D3: a typed error, and the jobs stay as they are."""
+    await jobs.push(1)
+    with pytest.raises(InvalidInput):
+        await call(jobs)
+    assert (await jobs.info()).waiting == 1
+
+
+@pytest.mark.parametrize("name", [None, 5, b"x"])
+def test_a_queue_has_a_name_of_text(client: nexo.Client, name: Any) -> None:
+    """SPEC A11."""
+    with pytest.raises(InvalidInput):
+        client.queue(name)
+
+
+async def test_nothing_to_push_to_a_missing_queue_is_not_found(aclient: nexo.AsyncClient) -> None:
+    """SPEC D2."""
+    with pytest.raises(NotFound):
+        await aclient.queue("nowhere").push_many([])
+
+
+async def test_a_lease_is_not_extended_by_nothing(jobs: Queue[Any]) -> None:
+    """SPEC D4."""
+    await jobs.push(1)
+    (job,) = await jobs.pop()
+    with pytest.raises(InvalidInput, match="extend must be more than 0"):
+        await job.extend(0)
+
+
+# -- options -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"visibility_timeout": 0}, r"visibility_timeout \(in ms\): expected int >= 1"),
+        ({"rate": -1}, r"rate: expected float >= 0"),
+        ({"persistence": "x"}, "persistence: .*use one of file_async, file_sync"),
+        ({"max_retries": -3}, "max_retries: expected int >= 0"),
+    ],
+)
+async def test_refused_options_have_the_names_the_caller_used(
+    aclient: nexo.AsyncClient, options: dict[str, Any], said: str
+) -> None:
+    """SPEC D1."""
+    with pytest.raises(InvalidInput, match=said):
+        await aclient.queue("o").create(**options)
+    assert not await aclient.queue("o").exists()
+
+
+async def test_a_create_that_differs_says_in_what(aclient: nexo.AsyncClient) -> None:
+    """SPEC D1."""
+    await aclient.queue("o").create(max_retries=3)
+    with pytest.raises(nexo.errors.AlreadyExists, match="max_retries: 3, not 4") as refused:
+        await aclient.queue("o").create(max_retries=4, visibility_timeout=7)
+    assert "visibility_timeout (in ms): 30000, not 7000" in str(refused.value)
+
+
+@dataclass
+class Mail:
+    to: str
+
+
+async def test_one_odd_job_does_not_hide_the_others(aclient: nexo.AsyncClient) -> None:
+    """SPEC D6, K1: values are checked when they are looked at."""
+    mails = await aclient.queue("m", Mail).create(max_retries=0)
+    await mails.push(Mail("a@b"))
+    await aclient.queue("m").push({"bad": 1})
+    await aclient.queue("m").push({"bad": 1}, delay=60)
+    for page in (await mails.peek(), await mails.scheduled.list()):
+        with pytest.raises(InvalidInput, match="Mail"):
+            _ = page[-1].value
+    async with await mails.subscribe(lambda job: job.value):
+        assert await until_dead(mails)
+    (letter,) = await mails.dlq.peek()
+    assert letter.reason == "nack"
+    with pytest.raises(InvalidInput, match="Mail"):
+        _ = letter.value
+
+
+async def until_dead(queue: Queue[Any]) -> bool:
+    async with asyncio.timeout(WAIT_S):
+        while not (await queue.info()).dead:
+            await asyncio.sleep(0.01)
+    return True
