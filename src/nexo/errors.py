@@ -223,6 +223,12 @@ class Unauthenticated(NexoError):
     code = "UNAUTHENTICATED"
 
 
+class LockedOut(Unauthenticated):
+    """Too many logins failed; wait a little before the next one."""
+
+    code = "LOCKED_OUT"
+
+
 class Forbidden(NexoError):
     """The user lacks the permission."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import nexo
+from nexo.errors import Unauthenticated
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.users import UsersFile
 from nexo.testing import Process
@@ -99,16 +100,36 @@ def test_logging_out_ends_it(guarded: Process) -> None:
     assert api.look("/overview").status == 401
 
 
-def test_guessing_is_stopped_before_it_reaches_the_brokers(guarded: Process) -> None:
-    """The brokers see the dashboard's address: guesses here must not lock others out."""
+def test_guessing_locks_out_who_guesses_and_nobody_else(guarded: Process) -> None:
+    """Counted per user and address, as the brokers do, and told with the time to wait."""
     api = Api(guarded.http_url)
-    for number in range(30):
-        bearer = {"authorization": f"Bearer nexo_guess{number}"}
-        reply = api.request("GET", "/metrics", headers=bearer)
-        assert reply.status == 401
-    assert "too many" in reply.json["message"]
+    statuses = [log_in(api, "eve", f"guess {number}").status for number in range(7)]
+    assert statuses == [401] * 5 + [429] * 2
+    locked = log_in(api, "eve", "guess")
+    assert (locked.json["code"], locked.headers["retry-after"]) == ("LOCKED_OUT", "10")
+    assert log_in(Api(guarded.http_url), "clerk", "a sharp pen").status == 200
     with nexo.connect(guarded.url, user="root", password="a long secret") as client:
         client.store.set("still", "open")
+
+
+def test_a_token_or_a_session_is_never_locked_out(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    log_in(api, "root", "a long secret")
+    reply = Api(guarded.http_url).request("GET", "/metrics")
+    while reply.status != 429:
+        bearer = {"authorization": f"Bearer nexo_guess{time.monotonic_ns()}"}
+        reply = Api(guarded.http_url).request("GET", "/metrics", headers=bearer)
+    assert api.request("GET", "/metrics").status == 200
+    test_a_token_works_for_scripts(guarded)
+
+
+def test_failed_logins_are_logged_with_user_and_address(guarded: Process) -> None:
+    log_in(Api(guarded.http_url), "mal\nlory", "guess")
+    with pytest.raises(Unauthenticated), nexo.connect(guarded.url, user="oscar", password="x") as c:
+        c.queue("mail").info()
+    log = guarded.log_file.read_text()
+    assert r"store      failed login of user 'mal\nlory' from 127.0.0.1" in log
+    assert "failed login of user 'oscar' from 127.0.0.1" in log
 
 
 def until_ready(url: str, context: ssl.SSLContext) -> None:

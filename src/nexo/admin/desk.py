@@ -27,6 +27,8 @@ class Credentials:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+    caller: str | None = None
+    """Where they are: the brokers count failed logins by address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Place:
             user=who.user,
             password=who.password,
             token=who.token,
+            caller=who.caller,
             while_down="fail",
             timeout_s=10.0,
         )

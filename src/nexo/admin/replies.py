@@ -18,6 +18,7 @@ from nexo.errors import (
     ConnectionLost,
     Forbidden,
     InvalidInput,
+    LockedOut,
     NexoError,
     NotFound,
     PayloadTooLarge,
@@ -26,6 +27,7 @@ from nexo.errors import (
     Unauthenticated,
     Unavailable,
 )
+from nexo.protocol.hello import LOCKED_OUT_MS
 from nexo.protocol.refusals import in_words
 
 log = logging.getLogger("nexo.admin")
@@ -36,6 +38,7 @@ _STATUS: tuple[tuple[type[NexoError], int], ...] = (
     (ProtocolError, 400),
     (NotFound, 404),
     (Conflict, 409),
+    (LockedOut, 429),
     (Unauthenticated, 401),
     (Forbidden, 403),
     (RequestTimeout, 504),
@@ -60,7 +63,10 @@ def problem(status: int, code: str, message: str) -> Response:
 def failure(error: NexoError) -> Response:
     """The reply to a request that raised ``error``."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    return problem(status, error.code, error.message)
+    reply = problem(status, error.code, error.message)
+    if isinstance(error, LockedOut):
+        reply.headers["retry-after"] = str(LOCKED_OUT_MS // 1_000)
+    return reply
 
 
 def as_json(value: object, status: int = 200) -> Response:

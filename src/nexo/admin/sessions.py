@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections import deque
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -28,7 +27,6 @@ COOKIE = "nexo"
 IDLE_S = 12 * 3600
 MOST = 1_000
 RECHECK_S = 5.0
-GUESSES, GUESSES_S = 4, 30
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,32 +68,12 @@ class _Session:
         return broker
 
 
-class _Guesses:
-    """Failed logins by address. The brokers count them too, but to them all come from here."""
-
-    def __init__(self) -> None:
-        self._failed: dict[str, deque[float]] = {}
-
-    def check(self, address: str) -> None:
-        """Raise `Unauthenticated` after too many failures."""
-        times = self._failed.get(address)
-        if times is not None and len(times) == GUESSES and time.monotonic() - times[0] < GUESSES_S:
-            raise Unauthenticated(f"too many failed logins; wait {GUESSES_S} seconds")
-
-    def failed(self, address: str) -> None:
-        """Note a failure."""
-        if len(self._failed) >= MOST:
-            self._failed.clear()
-        self._failed.setdefault(address, deque(maxlen=GUESSES)).append(time.monotonic())
-
-
 class Sessions:
     """Everyone who is logged in, by the hash of their secret."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._open: dict[str, _Session] = {}
-        self._guesses = _Guesses()
 
     @property
     def required(self) -> bool:
@@ -130,15 +108,12 @@ class Sessions:
         return known or await self._enter(request, Credentials(token=token), token)
 
     async def _enter(self, request: Request, who: Credentials, secret: str) -> _Session:
-        address = request.client.host if request.client else ""
-        self._guesses.check(address)
+        who = replace(who, caller=request.client.host if request.client else None)
         await self._forget_idle()
         client = self._desk.place.client(who)
         try:
             await client.link(Broker.STORE).call(Op.ECHO, b"")
-        except BaseException as error:
-            if isinstance(error, Unauthenticated):
-                self._guesses.failed(address)
+        except BaseException:
             await client.close()
             raise
         session = self._open[_hash(secret)] = _Session(who, client, time.monotonic())

@@ -54,6 +54,8 @@ class Address:
     """False accepts any certificate: for tests only."""
     door_folder: str | None = None
     """Of the server's own processes: unix sockets to use instead, see `door_path`."""
+    caller: str | None = None
+    """Of the server's own processes: the address of the one they speak for."""
 
     def __str__(self) -> str:
         scheme = "nexos" if self.tls else "nexo"

@@ -31,7 +31,9 @@ def error_of(status: int, payload: Buffer) -> NexoError:
 
 def hello_frame(address: Address, broker: Broker) -> bytes:
     """The HELLO request that opens a connection; its id is 0, which no call uses."""
-    hello = Hello(address.client, address.user, address.password, address.token)
+    hello = Hello(
+        address.client, address.user, address.password, address.token, address=address.caller
+    )
     payload = encode_hello(broker, hello)
     return HEADER.pack(Kind.REQUEST, Op.HELLO, 0, len(payload)) + payload
 

@@ -13,6 +13,8 @@ from nexo.model import Broker
 from nexo.protocol.frames import Buffer, Reader
 
 VERSION = 1
+LOCKED_OUT_MS = 10_000
+"""How long who failed to log in too often has to wait."""
 
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,6 +27,8 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str | None = None
     coded: bool = True
     """Only heeded on internal links: whether the client spoken for said HELLO itself."""
+    address: str | None = None
+    """Only heeded on internal links: where the one spoken for is, as the dashboard's browsers."""
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):

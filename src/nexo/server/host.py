@@ -109,6 +109,10 @@ class Host:
         """A session for a client's connection."""
         return Session(self)
 
+    def our_session(self) -> Session:
+        """A session for a process of this server that speaks for its own callers."""
+        return Session(self, ours=True)
+
     def trusted_session(self) -> Session:
         """A session for an internal socket."""
         return Session(self, trusted=True)

@@ -50,7 +50,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     relays = await loop.create_unix_server(host.trusted_session, str(path))
     door = Path(door_path(str(run), broker))
     door.unlink(missing_ok=True)
-    dashboard = await loop.create_unix_server(host.new_session, str(door))
+    dashboard = await loop.create_unix_server(host.our_session, str(door))
     adopting: set[asyncio.Task[None]] = set()
     tls = server_context(settings)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from nexo.errors import Unauthenticated
+from nexo.errors import LockedOut
+from nexo.protocol.hello import LOCKED_OUT_MS
 
 PER_USER = 5
 PER_ADDRESS = 50
-WINDOW_MS = 10_000
+WINDOW_MS = LOCKED_OUT_MS
 _MOST_KEYS = 10_000
 
 
@@ -26,11 +27,12 @@ class Attempts:
     def __init__(self) -> None:
         self._failures: dict[bytes, tuple[int, int]] = {}
 
-    def check(self, address: str, user: str, now_ms: int) -> None:
-        """Raise `Unauthenticated` once there were too many."""
+    def locked(self, address: str, user: str, now_ms: int) -> LockedOut | None:
+        """Why there may be no further guess, once there were too many."""
         tried = self._count(_key(address, user), now_ms) >= PER_USER
         if tried or self._count(_key(address, ""), now_ms) >= PER_ADDRESS:
-            raise Unauthenticated(f"too many failed logins; wait {WINDOW_MS // 1000} seconds")
+            return LockedOut(f"too many failed logins; wait {WINDOW_MS // 1000} seconds")
+        return None
 
     def failed(self, address: str, user: str, now_ms: int) -> bytes:
         """Count one more; returns a report for other processes, empty if they know enough."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from nexo.errors import NexoError, Unauthenticated
+from nexo.errors import LockedOut, NexoError, Unauthenticated
 from nexo.model import Clock
 from nexo.protocol.hello import Hello
 from nexo.server.access import secrets
@@ -25,6 +25,8 @@ MOST_CHECKS = 64
 
 _TOKEN = "\0token"
 """Stands for the user in the count of failures: nobody is called so."""
+
+_SHOWN_CHARS = 64
 
 Done: TypeAlias = Callable[[NexoError | None], None]
 
@@ -86,12 +88,11 @@ class Door:
 
     def _check_password(self, caller: Caller, asked: Hello, done: Done) -> None:
         name, password = asked.user or "", asked.password or ""
-        try:
-            self._attempts.check(caller.address, name, self._clock.now_ms())
-            if self._checks >= MOST_CHECKS:
-                raise Unauthenticated("too many logins at once; try again")
-        except Unauthenticated as error:
-            done(error)
+        refusal = self._attempts.locked(caller.address, name, self._clock.now_ms())
+        if refusal is None and self._checks >= MOST_CHECKS:
+            refusal = LockedOut("too many logins at once; try again")
+        if refusal is not None:
+            done(refusal)
             return
         self._checks += 1
         stored = self._logins.stored_password(name)
@@ -118,12 +119,19 @@ class Door:
 
     def _failed(self, caller: Caller, asked: Hello, error: Unauthenticated, done: Done) -> None:
         if asked.token is not None or asked.password is not None:
-            now_ms = self._clock.now_ms()
-            report = self._attempts.failed(caller.address, asked.user or _TOKEN, now_ms)
-            if report and self._rumours is not None:
-                self._rumours.tell(report)
-            log.warning("failed login from %s", caller.address)
+            error = self._count(caller, asked) or error
         done(error)
+
+    def _count(self, caller: Caller, asked: Hello) -> LockedOut | None:
+        """Note a failure; whoever guesses on and on is told to wait, whatever they guess."""
+        user, now_ms = asked.user or _TOKEN, self._clock.now_ms()
+        locked = self._attempts.locked(caller.address, user, now_ms)
+        report = self._attempts.failed(caller.address, user, now_ms)
+        if report and self._rumours is not None:
+            self._rumours.tell(report)
+        who = "with a token" if asked.token is not None else f"of user {user[:_SHOWN_CHARS]!r}"
+        log.warning("failed login %s from %s", who, caller.address)
+        return locked
 
 
 def _again(identity: Identity, asked: Hello) -> NexoError | None:

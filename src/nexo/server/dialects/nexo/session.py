@@ -44,12 +44,32 @@ class Session(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_closing", "_host", "_in_flight", "_inbox", "_max_in_flight", "_meter", "_out",
-        "_relays", "_replying", "_touched", "_transport", "address", "closed", "coded",
-        "congested", "id", "identity", "name", "opened_ms", "pinged", "trusted",
+        "_closing",
+        "_host",
+        "_in_flight",
+        "_inbox",
+        "_max_in_flight",
+        "_meter",
+        "_ours",
+        "_out",
+        "_relays",
+        "_replying",
+        "_touched",
+        "_transport",
+        "address",
+        "closed",
+        "coded",
+        "congested",
+        "id",
+        "identity",
+        "name",
+        "opened_ms",
+        "pinged",
+        "trusted",
     )  # fmt: skip
 
-    def __init__(self, host: Host, *, trusted: bool = False) -> None:
+    def __init__(self, host: Host, *, trusted: bool = False, ours: bool = False) -> None:
+        """``ours`` comes from a process of this server, which logs in as anyone must."""
         self._host = host
         self._inbox = Inbox(host.read_buffer, host.settings.max_payload_bytes, self._on_frame)
         self._meter = Meter(host.timings)
@@ -72,6 +92,7 @@ class Session(asyncio.BufferedProtocol):
         """Who it logged in as, while authentication is on."""
         self.trusted = trusted
         """Came over an internal socket, so it may speak for another peer."""
+        self._ours = ours
 
     # -- asyncio's side -------------------------------------------------------
 
@@ -200,6 +221,8 @@ class Session(asyncio.BufferedProtocol):
         _, asked = hello.decode_hello(payload)
         self.coded = asked.coded if self.trusted else True
         self.name = asked.client or self.name
+        if self._ours and asked.address:
+            self.address = asked.address
 
         def decided(error: NexoError | None) -> None:
             if error is None:
