@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -201,6 +202,9 @@ class Process:
 
         address = parse_url(f"{self.url}?while_down=fail&timeout=5&verify=false{self._certificate}")
         deadline_s = time.monotonic() + _READY_S
+        while not self._has_announced():
+            self._check_alive(deadline_s, "it did not say that it is ready")
+            time.sleep(0.01)
         for broker in Broker:
             link = Link(address, broker)
             while True:
@@ -214,7 +218,17 @@ class Process:
                     time.sleep(0.01)
             link.close()
 
-    def _check_alive(self, deadline_s: float, error: Exception) -> None:
+    def _has_announced(self) -> bool:
+        """Whether it is this process that serves the port, and not a server that had it before."""
+        from nexo.server.folder_lock import FILE
+
+        try:
+            facts = json.loads((self.data_dir / FILE).read_bytes())
+        except (OSError, ValueError):
+            return False  # it is starting, or being written
+        return (facts.get("pid"), facts.get("port")) == (self.pid, self.port)
+
+    def _check_alive(self, deadline_s: float, error: Exception | str) -> None:
         ended = self._process is None or self._process.poll() is not None
         if ended or time.monotonic() > deadline_s:
             tail = self.log_file.read_text(errors="replace")[-4000:]

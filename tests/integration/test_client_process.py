@@ -40,3 +40,13 @@ def test_a_server_that_cannot_start_says_why() -> None:
     with pytest.raises(RuntimeError, match="no-such-setting"):
         process.start()
     process.close()
+
+
+def test_a_server_whose_port_is_taken_does_not_pass_for_started() -> None:  # SPEC K2
+    with testing.process(dashboard=False) as first:
+        second = testing.Process(port=first.port, dashboard=False)
+        try:
+            with pytest.raises(RuntimeError, match="cannot listen"):
+                second.start()
+        finally:
+            second.close()
