@@ -202,6 +202,22 @@ async def test_a_batch_is_stored_whole_or_not_at_all(
         assert await consumer.poll(QUICK_S) is None
 
 
+async def test_a_record_can_be_sent_whole(aclient: nexo.AsyncClient) -> None:
+    """SPEC G2, G3: a `ProducerRecord` is never taken for a value."""
+    topic: AsyncTopic[Any] = AsyncTopic("t", partitions=3, server=aclient)
+    record = ProducerRecord("whole", key="order_123", headers={"source": "checkout"})
+    assert (await topic.produce(record)).partition == 2
+    async with AsyncProducer(server=aclient) as producer:
+        assert (await producer.send("t", record)).partition == 2
+        with pytest.raises(InvalidInput, match="within"):
+            producer.send("t", record, key="k")
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        found = await consumer.poll_batch(timeout=5)
+    assert [(m.value, m.key, m.headers) for m in found] == [
+        ("whole", "order_123", {"source": "checkout"})
+    ] * 2
+
+
 async def test_a_batch_says_where_each_message_went(aclient: nexo.AsyncClient) -> None:
     topic: AsyncTopic[Any] = AsyncTopic("t", partitions=4, server=aclient)
     records = [ProducerRecord(i, key=f"k{i % 7}") for i in range(30)]
@@ -233,6 +249,9 @@ async def test_the_newest_value_of_each_key_can_be_read(aclient: nexo.AsyncClien
     assert await users.get("u1") == Profile("name 17")
     assert await users.get("u0") is None
     assert await users.get("never") is None
+    for key in (None, 5):
+        with pytest.raises(InvalidInput, match="key"):
+            await users.get(key)  # type: ignore[arg-type]
     state = await users.read_current_state()
     assert state == {"u1": Profile("name 17"), "u2": Profile("name 18"), "u3": Profile("name 19")}
     freed = await AsyncAdminClient(aclient).compact_topic("users")
@@ -552,6 +571,19 @@ async def test_one_consumer_reads_several_topics(aclient: nexo.AsyncClient) -> N
         assert message.position == ("b", 0, 2)
         await consumer.subscribe("a")
         assert consumer.assignment == (("a", 0),)
+
+
+async def test_a_subscription_that_fails_changes_nothing(aclient: nexo.AsyncClient) -> None:
+    """SPEC G4."""
+    await fill(aclient, "t", 3)
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        assert await values(consumer, 1) == [0]
+        with pytest.raises(NotFound, match="'none'"):
+            await consumer.subscribe(["t", "none"])
+        assert consumer.topics == ("t",)
+        assert await values(consumer, 2) == [1, 2]
+        with pytest.raises(InvalidInput, match="no partition 9"):
+            await consumer.committed(9)
 
 
 async def test_a_consumer_needs_a_group_and_topics_that_exist(aclient: nexo.AsyncClient) -> None:

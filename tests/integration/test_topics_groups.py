@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.errors import Fenced, InvalidInput, InvalidOption, NotFound, NotMember
+from nexo.client._async.connection import Duplex
+from nexo.errors import Fenced, InvalidInput, InvalidOption, NotFound, NotMember, RequestTimeout
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -21,6 +22,7 @@ from nexo.topics import (
     AsyncConsumer,
     AsyncConsumerGroup,
     AsyncProducer,
+    AsyncTopic,
     Rebalance,
 )
 from nexo.topics.model import Strategy
@@ -281,6 +283,31 @@ async def test_a_member_whose_connection_ends_is_replaced_at_once(
         assert numbers(alive) == []
         await doomed.close()
         await owning((alive, list(range(PARTITIONS))))
+
+
+async def test_a_join_that_fails_halfway_is_made_good(
+    aclient: nexo.AsyncClient, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC G6: no partition is owned by a member that does not read it."""
+    asked = 0
+    call = Duplex.call
+
+    def fail_once(link: Duplex, op: Op, *parts: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += op is Op.S_COMMITTED
+        if op is Op.S_COMMITTED and asked == 1:
+            raise RequestTimeout("no reply came in time")
+        return call(link, op, *parts, **options)
+
+    monkeypatch.setattr(Duplex, "call", fail_once)
+    await AsyncTopic(orders, server=aclient).produce("x")
+    consumer: AsyncConsumer[Any] = AsyncConsumer(orders, "g", server=aclient)
+    with pytest.raises(RequestTimeout):
+        await consumer.poll(WAIT_S)
+    message = await consumer.poll(WAIT_S)
+    assert message is not None
+    assert message.value == "x"
+    await consumer.close()
 
 
 async def test_a_member_that_was_put_out_joins_again(

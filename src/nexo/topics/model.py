@@ -65,7 +65,7 @@ class Message(Record[T]):
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A message on its way: for `produce_batch` and outboxes."""
+    """A message on its way; everything that sends takes one in place of a value."""
 
     value: Any
     key: Key = None
@@ -85,6 +85,17 @@ class ProducerRecord:
                 f"a message has 'value' and may have 'key', 'headers', 'partition'; got {[*given]}"
             )
         return cls(**given)
+
+    @classmethod
+    def made(
+        cls, value: Any, key: Key = None, headers: Headers = None, partition: int | None = None
+    ) -> ProducerRecord:
+        """Of what `send` and `produce` were given: a value and the rest, or a whole record."""
+        if not isinstance(value, ProducerRecord):
+            return cls(value, key, headers, partition)
+        if key is not None or headers is not None or partition is not None:
+            raise InvalidInput("a ProducerRecord has its key, headers and partition within")
+        return value
 
     @classmethod
     def several(cls, given: Iterable[ProducerRecord | Mapping[str, Any]]) -> list[ProducerRecord]:

@@ -13,7 +13,7 @@ from typing import Any, Generic
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client.checks import millis, text, whole
-from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidOption, Unavailable
+from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidOption, NexoError, Unavailable
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.ports import Reader, TopicsBackend
 from nexo.topics._async.rebalancing import RebalanceHandlers
@@ -119,12 +119,17 @@ class AsyncConsumer(Generic[T]):
         return self._reader.assignment if self._reader is not None else ()
 
     async def subscribe(self, topics: str | Iterable[str]) -> None:
-        """Read these topics, instead of those before."""
-        names = topic_names(topics)
-        if names != self._topics and self._reader is not None:
+        """Read these topics, instead of those before; if that fails, still those before."""
+        names, before = topic_names(topics), self._topics
+        if names != before and self._reader is not None:
             await self._leave()
         self._topics = names
-        await self.join()
+        try:
+            await self.join()
+        except NexoError:
+            if names != before:
+                self._topics, self._reader = before, None
+            raise
 
     async def join(self) -> None:
         """Join the group; every other method does so by itself."""

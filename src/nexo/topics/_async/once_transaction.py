@@ -57,7 +57,7 @@ class AsyncOnceTransaction:
     ) -> RecordMetadata:
         """Write a message that nobody sees before the commit."""
         self._check_open()
-        return await self._changes.produce(topic, ProducerRecord(value, key, headers))
+        return await self._changes.produce(topic, ProducerRecord.made(value, key, headers))
 
     async def commit(self, what: One, *, metadata: str = "") -> None:
         """Commit a message with the transaction: the message, or the offset of one polled in it."""

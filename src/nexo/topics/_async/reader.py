@@ -259,7 +259,10 @@ class NexoReader:
 
     async def committed(self, at: TopicPartition) -> Committed | None:
         """What the group has stored."""
-        return (await self._stored(at.topic)).get(at)
+        found = (await self._stored(at.topic)).get(at)
+        if found is None:
+            await self.bounds(at)  # is there such a partition?
+        return found
 
     async def _stored(self, topic: str | None) -> dict[TopicPartition, Committed]:
         ask = ordered.CommittedAsk(group=self._options.group_id, topic=topic)

@@ -12,7 +12,7 @@ from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, key_bytes
-from nexo.errors import AlreadyExists, NotFound
+from nexo.errors import AlreadyExists, InvalidInput, NotFound
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.ports import Sender
 from nexo.topics.model import (
@@ -93,15 +93,16 @@ class AsyncTopic(Generic[T]):
 
     async def produce(
         self,
-        value: T | None,
+        value: T | ProducerRecord | None,
         *,
         key: Key = None,
         headers: Headers = None,
         partition: int | None = None,
     ) -> RecordMetadata:
         """Write a message; its key decides the partition. A value of None deletes the key."""
+        record = ProducerRecord.made(value, key, headers, partition)
         sender = await self._ensure()
-        return await sender.send(self.name, ProducerRecord(value, key, headers, partition)).result()
+        return await sender.send(self.name, record).result()
 
     async def produce_batch(
         self, records: Iterable[ProducerRecord | Mapping[str, Any]]
@@ -115,8 +116,10 @@ class AsyncTopic(Generic[T]):
 
     async def get(self, key: str | bytes) -> T | None:
         """The newest value of a key; None if there is none or it was deleted."""
+        if not isinstance(key, str | bytes):
+            raise InvalidInput(f"a key is text or bytes, not {key!r}")
         await self._ensure()
-        found = await self._backend.newest(self.name, key_bytes(key) or b"", self._type)
+        found = await self._backend.newest(self.name, key_bytes(key), self._type)
         return next((message.value for message in found.values()), None)
 
     async def read_current_state(self) -> dict[str, T]:

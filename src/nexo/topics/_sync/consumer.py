@@ -14,7 +14,7 @@ from typing import Any, Generic
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client.checks import millis, text, whole
-from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidOption, Unavailable
+from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidOption, NexoError, Unavailable
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.ports import Reader, TopicsBackend
 from nexo.topics._sync.rebalancing import RebalanceHandlers
@@ -120,12 +120,17 @@ class Consumer(Generic[T]):
         return self._reader.assignment if self._reader is not None else ()
 
     def subscribe(self, topics: str | Iterable[str]) -> None:
-        """Read these topics, instead of those before."""
-        names = topic_names(topics)
-        if names != self._topics and self._reader is not None:
+        """Read these topics, instead of those before; if that fails, still those before."""
+        names, before = topic_names(topics), self._topics
+        if names != before and self._reader is not None:
             self._leave()
         self._topics = names
-        self.join()
+        try:
+            self.join()
+        except NexoError:
+            if names != before:
+                self._topics, self._reader = before, None
+            raise
 
     def join(self) -> None:
         """Join the group; every other method does so by itself."""

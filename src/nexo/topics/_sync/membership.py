@@ -112,8 +112,10 @@ class Membership:
         if self._task is not None and not self._task.is_current():
             self._task.join()
         out, self._out = self._out, True
-        if out:
-            return
+        if not out:
+            self._resign()
+
+    def _resign(self) -> None:
         ask = ordered.OrderedLeave(group=self._options.group_id, member=self.member)
         try:
             self._link.call(Op.S_ORDERED_LEAVE, wire.pack(ask))
@@ -226,8 +228,16 @@ class Membership:
         new = [at for at in _lanes(news) if at not in self.owned]
         self.owned = _lanes(news)
         self._beat.set()
-        if new:
+        if not new:
+            return
+        try:
             self._told.assigned(new)
+        except Exception:
+            # They are owned and nobody would read them: start anew.
+            self.owned = []
+            self.lost()
+            self._resign()
+            raise
 
 
 def _nothing() -> None:

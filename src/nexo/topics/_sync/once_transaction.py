@@ -58,7 +58,7 @@ class OnceTransaction:
     ) -> RecordMetadata:
         """Write a message that nobody sees before the commit."""
         self._check_open()
-        return self._changes.produce(topic, ProducerRecord(value, key, headers))
+        return self._changes.produce(topic, ProducerRecord.made(value, key, headers))
 
     def commit(self, what: One, *, metadata: str = "") -> None:
         """Commit a message with the transaction: the message, or the offset of one polled in it."""

@@ -62,7 +62,7 @@ class Producer:
 
         A value of None deletes the key. Messages of one key keep their order.
         """
-        return self._sender.send(topic, ProducerRecord(value, key, headers, partition))
+        return self._sender.send(topic, ProducerRecord.made(value, key, headers, partition))
 
     def flush(self) -> None:
         """Return once everything sent so far is stored, or has failed."""

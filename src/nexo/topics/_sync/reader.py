@@ -260,7 +260,10 @@ class NexoReader:
 
     def committed(self, at: TopicPartition) -> Committed | None:
         """What the group has stored."""
-        return (self._stored(at.topic)).get(at)
+        found = (self._stored(at.topic)).get(at)
+        if found is None:
+            self.bounds(at)  # is there such a partition?
+        return found
 
     def _stored(self, topic: str | None) -> dict[TopicPartition, Committed]:
         ask = ordered.CommittedAsk(group=self._options.group_id, topic=topic)

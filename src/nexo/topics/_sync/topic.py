@@ -13,7 +13,7 @@ from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, key_bytes
-from nexo.errors import AlreadyExists, NotFound
+from nexo.errors import AlreadyExists, InvalidInput, NotFound
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.ports import Sender
 from nexo.topics.model import (
@@ -94,15 +94,16 @@ class Topic(Generic[T]):
 
     def produce(
         self,
-        value: T | None,
+        value: T | ProducerRecord | None,
         *,
         key: Key = None,
         headers: Headers = None,
         partition: int | None = None,
     ) -> RecordMetadata:
         """Write a message; its key decides the partition. A value of None deletes the key."""
+        record = ProducerRecord.made(value, key, headers, partition)
         sender = self._ensure()
-        return sender.send(self.name, ProducerRecord(value, key, headers, partition)).result()
+        return sender.send(self.name, record).result()
 
     def produce_batch(
         self, records: Iterable[ProducerRecord | Mapping[str, Any]]
@@ -116,8 +117,10 @@ class Topic(Generic[T]):
 
     def get(self, key: str | bytes) -> T | None:
         """The newest value of a key; None if there is none or it was deleted."""
+        if not isinstance(key, str | bytes):
+            raise InvalidInput(f"a key is text or bytes, not {key!r}")
         self._ensure()
-        found = self._backend.newest(self.name, key_bytes(key) or b"", self._type)
+        found = self._backend.newest(self.name, key_bytes(key), self._type)
         return next((message.value for message in found.values()), None)
 
     def read_current_state(self) -> dict[str, T]:
