@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import struct
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import nexo
 from nexo.cli import main
@@ -333,3 +334,35 @@ def test_a_broken_users_file_stops_the_start(
             assert "nobody can log in" in process.log_file.read_text()
     finally:
         process.close()
+
+
+# -- the commands of a user who may little --------------------------------------------------
+
+
+def command(server: Server, *args: str) -> Result:
+    return CliRunner().invoke(main, ["--url", url_for(server, "ana"), *args])
+
+
+def test_bench_tells_the_first_refusal_not_that_of_its_clean_up(guarded: Server) -> None:
+    """SPEC A10, K5."""
+    refused = command(guarded, "bench", "--seconds", "10ms")
+    assert refused.exit_code == 1
+    assert "user 'ana' may not write store key 'nexo-bench-" in refused.stderr
+
+
+def test_top_ends_with_the_refusal_if_nothing_may_be_read(guarded: Server) -> None:
+    """SPEC A10, K5."""
+    refused = command(guarded, "top", "--once", "--interval", "50ms")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("error[FORBIDDEN]: user 'ana' may not read")
+
+
+def test_top_shows_what_may_be_read_and_what_may_not(guarded: Server) -> None:
+    """SPEC A10, K5."""
+    users_of(guarded).set_grants("ana", [parse_grant("queue:read:*")])
+    until(lambda: command(guarded, "queue", "list").exit_code == 0)
+    shown = command(guarded, "top", "--once", "--interval", "50ms", "--json")
+    rows = {row["broker"]: row for row in json.loads(shown.stdout)["brokers"]}
+    assert rows["queue"]["up"]
+    assert rows["store"]["holds"] == "forbidden"
+    assert "forbidden" in command(guarded, "top", "--once", "--interval", "50ms").stdout

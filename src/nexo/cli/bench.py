@@ -23,7 +23,8 @@ from nexo.server import loops
 def command(seconds: float, size: int) -> None:
     """Measure the server from here with one client: rates per broker.
 
-    What it makes there is removed again. `make bench` compares with other brokers.
+    What it makes there begins with nexo-bench- and is removed again: it takes permission to
+    read, write and administer such names. `make bench` compares with other brokers.
     """
     reach.check(terms().url)
     found = loops.run(_measure(seconds, size))
@@ -33,13 +34,10 @@ def command(seconds: float, size: int) -> None:
 
 async def _measure(seconds: float, size: int) -> list[Result]:
     async with nexo.AsyncClient(terms().url) as client:
-        bench = Bench(client, f"nexo-bench-{secrets.token_hex(4)}", bytes(size), seconds)
-        found = []
-        with output.progress("measuring", len(bench.works)) as bar:
-            try:
+        name, found = f"nexo-bench-{secrets.token_hex(4)}", []
+        async with Bench(client, name, bytes(size), seconds) as bench:
+            with output.progress("measuring", len(bench.works)) as bar:
                 for work in bench.works:
                     found.append(await work())
                     bar.advance()
-            finally:
-                await bench.clean()
         return found

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,13 +44,32 @@ class Bench:
             self.push, self.pop, self.publish, self.consume,
         ]  # fmt: skip
 
-    async def clean(self) -> None:
-        """Remove what was made."""
+    async def __aenter__(self) -> Bench:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove what was made, as far as it goes; an error before that is the one to be told."""
+        parts = (self._delete_queue(), self._delete_stream(), self._delete_keys())
+        found = await asyncio.gather(*parts, return_exceptions=True)
+        failed = next((one for one in found if isinstance(one, BaseException)), None)
+        if failed is not None and error is None:
+            raise failed
+
+    async def _delete_queue(self) -> None:
         await self._client.queue(self._name).delete()
+
+    async def _delete_stream(self) -> None:
         stream = self._client.stream(self._name)
         if await stream.exists():
             await stream.delete()
-        await asyncio.gather(*(self._client.store.delete(key) for key in self._keys()))
+
+    async def _delete_keys(self) -> None:
+        await self._client.store.delete_many(*self._keys())
 
     def _keys(self) -> list[str]:
         return [f"{self._name}:{number}" for number in range(_TASKS)]

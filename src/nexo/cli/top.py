@@ -16,7 +16,7 @@ from nexo.cli.figures import Board, Sample
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import seconds, size_text
 from nexo.cli.surveys import queue_page, stream_page
-from nexo.errors import NexoError
+from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
@@ -46,7 +46,11 @@ _PAGES = 10
 @click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True,
               help="Queues, streams and groups shown.")  # fmt: skip
 def command(interval_s: float, once: bool, count: int | None, limit: int) -> None:
-    """Show rates, depths and load of all brokers, renewed until Ctrl-C."""
+    """Show rates, depths and load of all brokers, renewed until Ctrl-C.
+
+    A broker whose figures the user may not read is shown as forbidden; it takes permission to
+    read everything of it.
+    """
     with client() as nexo:
         views = islice(_views(nexo, interval_s, limit), 1 if once else count)
         if terms().as_json:
@@ -65,6 +69,7 @@ class Looks:
         self._streams = Board({"in_per_s": "published"})
         self._groups = Board({"out_per_s": "finished"})
         self._queue_position = self._stream_position = 0
+        check_readable(nexo)
         self._before = self._look()
 
     def next(self, limit: int) -> dict[str, Any]:
@@ -125,11 +130,30 @@ def sample(nexo: Client) -> Sample:
     return Sample(time.monotonic(), {broker.label: _status(nexo, broker) for broker in Broker})
 
 
+def check_readable(nexo: Client) -> None:
+    """Raise the first broker's error if not one of them tells how it is."""
+    errors = []
+    for broker in Broker:
+        try:
+            _ask(nexo, broker)
+        except NexoError as error:
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
+
+
 def _status(nexo: Client, broker: Broker) -> Any:
     try:
-        reply = nexo.link(broker).call(Op.STATUS, bytes((broker,)))
+        return _ask(nexo, broker)
+    except Forbidden:
+        return "forbidden"
     except NexoError as error:
         return f"no answer: {error.message}"
+
+
+def _ask(nexo: Client, broker: Broker) -> Any:
+    reply = nexo.link(broker).call(Op.STATUS, bytes((broker,)))
     return decode_value(reply or b"\x02{}")
 
 
@@ -149,7 +173,10 @@ def _show(views: Iterator[dict[str, Any]], *, live: bool) -> None:
 def _tables(view: dict[str, Any]) -> Group:
     from rich.console import Group
 
-    brokers = [row | {"memory": size_text(row.get("rss_bytes", 0))} for row in view["brokers"]]
+    brokers = [
+        row | ({"memory": size_text(row["rss_bytes"])} if row["up"] else {})
+        for row in view["brokers"]
+    ]
     streams = [
         row | {"size": size_text(row["bytes"]), "offsets": row["records"]}
         for row in view["streams"]
