@@ -15,7 +15,7 @@ from nexo.errors import BY_CODE
 from nexo.model import Broker
 from nexo.protocol.frames import Kind, Status
 from nexo.protocol.ops import BROKER_OF, Op
-from tools.docs_text import blocks, prose, table
+from tools.docs_text import blocks, member_notes, prose, table
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "nexo" / "protocol"
 
@@ -64,13 +64,13 @@ def _introduction(broker: Broker) -> Iterator[str]:
 
 
 def _enum(file: str, name: str, members: type[Kind] | type[Status]) -> str:
-    notes = _notes(_class(file, name))
+    notes = member_notes(_class(file, name))
     rows = [(f"0x{member:02X}", member.name, notes.get(member.name, "")) for member in members]
     return table(("number", "name", "meaning"), rows)
 
 
 def _opcodes(broker: Broker | None) -> str:
-    notes = _requests(broker) | _notes(_class("ops.py", "Op"))
+    notes = _requests(broker) | member_notes(_class("ops.py", "Op"))
     found = [op for op in Op if BROKER_OF[op] is broker]
     rows = [(f"0x{op:02X}", f"`{op.name}`", notes.get(op.name, "")) for op in sorted(found)]
     return table(("op", "name", "request and reply"), rows)
@@ -156,7 +156,7 @@ def _layout(node: ast.ClassDef, arrays: dict[str, bool]) -> bool | None:
 
 def _struct(node: ast.ClassDef, array: bool) -> Iterator[str]:
     described = f"{_doc(node)} {'An array.' if array else 'A map.'}\n"
-    notes = _notes(node)
+    notes = member_notes(node)
     rows = [
         (f"`{field.target.id}`", f"`{ast.unparse(field.annotation)}`", _default(field),
          notes.get(field.target.id, ""))
@@ -181,16 +181,3 @@ def _errors() -> str:
 
 def _class(file: str, name: str) -> ast.ClassDef:
     return next(n for n in _parse(file).body if isinstance(n, ast.ClassDef) and n.name == name)
-
-
-def _notes(node: ast.ClassDef) -> dict[str, str]:
-    """The strings that stand below the members of a class, by member."""
-    found: dict[str, str] = {}
-    for member, below in zip(node.body, node.body[1:], strict=False):
-        match member, below:
-            case (
-                (ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                found[name] = prose(text)
-    return found

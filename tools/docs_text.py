@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -48,3 +49,16 @@ def _rows(lines: list[str]) -> Rows:
 
 def _cut(line: str, starts: list[int]) -> list[str]:
     return [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def member_notes(node: ast.ClassDef) -> dict[str, str]:
+    """The strings that stand below the members of a class, by member."""
+    found: dict[str, str] = {}
+    for member, below in zip(node.body, node.body[1:], strict=False):
+        match member, below:
+            case (
+                (ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = prose(text)
+    return found

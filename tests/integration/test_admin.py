@@ -232,6 +232,19 @@ def test_a_refusal_names_the_parameter_and_what_it_may_be(
     assert re.match(said, reply.json["message"]), reply.json
 
 
+def test_the_requests_of_the_guide_work_on_a_fresh_server(tmp_path: Path) -> None:
+    """SPEC K4: in the order in which they stand there."""
+    guide = Path("docs/guide/dashboard.md").read_text(encoding="utf-8")
+    found = re.findall(r"-d '(.*?)'[^$]*?http://127.0.0.1:8080(/\S+)", guide, re.DOTALL)
+    assert len(found) == 2
+    with process(tmp_path / "nexo") as server:
+        api = Api(server.http_url)
+        api.wait_ready()
+        for body, path in found:
+            reply = api.request("POST", path, body.encode(), ACTION)
+            assert reply.status == 200, reply.body
+
+
 def test_a_value_that_is_no_json_is_told_how_to_be_text(api: Api) -> None:
     reply = api.act("/store/set", key="k", value={"text": "hello"})
     assert reply.status == 400

@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import nexo
 from nexo.admin.api import TABLE
 from nexo.admin.openapi import document
+from nexo.admin.routes import Endpoint
 from nexo.testing import process
 from tests.integration.admin_api import ACTION, Api
 
@@ -131,6 +133,31 @@ def _ask(
 
 def _text(item: Any) -> str:
     return str(item).lower() if isinstance(item, bool) else str(item)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation"), OPERATIONS, ids=[f"{m} {p}" for m, p, _ in OPERATIONS]
+)
+def test_the_documented_example_is_a_sensible_request(
+    api: Api, method: str, path: str, operation: dict[str, Any]
+) -> None:
+    """SPEC K4: what the reference shows works, once the names in it exist."""
+    api.act("/queue/create", queue="emails")
+    api.act("/stream/create", stream="orders")
+    if method == "post":
+        body = operation["requestBody"]["content"]["application/json"]["example"]
+        reply = api.request("POST", path, json.dumps(body).encode(), ACTION)
+    else:
+        given = {each["name"]: each.get("example") for each in operation["parameters"]}
+        query = {name: item for name, item in given.items() if item is not None}
+        reply = api.request("GET", f"{path}?{urllib.parse.urlencode(query)}")
+    assert reply.status in (200, 404, 409), reply.body
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if not row.live], ids=lambda row: row.path)
+def test_the_documented_reply_has_the_shape_of_the_real_one(row: Endpoint) -> None:
+    content = DOCUMENT["paths"][row.path][row.method.lower()]["responses"]["200"]["content"]
+    msgspec.convert(content["application/json"]["example"], row.gives)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 5_000, b'{"key":"\\ud800"}', b"0"])

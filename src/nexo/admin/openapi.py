@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from nexo import __version__
+from nexo.admin import examples
 from nexo.admin.replies import Problem
 from nexo.admin.routes import Endpoint
 
@@ -35,7 +36,10 @@ def document(table: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Nexo",
             "version": __version__,
-            "description": "GET looks, POST acts. POST needs the header `X-Nexo: 1`.",
+            "description": (
+                "GET looks, POST acts. POST needs the header `X-Nexo: 1`. "
+                "A value without `type` is JSON source."
+            ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -49,8 +53,7 @@ def _operation(row: Endpoint, schemas: dict[str, Any], components: dict[str, Any
         "summary": row.summary,
         "operationId": f"{row.tag.lower().replace('/', '')}_{row.run.__name__}",
         "responses": {
-            "200": _reply(row.summary, "text/event-stream" if row.live else "application/json",
-                          schemas[_key(row.gives)]),
+            "200": _success(row, schemas[_key(row.gives)], components),
         } | {
             status: _reply(text, "application/json", schemas[_key(Problem)])
             for status, text in _REFUSALS.items()
@@ -61,14 +64,24 @@ def _operation(row: Endpoint, schemas: dict[str, Any], components: dict[str, Any
         operation["parameters"] = [
             {"name": "X-Nexo", "in": "header", "required": True, "schema": {"const": "1"}}
         ]
-        content = {"application/json": {"schema": takes}}
-        operation["requestBody"] = {"required": True, "content": content}
+        example = examples.request(takes, components)
+        content = {"application/json": {"schema": takes, "example": example}}
+        operation["requestBody"] = {"required": bool(example), "content": content}
     else:
-        operation["parameters"] = _parameters(components[takes["$ref"].rpartition("/")[2]])
+        operation["parameters"] = _parameters(
+            components[takes["$ref"].rpartition("/")[2]], examples.request(takes, components)
+        )
     return operation
 
 
-def _parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def _success(row: Endpoint, schema: Any, components: dict[str, Any]) -> dict[str, Any]:
+    reply = _reply(row.summary, "text/event-stream" if row.live else "application/json", schema)
+    if not row.live:
+        reply["content"]["application/json"]["example"] = examples.reply(schema, components)
+    return reply
+
+
+def _parameters(schema: dict[str, Any], example: dict[str, Any]) -> list[dict[str, Any]]:
     required = schema.get("required", [])
     return [
         {
@@ -77,6 +90,7 @@ def _parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
             "required": name in required,
             "schema": field,
         }
+        | ({"example": example[name]} if name in example else {})
         for name, field in schema["properties"].items()
     ]
 
