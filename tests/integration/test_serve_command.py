@@ -76,6 +76,22 @@ def test_a_port_in_use_is_refused_and_named(tmp_path: Path) -> None:
     assert port in second.stderr
 
 
+def test_one_port_for_both_is_refused(tmp_path: Path) -> None:  # SPEC A8
+    port = str(free_port())
+    flags = ("--dashboard", "--port", port, "--http-port", port, "--data-dir", str(tmp_path / "d"))
+    refused = run(*flags)
+    assert f"error[CONFIG]: port and http_port are both {port}" in refused.stderr
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_misspelt_variable_is_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A8
+    monkeypatch.setenv("SERVER_SOCKET_PORT", "1")
+    with serving("--port=0", "--data-dir", str(tmp_path)) as (_, said):
+        assert "SERVER_SOCKET_PORT is not known; did you mean SERVER_SOCKET_TCP_PORT?" in said
+
+
 def test_settings_come_from_the_file(tmp_path: Path) -> None:  # SPEC A8
     file = tmp_path / "nexo.toml"
     file.write_text(f'port = 0\ndata_dir = "{tmp_path}/from-file"\n', encoding="utf-8")

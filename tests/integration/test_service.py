@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,8 @@ def broker_pids(server: Process) -> dict[str, int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
             ours = str(server.data_dir).encode() in b"".join(words)
             if b"nexo.server.worker" in words and ours:
-                number = int(words[words.index(b"nexo.server.worker") + 1])
-                found[nexo.model.Broker(number).label] = int(folder.name)
+                label = words[words.index(b"nexo.server.worker") + 1].decode()
+                found[label] = int(folder.name)
     return found
 
 
@@ -54,6 +55,37 @@ def test_a_killed_broker_comes_back_while_the_others_serve(served: Process) -> N
             assert next(iter(news)).value == "back"
         with client.pubsub.subscribe("conf/+") as conf:
             assert next(iter(conf)).value == "kept"
+
+
+def test_the_log_says_what_happens_to_the_server_and_its_brokers(tmp_path: Path) -> None:
+    """SPEC A2, A7, K4: a broker that is back, the dashboard, a stop and its end, a kill."""
+    with process(tmp_path / "d") as server:
+        wait_for_line(server, f"the dashboard is ready at {server.http_url}")
+        with urllib.request.urlopen(f"{server.http_url}/ready", timeout=10) as reply:
+            assert reply.status == 200
+        os.kill(broker_pids(server)["queue"], signal.SIGKILL)
+        wait_for_line(server, "the queue process ended with -9; restarting it")
+        wait_for_line(server, "the queue process is back")
+        server.terminate()
+        said = server.log_file.read_text()
+        assert "supervisor stopping: SIGTERM" in said
+        assert "supervisor stopped in " in said
+        assert "uvicorn" not in said.lower()
+        assert "server process" not in said, "uvicorn's own words"
+        assert "ended without a stop" not in said
+        server.start()
+        killed = server.pid
+        wait_for_line(server, f"the dashboard is ready at {server.http_url}", times=2)
+        server.kill()
+        server.start()
+        wait_for_line(server, f"process {killed} on 127.0.0.1:{server.port} ended without a stop")
+
+
+def wait_for_line(server: Process, text: str, times: int = 1) -> None:
+    deadline = time.monotonic() + 30
+    while server.log_file.read_text().count(text) < times:
+        assert time.monotonic() < deadline, f"{text!r} is not in {server.log_file.read_text()}"
+        time.sleep(0.02)
 
 
 def delivered(client: nexo.Client, topic: str, message: str) -> bool:

@@ -81,6 +81,11 @@ class Admin:
         """End replies that would go on for ever."""
         self.desk.stopping.set()
 
+    async def ready(self) -> None:
+        """Wait until every broker has answered."""
+        while not self._sampler.all_up:
+            await self._sampler.next_sample()
+
     # -- routes -------------------------------------------------------------------------
 
     def _routes(self) -> list[BaseRoute]:
@@ -110,7 +115,7 @@ class Admin:
     async def _ready(self, request: Request) -> Response:
         """Every broker answers."""
         brokers = {watch.broker.label: watch.up for watch in self._sampler.brokers.values()}
-        ready = all(brokers.values())
+        ready = self._sampler.all_up
         return as_json({"ready": ready, "brokers": brokers}, 200 if ready else 503)
 
     async def _read_metrics(self, request: Request) -> Response:

@@ -89,6 +89,11 @@ class Sampler:
         fresh, self._next = self._next, asyncio.Event()
         fresh.set()
 
+    @property
+    def all_up(self) -> bool:
+        """Whether every broker answered of late."""
+        return all(watch.up for watch in self.brokers.values())
+
     async def next_sample(self) -> None:
         """Wait for the next second's readings."""
         await self._next.wait()

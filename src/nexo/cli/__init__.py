@@ -49,7 +49,7 @@ COMMANDS = {
 _SERVERLESS = {"serve", "completion"}
 _GIVEN = "nexo.given"
 """The words of the command line, in the context."""
-_LOCAL = {"doctor", "restore"}
+_LOCAL = {"doctor", "restore", "user"}
 """Work on files, so they take --json but no address."""
 
 

@@ -16,7 +16,7 @@ from nexo.config import Settings
 from nexo.model import Broker
 
 if TYPE_CHECKING:
-    from nexo.server.supervisor import Addresses
+    from nexo.server.addresses import Addresses
 
 # ruff: noqa: PLC0415 - ``nexo serve --help`` need not import the server
 
@@ -104,24 +104,25 @@ def _run(settings: Settings, pipeline: bool) -> None:
         def ready(addresses: Addresses) -> None:
             click.echo(banner(settings, addresses), err=True)
             if pipeline:
-                beside.start(_url(addresses))
+                beside.start(addresses.url)
 
         supervisor.run(settings, ready)
 
 
-def _url(addresses: Addresses) -> str:
-    host = f"[{addresses.host}]" if ":" in addresses.host else addresses.host
-    return f"nexo://{host}:{addresses.port}"
-
-
 def banner(settings: Settings, addresses: Addresses) -> str:
-    """Where a started server answers and where its data is."""
-    host = f"[{addresses.host}]" if ":" in addresses.host else addresses.host
-    lines = [f"Nexo {__version__} is ready", f"  clients    {_url(addresses)}"]
+    """Where a started server answers, who may come in and where its data is."""
+    rows = {"clients": addresses.url}
     if addresses.http_port is not None:
-        lines.append(f"  dashboard  http://{host}:{addresses.http_port}")
-    brokers = ", ".join(broker.label for broker in Broker)
-    return "\n".join([*lines, f"  data       {settings.data_dir}", f"  brokers    {brokers}"])
+        rows["dashboard"] = f"{addresses.http_url} (in a moment)"
+    rows["access"] = f"auth {_on(settings.auth)}, TLS {_on(addresses.tls)}"
+    rows["data"] = str(settings.data_dir.absolute())
+    rows["brokers"] = ", ".join(broker.label for broker in Broker)
+    lines = (f"  {name:<9}  {text}" for name, text in rows.items())
+    return "\n".join([f"Nexo {__version__} is ready", *lines])
+
+
+def _on(switch: bool) -> str:
+    return "on" if switch else "off"
 
 
 def _run_embedded(settings: Settings) -> None:
@@ -141,14 +142,15 @@ async def _serve_embedded(settings: Settings) -> None:
     import asyncio
     import signal
 
+    from nexo.server.addresses import Addresses
     from nexo.server.embedded import EmbeddedServer
-    from nexo.server.supervisor import Addresses
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = EmbeddedServer(settings)
     await server.open()
-    click.echo(banner(settings, Addresses(settings.host, server.port, None)), err=True)
+    addresses = Addresses(settings.host, server.port, None, settings.tls_cert is not None)
+    click.echo(banner(settings, addresses), err=True)
     await stop.wait()
     await server.close()

@@ -46,16 +46,27 @@ def _with_file(function: Callable[..., None]) -> Callable[..., None]:
         from nexo.server.access.users import UsersFile
 
         flags = {"data_dir": data_dir, "users_file": users_file}
-        function(UsersFile(config.load(file, os.environ, flags).users_path), **rest)
+        settings = config.load(file, os.environ, flags)
+        if settings.users_file is None:
+            _warn_of_wrong_folder(settings)
+        function(UsersFile(settings.users_path), **rest)
 
     for option in reversed(_WHERE):
         run = option(run)
     return run
 
 
+def _warn_of_wrong_folder(settings: config.Settings) -> None:
+    from nexo.server.folder_lock import holds_data
+
+    if not holds_data(settings):
+        folder = settings.data_dir.absolute()
+        output.note(f"warning: no server has run with {folder} yet; name its folder by --data-dir")
+
+
 @click.group()
 def command() -> None:
-    """Users, passwords, tokens and permissions.
+    """Users, passwords, tokens and permissions, in a file on the server's machine.
 
     They count while the server runs with --auth, which sees changes within a second.
     """
@@ -75,7 +86,7 @@ def add(
 
     parsed = [parse_grant(text) for text in grants]
     users.add(name, None if no_password else _password(password_stdin), parsed)
-    output.done(f"user {name} added", user=name)
+    output.done(f"user {name} added to {users.path}", user=name, file=str(users.path))
 
 
 @command.command()
@@ -84,7 +95,7 @@ def add(
 def remove(users: UsersFile, name: str) -> None:
     """Delete the user NAME; its connections are closed."""
     users.remove(name)
-    output.done(f"user {name} removed", user=name)
+    output.done(f"user {name} removed from {users.path}", user=name, file=str(users.path))
 
 
 @command.command()
@@ -145,7 +156,7 @@ def list_(users: UsersFile) -> None:
         }
         for user in users.load().values()
     ]
-    output.rows(rows, ("name", "password", "tokens", "grants"), "there are no users")
+    output.rows(rows, ("name", "password", "tokens", "grants"), f"{users.path} has no users")
 
 
 def _password(from_stdin: bool) -> str:

@@ -23,17 +23,18 @@ class Start:
     lifeline_fd: int
     """Readable once the supervisor is gone."""
     run_folder: Path
+    url: str
+    """What users open."""
 
 
 class AdminProcess:
     """The socket it answers on stays open over its restarts."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, run: Path) -> None:
-        self.port: int = listener.getsockname()[1]
+    def __init__(self, settings: Settings, listener: socket.socket, run: Path, url: str) -> None:
         self._settings = settings
         self._listener = listener
         self._lifeline, self._theirs = socket.socketpair()
-        self._start = Start(listener.fileno(), self._theirs.fileno(), run)
+        self._start = Start(listener.fileno(), self._theirs.fileno(), run, url)
         self.child = Child("admin", self._command)
 
     def _command(self) -> tuple[list[str], Sequence[int]]:

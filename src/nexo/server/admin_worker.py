@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import ssl
@@ -26,6 +27,8 @@ from nexo.server import logs, loops
 from nexo.server.access.internal import read_token
 from nexo.server.admin_process import Start
 from nexo.server.priority import stand_behind_brokers
+
+log = logging.getLogger("nexo.admin")
 
 GRACE_S = 1
 
@@ -52,8 +55,16 @@ async def serve(settings: Settings, start: Start) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop)
         loop.add_reader(start.lifeline_fd, stop)
+        announcing = loop.create_task(_announce(admin, start.url))
         await server.serve([socket.socket(fileno=start.listener_fd)])
+        announcing.cancel()
         loop.remove_reader(start.lifeline_fd)
+
+
+async def _announce(admin: Admin, url: str) -> None:
+    """Say when ``/ready`` is; it answers from the next turn on."""
+    await admin.ready()
+    log.info("the dashboard is ready at %s", url)
 
 
 def _config(settings: Settings, admin: Admin) -> uvicorn.Config:
@@ -86,6 +97,7 @@ def main(arguments: list[str]) -> None:
     text, settings_json = arguments
     settings = load(flags=msgspec.json.decode(settings_json))
     logs.configure(settings, "admin")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its news are not the server's
     stand_behind_brokers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     loops.run(serve(settings, msgspec.json.decode(text, type=Start, dec_hook=_path)))

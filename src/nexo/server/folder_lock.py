@@ -24,6 +24,7 @@ from nexo.storage.files import OsFiles
 log = logging.getLogger("nexo.supervisor")
 
 FILE = "nexo.lock"
+_UNKNOWN = "a process that is starting or stopping"
 
 
 class FolderInUse(ConfigError):
@@ -39,6 +40,8 @@ class FolderLock:
         A `ConfigError` names the setting that does not work.
         """
         self.fds: list[int] = []
+        self.left_by = ""
+        """The server before, if it ended without a stop."""
         self._touch = touch
         try:
             self._take_data_dir(settings.data_dir.absolute(), wait_s)
@@ -56,7 +59,9 @@ class FolderLock:
         flags = os.O_RDWR | os.O_CREAT if self._touch else os.O_RDONLY
         with _naming("data_dir", folder):
             self.fds.append(os.open(folder / FILE, flags | os.O_CLOEXEC, 0o644))
-        _acquire(self.fds[-1], f"data_dir = {folder}", wait_s, _holder(folder / FILE))
+        holder = _holder(folder / FILE)
+        _acquire(self.fds[-1], f"data_dir = {folder}", wait_s, holder or _UNKNOWN)
+        self.left_by = _holder(folder / FILE)
 
     def _take_broker(self, settings: Settings, broker: Broker, wait_s: float) -> None:
         folder, setting = settings.folder(broker), settings.folder_setting(broker)
@@ -109,7 +114,7 @@ def _holder(path: Path) -> str:
         facts = json.loads(path.read_bytes())
         return f"process {facts['pid']} on {facts['host']}:{facts['port']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "a process that is starting or stopping"
+        return ""
 
 
 def holds_data(settings: Settings) -> bool:

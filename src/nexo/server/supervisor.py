@@ -10,7 +10,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from nexo.config import Settings
@@ -19,6 +19,7 @@ from nexo.model import Broker
 from nexo.server import descriptors, handover, logs, loops, worker
 from nexo.server.access import internal
 from nexo.server.access.users import UsersFile
+from nexo.server.addresses import Addresses
 from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock, make_folders
@@ -29,15 +30,6 @@ from nexo.server.tls import server_context
 log = logging.getLogger("nexo.supervisor")
 
 RETRY_S = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where a started server answers."""
-
-    host: str
-    port: int
-    http_port: int | None
 
 
 class BrokerProcess:
@@ -72,6 +64,8 @@ class BrokerProcess:
         with contextlib.suppress(OSError):
             if channel.recv(len(worker.READY)):
                 self._ready.set()
+                if self.child.restarts:
+                    log.info("the %s process is back", self.broker.label)
 
     async def ready(self) -> None:
         """Wait until the process has recovered its data and serves."""
@@ -120,24 +114,30 @@ class Supervisor:
         tls = settings.tls_cert is not None
         self._gate = Gate(listener, self._hand_over, settings.max_connections, tls=tls)
         host, port = listener.getsockname()[:2]
-        self._admin = AdminProcess(settings, http_listener, run) if http_listener else None
-        self.addresses = Addresses(host, port, self._admin.port if self._admin else None)
+        http_port = http_listener.getsockname()[1] if http_listener else None
+        self.addresses = Addresses(host, port, http_port, tls)
+        self._admin: AdminProcess | None = None
+        if http_listener is not None:
+            self._admin = AdminProcess(settings, http_listener, run, self.addresses.http_url)
 
     def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
         self._brokers[broker].hand_over(sock)
 
     async def serve(self, on_ready: Callable[[Addresses], None]) -> None:
         """Serve until SIGTERM or SIGINT."""
-        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        stop: asyncio.Future[str] = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, _ask_to_stop, stop, number.name)
         for process in self._brokers.values():
             process.child.open()
         self._gate.open()
         announcing = asyncio.create_task(self._announce(on_ready))
-        await stop.wait()
+        log.info("stopping: %s", await stop)
+        began_s = loop.time()
         announcing.cancel()
         await self._stop()
+        log.info("stopped in %.1f s", loop.time() - began_s)
 
     async def _announce(self, on_ready: Callable[[Addresses], None]) -> None:
         for process in self._brokers.values():
@@ -162,6 +162,11 @@ class Supervisor:
         self._lock.close()
 
 
+def _ask_to_stop(stop: asyncio.Future[str], reason: str) -> None:
+    if not stop.done():
+        stop.set_result(reason)
+
+
 def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: None) -> None:
     """Serve until SIGTERM or SIGINT; `ConfigError` if a port or the folder is taken."""
     logs.configure(settings, "supervisor")
@@ -171,6 +176,8 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
         log.warning("there are no users yet, so nobody can log in: nexo user add NAME")
     make_folders(settings)
     lock = FolderLock(settings)
+    if lock.left_by:
+        log.info("%s ended without a stop: recovering its data", lock.left_by)
     try:
         listener = _listen(settings.host, settings.port)
         http = _listen(settings.host, settings.http_port) if settings.dashboard else None

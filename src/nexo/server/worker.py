@@ -27,7 +27,7 @@ READY = b"ready"
 
 def command(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
     """The command line that starts this process."""
-    arguments = [str(int(broker)), str(channel.fileno()), str(run), settings_text(settings)]
+    arguments = [broker.label, str(channel.fileno()), str(run), settings_text(settings)]
     return [sys.executable, "-m", "nexo.server.worker", *arguments]
 
 
@@ -77,8 +77,8 @@ def _settle_memory() -> None:
 
 def main(arguments: list[str]) -> None:
     """Entry point."""
-    number, descriptor, run, text = arguments
-    broker = Broker(int(number))
+    label, descriptor, run, text = arguments  # ``ps`` shows which broker it is
+    broker = Broker[label.upper()]
     settings = config.load(flags=json.loads(text))
     logs.configure(settings, broker.label)
     descriptors.raise_limit()

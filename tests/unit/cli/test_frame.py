@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from nexo import cli
 from nexo.cli import completion, negative, options, output, serve
 from nexo.config import Settings, load
 from nexo.errors import ConfigError, NotFound
+from nexo.server.addresses import Addresses
 
 
 @click.group()
@@ -284,3 +286,47 @@ def test_times_and_durations_are_shown_for_people_and_as_they_are_in_json(
         "disk size           2.0 KiB",
     ]
     assert json.loads(run(root, "times", "--json").output)["created_ms"] == 1_700_000_000_000
+
+
+def test_the_banner_shows_addresses_that_work() -> None:  # SPEC A1, A10
+    plain = serve.banner(load(), Addresses("127.0.0.1", 7654, 8080))
+    assert "  clients    nexo://127.0.0.1:7654\n" in plain
+    assert "  dashboard  http://127.0.0.1:8080 " in plain
+    assert "  access     auth off, TLS off\n" in plain
+    secure = serve.banner(load(flags={"auth": True}), Addresses("::1", 7654, 8080, tls=True))
+    assert "nexos://[::1]:7654\n" in secure
+    assert "https://[::1]:8080 " in secure
+    assert "auth on, TLS on" in secure
+    assert "dashboard" not in serve.banner(load(), Addresses("127.0.0.1", 7654, None))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_server_on_all_addresses_is_named_by_its_machine(host: str) -> None:
+    assert Addresses(host, 7654, 8080).url == f"nexo://{socket.gethostname()}:7654"
+
+
+def test_every_flag_of_serve_shows_its_variable() -> None:  # SPEC A8
+    shown = CliRunner().invoke(cli.main, ["serve", "--help"], terminal_width=200).output
+    for spec in fields(Settings):
+        assert f"[env var: {spec.metadata['env']}" in shown
+
+
+def user(*args: str) -> Result:
+    return CliRunner().invoke(cli.main, ["user", *args])
+
+
+def test_users_are_kept_in_a_file_that_is_told(tmp_path: Path) -> None:  # SPEC A10, K5
+    added = user("add", "ana", "--no-password", "--data-dir", str(tmp_path))
+    assert added.stdout == f"user ana added to {tmp_path / 'users.json'}\n"
+    assert f"no server has run with {tmp_path}" in added.stderr
+    (tmp_path / "store").mkdir()
+    assert user("list", "--data-dir", str(tmp_path)).stderr == ""
+    assert user("remove", "ana", "--data-dir", str(tmp_path)).exit_code == 0
+    empty = user("list", "--data-dir", str(tmp_path))
+    assert empty.stderr == f"{tmp_path / 'users.json'} has no users\n"
+
+
+@pytest.mark.parametrize("option", ["--url", "--timeout"])
+def test_users_are_not_reached_over_the_network(option: str) -> None:  # SPEC K5
+    refused = user("list", option, "1")
+    assert (refused.exit_code, "o such option" in refused.stderr) == (2, True)
