@@ -42,6 +42,19 @@ def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkS
         spark.stop()
 
 
+def tasks(spark: SparkSession) -> tuple[int, int]:
+    """How many tasks of the stages that run now are done, and how many there are."""
+    from pyspark.errors import PySparkException
+
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except PySparkException:  # a Spark Connect server does not tell
+        return 0, 0
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+
+
 def session(
     master: str | None = None, *, app: str = "nexo", conf: Mapping[str, str] | None = None
 ) -> SparkSession:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,8 +51,27 @@ def test_the_commands_take_show_and_query_a_stream(
     assert result.stdout.splitlines() == ["total,records", "190,20"], result.stderr
 
 
-def test_bad_commands_give_one_line(url: str, tmp_path: Path) -> None:
-    where = ("--url", url, "--lake", str(tmp_path / "lake"))
+def test_sql_says_that_spark_starts_and_nothing_that_spark_says(
+    client: nexo.Client, url: str
+) -> None:  # SPEC K5
+    client.stream("orders").create().publish_many([{"n": n} for n in range(20)])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "nexo", "sql", "select count(*) from orders", "--url", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as running:
+        os.close(theirs)
+        said = b""
+        with suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 65_536):
+                said += part
+        assert running.stdout is not None
+        assert running.stdout.read() == b"20\n"
+    os.close(ours)
+    assert said.startswith("starting Spark…".encode())
+    assert b"query" in said
+    assert b"WARN" not in said
+
+
+def test_bad_commands_give_one_line(url: str) -> None:
     for arguments, text in (
         (("pipeline", "schema", "nowhere"), "error[NOT_FOUND]: stream 'nowhere' not found"),
         (
@@ -55,7 +79,7 @@ def test_bad_commands_give_one_line(url: str, tmp_path: Path) -> None:
             "error[CONFIG]: cannot open the catalog",
         ),
     ):
-        done = nexo_command(*arguments, *where)
+        done = nexo_command(*arguments, "--url", url)
         assert done.exit_code == 1
         assert done.stderr.startswith(text)
         assert len(done.stderr.splitlines()) == 1

@@ -138,7 +138,7 @@ def progress(label: str, total: float | None = None) -> Iterator[ProgressTask]:
 
 
 class ProgressTask:
-    """One bar; ``advance`` moves it."""
+    """One bar; ``advance`` moves it, ``show`` sets it."""
 
     def __init__(self, bar: Progress, label: str, total: float | None) -> None:
         self._bar = bar
@@ -147,3 +147,7 @@ class ProgressTask:
     def advance(self, steps: float = 1) -> None:
         """Count work done."""
         self._bar.advance(self._task, steps)
+
+    def show(self, done: float, total: float) -> None:
+        """Set what is done, and what there is to do as far as is known now."""
+        self._bar.update(self._task, completed=done, total=total)

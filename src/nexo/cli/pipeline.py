@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo import config
 from nexo.cli import output
+from nexo.cli.lakes import lake_options, missing_extra, open_lake
 from nexo.cli.options import read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import StopSignal
-from nexo.errors import ConfigError, Conflict
+from nexo.errors import Conflict
 from nexo.server.priority import stand_behind_brokers
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
     from nexo.lake.catalog import Lake
     from nexo.lake.progress import PipelineProgress
     from pyspark_nexo.pipeline import Pipeline, Progress
@@ -30,39 +31,6 @@ if TYPE_CHECKING:
 
 _SAFE_GRACE_S = 600
 """Longer than any micro-batch takes from its first file to its commit."""
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def lake_options(function: F) -> F:
-    """``--config``, ``--lake`` and ``--catalog``: where the lake is."""
-    for option in (
-        click.option("--catalog", metavar="NAME", help="A catalog of PyIceberg's configuration."),
-        click.option("--lake", "folder", type=click.Path(path_type=Path), help="Its folder."),
-        click.option(
-            "--config", "file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
-            help="The server's settings, to find its lake.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def open_lake(file: Path | None, folder: Path | None, catalog: str | None) -> Lake:
-    """The lake the options mean; by default the one of a server started here."""
-    try:
-        from nexo.lake.catalog import Lake
-        from nexo.lake.settings import LakeSettings
-    except ImportError as error:
-        raise missing_extra(error) from None
-    flags = {"lake_path": folder, "lake_catalog": catalog}
-    settings = config.load(file, os.environ, flags)
-    return Lake(LakeSettings(settings.lake_folder, settings.lake_catalog))
-
-
-def missing_extra(error: ImportError) -> ConfigError:
-    """What to install."""
-    return ConfigError(f"{error.name} is not installed: pip install 'nexo-broker[spark]'")
 
 
 @click.group()
@@ -101,7 +69,7 @@ def run(
         raise click.UsageError("give either --once or --continuous, not both")
     if attached:
         stand_behind_brokers()
-    with _pipeline(open_lake(**where), streams, master) as pipeline:
+    with _pipeline(open_lake(**where, make=True), streams, master) as pipeline:
         if once:
             total = pipeline.run_once(_report)
             for progress in pipeline.compact(pipeline.names()):
@@ -228,21 +196,44 @@ def schema(
     stream: str, given: str | None, infer: bool, renamed: tuple[str, ...], **where: Any
 ) -> None:
     """Show or change the typed columns that STREAM's JSON values are taken apart into."""
-    lake = open_lake(**where)
+    if not (given or infer or renamed):
+        _show_schema(stream, open_lake(**where))
+        return
+    lake = open_lake(**where, make=True)
     from nexo.lake import typed
-    from pyspark_nexo.schemas import sample, stream_table
+    from pyspark_nexo import schemas
 
-    table = stream_table(lake, terms().url, stream)
     wanted = read_value(given, "json") if given else {}
     if not isinstance(wanted, dict):
         raise click.BadParameter("columns are a JSON object of names and types")
+    table = schemas.stream_table(lake, terms().url, stream)
     if infer:
-        wanted = typed.infer(sample(terms().url, stream)) | wanted
+        wanted = typed.infer(schemas.sample(terms().url, stream)) | wanted
     if wanted:
         table = typed.set_schema(table, wanted)
     for pair in renamed:
         table = typed.rename(table, *pair.partition("=")[::2])
-    found = [
+    _show_columns(table)
+
+
+def _show_schema(stream: str, lake: Lake) -> None:
+    from pyspark_nexo.schemas import known_table
+
+    table, tiering = known_table(lake, terms().url, stream)
+    if not tiering:
+        output.note(f"stream {stream!r} has tiering off: nothing of it is taken into the lake")
+    _show_columns(table)
+
+
+def _show_columns(table: Table | None) -> None:
+    found = [] if table is None else _columns(table)
+    output.rows(found, ["column", "type", "json_field"], "no typed columns")
+
+
+def _columns(table: Table) -> list[dict[str, object]]:
+    from nexo.lake import typed
+
+    return [
         {
             "column": table.schema().find_column_name(column.field_id),
             "type": column.kind,
@@ -250,4 +241,3 @@ def schema(
         }
         for column in typed.columns_of(table.properties)
     ]
-    output.rows(found, ["column", "type", "json_field"], "no typed columns")

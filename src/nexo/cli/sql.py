@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo.cli import output
+from nexo.cli import output, sparks
+from nexo.cli.lakes import lake_options, missing_extra, open_lake
 from nexo.cli.options import terms
-from nexo.cli.pipeline import lake_options, missing_extra, open_lake
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
@@ -65,7 +66,12 @@ def _run(
         from pyspark_nexo.views import register_views
     except ImportError as error:
         raise missing_extra(error) from None
-    with borrowed(master, app="nexo sql") as spark, plain_errors():
+    sparks.tell_start()
+    with ExitStack() as stack:
+        with sparks.quiet_start():
+            spark = stack.enter_context(borrowed(master, app="nexo sql"))
+        stack.enter_context(sparks.shown(spark, "query"))
+        stack.enter_context(plain_errors())
         register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
         frame = spark.sql(query).limit(limit)
         found = [row.asDict(recursive=True) for row in frame.collect()]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nexo.errors import ConfigError, Conflict, NexoError, NotFound, Unavailable
 from nexo.lake.moved import WAREHOUSE, settle
 from nexo.lake.paths import location_of
-from nexo.lake.settings import LakeSettings
+from nexo.lake.settings import CATALOG, LakeSettings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -61,22 +61,23 @@ def table_name(stream: str, suffix: str = "") -> str:
 
 
 class Lake:
-    """The tables behind the streams. Opens its catalog on first use."""
+    """The tables behind the streams. Opens its catalog on first use.
+
+    Looking creates nothing; a lake that is not there has no tables.
+    """
 
     def __init__(self, settings: LakeSettings) -> None:
         self.settings = settings
 
     @cached_property
     def catalog(self) -> Catalog:
-        """PyIceberg's catalog, with our namespace in it."""
+        """PyIceberg's catalog; of a folder, made if need be."""
         with as_ours(f"cannot open the catalog {self._label}"):
-            catalog = self._named() if self.settings.catalog else self._local()
-            catalog.create_namespace_if_not_exists(self.settings.namespace)
-        return catalog
+            return self._named() if self.settings.catalog else self._local()
 
     @property
     def _label(self) -> str:
-        return self.settings.catalog or str(self.settings.folder / "catalog.db")
+        return self.settings.catalog or str(self.settings.folder / CATALOG)
 
     def _named(self) -> Catalog:
         from pyiceberg.catalog import load_catalog
@@ -91,7 +92,7 @@ class Lake:
         settle(folder)
         return SqlCatalog(
             "nexo",
-            uri=f"sqlite:///{folder / 'catalog.db'}",
+            uri=f"sqlite:///{folder / CATALOG}",
             warehouse=location_of(folder / WAREHOUSE),
         )
 
@@ -99,12 +100,14 @@ class Lake:
 
     def find(self, stream: str, suffix: str = "") -> Table | None:
         """A stream's table, as it is now; None if there is none yet."""
-        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+        if not self.settings.there:
+            return None
         with as_ours(f"cannot read the table of stream {stream!r}"):
             try:
                 table = self.catalog.load_table(self._identifier(stream, suffix))
-            except NoSuchTableError:
+            except (NoSuchTableError, NoSuchNamespaceError):
                 return None
         owner = table.properties.get(STREAM)
         if owner != stream:
@@ -121,6 +124,11 @@ class Lake:
             raise NotFound(f"stream {stream!r} has no table in the lake: run the pipeline first")
         return found
 
+    def known(self, stream: StreamId) -> Table | None:
+        """The table of this stream, not of an earlier one of its name; None if there is none."""
+        found = self.find(stream.name)
+        return found if found is not None and _is_of(found, stream) else None
+
     def ensure(
         self,
         stream: StreamId,
@@ -134,7 +142,7 @@ class Lake:
         """
         found = self.find(stream.name, suffix)
         if found is not None:
-            if int(found.properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms:
+            if _is_of(found, stream):
                 return found
             self._set_aside(found)
         return self._create(stream, schema(), suffix, kind)
@@ -152,6 +160,7 @@ class Lake:
             STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,
         }  # fmt: skip
         with as_ours(f"cannot create the table of stream {stream.name!r}"):
+            self.catalog.create_namespace_if_not_exists(self.settings.namespace)
             try:
                 return self.catalog.create_table(
                     self._identifier(stream.name, suffix),
@@ -167,11 +176,25 @@ class Lake:
 
     def tables(self) -> Iterator[Table]:
         """Every table of ours."""
+        if not self.settings.there:
+            return
         with as_ours("cannot list the lake's tables"):
-            for identifier in self.catalog.list_tables(self.settings.namespace):
+            for identifier in self._listed():
                 table = self.catalog.load_table(identifier)
                 if STREAM in table.properties:
                     yield table
+
+    def _listed(self) -> list[tuple[str, ...]]:
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        try:
+            return self.catalog.list_tables(self.settings.namespace)
+        except NoSuchNamespaceError:
+            return []
+
+
+def _is_of(table: Table, stream: StreamId) -> bool:
+    return int(table.properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
 
 
 def _by_day(schema: Schema) -> PartitionSpec:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nexo.lake.paths import local_path, location_of, sync_local
+from nexo.lake.settings import CATALOG
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -50,7 +51,7 @@ class Move:
 
 def settle(folder: Path) -> int:
     """Have the tables of a folder's catalog point into it; returns how many did not."""
-    path = folder / "catalog.db"
+    path = folder / CATALOG
     if not path.exists():
         return 0
     with closing(sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)) as catalog:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAMESPACE = "nexo"
+CATALOG = "catalog.db"
+"""The catalog of a lake in a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +22,8 @@ class LakeSettings:
     folder: Path = Path("data/lake")
     catalog: str = ""
     namespace: str = NAMESPACE
+
+    @property
+    def there(self) -> bool:
+        """Whether there is a catalog; one that PyIceberg knows is taken to be."""
+        return bool(self.catalog) or (self.folder / CATALOG).exists()

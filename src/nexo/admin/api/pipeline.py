@@ -17,6 +17,7 @@ from nexo.admin.routes import Nothing, Routes
 from nexo.config import Settings
 from nexo.errors import NotFound, Unavailable
 from nexo.lake.progress import PipelineProgress, StreamProgress, by_stream, read_progress
+from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 
 routes = Routes("Pipeline", "/pipeline")
@@ -153,7 +154,7 @@ def missing(settings: Settings) -> str:
     """Why there is nothing to show; empty if there is."""
     if find_spec("pyiceberg") is None:
         return "the lake's packages are not installed: pip install 'nexo-broker[spark]'"
-    if not settings.lake_catalog and not (settings.lake_folder / "catalog.db").exists():
+    if not LakeSettings(settings.lake_folder, settings.lake_catalog).there:
         return "nothing has been written to the lake yet: run the pipeline"
     return ""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 from typing import TYPE_CHECKING
 
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
+from nexo.lake.settings import LakeSettings
 from nexo.server.dialects.nexo.stream.replay import Place, Portion, Read
 
 if TYPE_CHECKING:
@@ -17,21 +19,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("nexo.stream")
 
 
+def lake_place(settings: Settings) -> dict[str, str]:
+    """Where the lake is, for commands on the same machine."""
+    host = platform.node() or "localhost"
+    return {"host": host, "folder": str(settings.lake_folder), "catalog": settings.lake_catalog}
+
+
 class LakeTier:
     """A `nexo.server.dialects.nexo.stream.replay.Tier`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._where = LakeSettings(settings.lake_folder, settings.lake_catalog)
         self._there = False
         self._readers: dict[int, LakeReader] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     def reachable(self) -> bool:
         """Whether there is a catalog."""
-        if not self._there:
-            settings = self._settings
-            local = settings.lake_folder / "catalog.db"
-            self._there = bool(settings.lake_catalog) or local.exists()
+        self._there = self._there or self._where.there
         return self._there
 
     def read(self, place: Place, max_bytes: int, done: Read) -> None:
@@ -61,11 +66,9 @@ class LakeTier:
         try:
             from nexo.lake.catalog import Lake  # noqa: PLC0415 - heavy, and only if need be
             from nexo.lake.read import LakeReader  # noqa: PLC0415
-            from nexo.lake.settings import LakeSettings  # noqa: PLC0415
         except ImportError as error:
             raise Unavailable(
                 f"older records of stream {stream!r} are in the lake, and {error.name} is not "
                 "installed here: pip install 'nexo-broker[spark]'"
             ) from None
-        settings = LakeSettings(self._settings.lake_folder, self._settings.lake_catalog)
-        return LakeReader(Lake(settings), stream)
+        return LakeReader(Lake(self._where), stream)

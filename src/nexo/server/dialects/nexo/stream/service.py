@@ -16,6 +16,7 @@ from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.granting import Runtime
 from nexo.server.dialects.nexo.stream.groups import Groups
 from nexo.server.dialects.nexo.stream.keyed import Keyed
+from nexo.server.dialects.nexo.stream.lake import lake_place
 from nexo.server.dialects.nexo.stream.legacy import Legacy
 from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.dialects.nexo.stream.publish import Publishing
@@ -134,6 +135,7 @@ class StreamService:
         return broker_status(self.core.engine) | {
             "waiting": len(self.core.waits),
             "unsynced_bytes": self.core.pressure.waiting_bytes,
+            "lake": lake_place(self.core.runtime.settings),
         }
 
     def close(self) -> None:

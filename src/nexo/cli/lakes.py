@@ -1,0 +1,108 @@
+"""Where the lake is that a command works on: said, or asked of the server."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from nexo import config
+from nexo.cli.options import client
+from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
+from nexo.lake.settings import LakeSettings
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.values import decode_value
+
+if TYPE_CHECKING:
+    from nexo.lake.catalog import Lake
+
+# ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
+
+_SAID_BY = ("NEXO_LAKE_PATH", "NEXO_LAKE_CATALOG", "NEXO_DATA_DIR")
+_SAY_IT = "say where it is with --lake or NEXO_LAKE_PATH"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lake_options(function: F) -> F:
+    """``--config``, ``--lake`` and ``--catalog``: where the lake is."""
+    for option in (
+        click.option("--catalog", metavar="NAME", help="A catalog of PyIceberg's configuration."),
+        click.option(
+            "--lake", "folder", type=click.Path(path_type=Path),
+            help="Its folder. Default: the one that the server says.",
+        ),
+        click.option(
+            "--config", "file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
+            help="The server's settings, to find its lake.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def open_lake(
+    file: Path | None, folder: Path | None, catalog: str | None, *, make: bool = False
+) -> Lake:
+    """The lake the options mean, or else the server's.
+
+    Nothing is created now; unless a command may ``make`` a lake, one that was named must be there.
+    """
+    try:
+        from nexo.lake.catalog import Lake
+    except ImportError as error:
+        raise missing_extra(error) from None
+    if any((file, folder, catalog, *map(os.environ.get, _SAID_BY))):
+        where = _settings(file, {"lake_path": folder, "lake_catalog": catalog})
+        if not make and not where.there:
+            raise NotFound(f"there is no lake in {where.folder}: 'nexo pipeline run' makes one")
+    else:
+        where = _servers()
+    return Lake(where)
+
+
+def _settings(file: Path | None, flags: dict[str, object]) -> LakeSettings:
+    settings = config.load(file, os.environ, flags)
+    return LakeSettings(settings.lake_folder, settings.lake_catalog)
+
+
+def _servers() -> LakeSettings:
+    """The server's lake; if it cannot be asked, one that is where it would have it by default."""
+    try:
+        return _asked()
+    except NexoError as error:
+        here = _settings(None, {})
+        if here.there:
+            return here
+        if isinstance(error, ConfigError | ConnectionLost):
+            raise
+        raise ConfigError(f"the server does not tell its lake: {error}; {_SAY_IT}") from error
+
+
+def _asked() -> LakeSettings:
+    with client() as server:
+        reply = server.link(Broker.STREAM).call(Op.STATUS, bytes((Broker.STREAM,)))
+    told = decode_value(reply or b"\x02{}").get("lake")
+    if not told:
+        raise ConfigError(f"the server does not tell where its lake is: {_SAY_IT}")
+    if not told["catalog"] and told["host"] != this_host():
+        raise ConfigError(
+            f"the lake is in {told['folder']} on {told['host']}, and this is {this_host()}: "
+            f"run the command there, or {_SAY_IT} here"
+        )
+    return LakeSettings(Path(told["folder"]), told["catalog"])
+
+
+def this_host() -> str:
+    """The machine's name, as servers and pipelines tell it too."""
+    return platform.node() or "localhost"
+
+
+def missing_extra(error: ImportError) -> ConfigError:
+    """What to install."""
+    return ConfigError(f"{error.name} is not installed: pip install 'nexo-broker[spark]'")

@@ -1,0 +1,97 @@
+"""The lake commands find the server's lake, and only looking at it makes nothing (SPEC I2, K5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("pyiceberg")
+
+import nexo
+from nexo import cli, testing
+from nexo.lake.catalog import Lake
+from nexo.lake.settings import LakeSettings
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server with a stream that has tiering and one that has not; elsewhere an empty folder."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with testing.server(data_dir=tmp_path / "nexo") as url:
+        with nexo.connect(url) as client:
+            client.stream("taken").create(tiering=True).publish_many([{"n": 1}] * 3)
+            client.stream("plain").create().publish({"n": 1})
+        yield url
+    assert list(elsewhere.iterdir()) == []
+
+
+def command(*arguments: str, url: str) -> Result:
+    return CliRunner().invoke(cli.main, [*arguments, "--url", url])
+
+
+def lake_files(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "nexo" / "lake").rglob("*"))
+
+
+def test_status_and_schema_create_nothing(served: str, tmp_path: Path) -> None:
+    status = command("pipeline", "status", "--json", url=served)
+    assert [json.loads(row)["stream"] for row in status.stdout.splitlines()] == ["taken"]
+    shown = command("pipeline", "schema", "taken", url=served)
+    assert (shown.exit_code, shown.stdout, shown.stderr) == (0, "", "no typed columns\n")
+    assert command("pipeline", "maintain", url=served).stderr == "the lake has no tables\n"
+    assert lake_files(tmp_path) == []
+
+
+def test_the_schema_of_a_stream_without_tiering_says_so(served: str, tmp_path: Path) -> None:
+    shown = command("pipeline", "schema", "plain", url=served)
+    assert shown.exit_code == 0
+    assert "'plain' has tiering off" in shown.stderr
+    for change in (("--infer",), ("--set", '{"n": "long"}'), ("--rename", "a=b")):
+        refused = command("pipeline", "schema", "plain", *change, url=served)
+        assert refused.exit_code == 1
+        assert refused.stderr.startswith("error[CONFLICT]: stream 'plain' has tiering off")
+    assert lake_files(tmp_path) == []
+
+
+def test_changes_are_made_to_the_servers_lake(served: str, tmp_path: Path) -> None:
+    done = command("pipeline", "schema", "taken", "--set", '{"n": "long"}', "--json", url=served)
+    assert json.loads(done.stdout) == {"column": "n", "type": "long", "json_field": "n"}
+    assert Lake(LakeSettings(tmp_path / "nexo" / "lake")).find("taken") is not None
+    assert command("pipeline", "schema", "taken", "--json", url=served).stdout == done.stdout
+
+
+def test_a_lake_on_another_machine_is_not_guessed(
+    served: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("nexo.cli.lakes.this_host", lambda: "elsewhere")
+    for verb in (("status",), ("schema", "taken"), ("run", "--once"), ("maintain",)):
+        refused = command("pipeline", *verb, url=served)
+        assert refused.exit_code == 1
+        assert refused.stderr.startswith(f"error[CONFIG]: the lake is in {tmp_path}/nexo/lake on ")
+        assert "--lake" in refused.stderr
+
+
+@pytest.mark.parametrize("verb", [("status",), ("schema", "taken"), ("maintain",)])
+def test_a_named_lake_that_is_not_there_is_refused(
+    served: str, verb: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = tmp_path / "typo"
+    refused = command("pipeline", *verb, "--lake", str(folder), url=served)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"error[NOT_FOUND]: there is no lake in {folder}")
+    refused = command("sql", "select 1", "--lake", str(folder), url=served)
+    assert refused.stderr.startswith(f"error[NOT_FOUND]: there is no lake in {folder}")
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("served")
+def test_without_a_server_and_a_lake_here_nothing_is_done() -> None:
+    refused = command("pipeline", "maintain", url="nexo://127.0.0.1:1")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error[CONNECTION]: no server answers")
