@@ -15,6 +15,8 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
+from nexo.topics import Consumer
+from nexo.xstreams import NexoStreamBroker
 
 
 def nexo(url: str, *args: str, stdin: str | None = None) -> Result:
@@ -148,6 +150,35 @@ def test_lag_and_seek(nexo_url: str, client: package.Client) -> None:
     assert parsed(nexo(nexo_url, "stream", "seek", "s", "g", "0:9", "--json"))[0]["lag"] == 1
     assert "10" in nexo(nexo_url, "seek", "s", "g", "2000-01-01").output
     assert parsed(nexo(nexo_url, "stream", "groups", "s", "--json"))[0]["name"] == "g"
+
+
+def test_groups_of_every_kind_are_listed(nexo_url: str, client: package.Client) -> None:
+    """SPEC K5: shared and ordered groups of one name are two groups."""
+    client.stream("s").create(partitions=2).publish_many(list(range(10)))
+    with client.stream("s").consume("shop", batch=4) as consumer:
+        consumer.fetch().ack()
+    client.stream("t").create().publish("elsewhere")
+    with Consumer(["s", "t"], "shop", server=client):
+        rows = parsed(nexo(nexo_url, "stream", "groups", "s", "--json"))
+        assert [(row["name"], row["kind"], row["lag"]) for row in rows] == [
+            ("shop", "shared", 6),
+            ("shop", "ordered", 10),
+        ]
+        table = nexo(nexo_url, "stream", "groups", "s").output
+        assert "shared" in table
+        assert "ordered" in table
+        listed = {row["name"]: row for row in parsed(nexo(nexo_url, "stream", "list", "--json"))}
+        assert (listed["s"]["groups"], listed["t"]["groups"]) == (2, 1)
+        assert "shop, shop (ordered)" in nexo(nexo_url, "stream", "describe", "s").output
+        (shown,) = parsed(nexo(nexo_url, "stream", "describe", "s", "--json"))
+        assert (shown["groups"], shown["ordered_groups"]) == (["shop"], ["shop"])
+        assert [part["tiered_offset"] for part in shown["partitions"]] == [0, 0]
+    with NexoStreamBroker(nexo_url) as broker:
+        broker.create_group("x", "workers", "0")
+    (row,) = parsed(nexo(nexo_url, "stream", "groups", "x", "--json"))
+    assert (row["name"], row["kind"]) == ("workers", "xstreams")
+    kinds = {row["stream"]: row["kind"] for row in parsed(nexo(nexo_url, "lag", "--json"))}
+    assert kinds["x"] == "xstreams"
 
 
 def test_ordered_groups_are_shown_and_moved_too(nexo_url: str, client: package.Client) -> None:

@@ -59,7 +59,8 @@ def _found(nexo: Client, stream: str | None, group: str | None) -> list[dict[str
     return sorted(rows, key=lambda row: -row["lag"])
 
 
-def ordered_groups(nexo: Client) -> list[OrderedInfo]:
-    """All ordered groups of the server."""
+def ordered_groups(nexo: Client, stream: str | None = None) -> list[OrderedInfo]:
+    """All ordered groups of the server, or those that read a stream."""
     reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, wire.pack(OrderedAsk()))
-    return wire.unpack(list[OrderedInfo], reply or b"")
+    found = wire.unpack(list[OrderedInfo], reply or b"")
+    return [group for group in found if stream is None or stream in group.lags]

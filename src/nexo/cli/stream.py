@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +13,10 @@ from nexo.cli.options import client, nothing_there, terms
 from nexo.cli.sizes import milliseconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from nexo.protocol.stream import StreamInfo
+    from nexo.protocol.stream_ordered import OrderedInfo
 
 _PARTITION = ("partition", "start_offset", "next_offset", "size_bytes", "tiered_offset", "last_ms")
 _LISTED = ("name", "partitions", "offsets", "size_bytes", "groups")
@@ -84,17 +86,18 @@ def list_(prefix: str, names: bool) -> None:
         if names:
             output.rows(({"name": name} for name in found), ("name",))
         else:
-            shown = (_summary(nexo.stream(name).describe()) for name in found)
+            ordered = Counter(topic for group in lag.ordered_groups(nexo) for topic in group.lags)
+            shown = (_summary(nexo.stream(name).describe(), ordered[name]) for name in found)
             output.rows(shown, _LISTED, "there are no streams")
 
 
-def _summary(info: StreamInfo) -> dict[str, object]:
+def _summary(info: StreamInfo, ordered: int) -> dict[str, object]:
     return {
         "name": info.name,
         "partitions": len(info.partitions),
         "offsets": sum(part.next_offset - part.start_offset for part in info.partitions),
         "size_bytes": sum(part.size_bytes for part in info.partitions),
-        "groups": len(info.groups),
+        "groups": len(info.groups) + ordered,
     }
 
 
@@ -103,7 +106,7 @@ def _summary(info: StreamInfo) -> dict[str, object]:
 def describe(name: str) -> None:
     """Options, partitions and groups of the stream NAME."""
     with client() as nexo:
-        _show(nexo.stream(name).describe())
+        _show(nexo.stream(name).describe(), lag.ordered_groups(nexo, name))
 
 
 def _show_briefly(info: StreamInfo) -> None:
@@ -115,16 +118,16 @@ def _show_briefly(info: StreamInfo) -> None:
     output.fields({"name": info.name} | {key: info.options[key] for key in keys})
 
 
-def _show(info: StreamInfo) -> None:
+def _show(info: StreamInfo, ordered: Sequence[OrderedInfo] = ()) -> None:
+    parts = [msgspec.structs.asdict(part) for part in info.partitions]  # zeros too
+    names = [group.name for group in ordered]
     if terms().as_json:
-        output.line(msgspec.to_builtins(info))
+        shown = msgspec.to_builtins(info) | {"partitions": parts, "ordered_groups": names}
+        output.line(shown)
         return
-    output.fields({"name": info.name, **info.options, "groups": ", ".join(info.groups) or "none"})
-    parts = (
-        {"partition": number} | msgspec.structs.asdict(part)
-        for number, part in enumerate(info.partitions)
-    )
-    output.rows(parts, _PARTITION)
+    groups = [*info.groups, *(f"{name} (ordered)" for name in names)]
+    output.fields({"name": info.name, **info.options, "groups": ", ".join(groups) or "none"})
+    output.rows(({"partition": number} | part for number, part in enumerate(parts)), _PARTITION)
 
 
 @command.command()

@@ -1,4 +1,4 @@
-"""``nexo stream groups`` and ``nexo stream parked``: shared groups, and what they set aside."""
+"""``nexo stream groups`` and ``nexo stream parked``: groups, and what they set aside."""
 
 from __future__ import annotations
 
@@ -8,39 +8,57 @@ import click
 import msgspec
 
 from nexo.cli import output
+from nexo.cli.lag import ordered_groups
 from nexo.cli.options import client, terms
 from nexo.cli.tail import as_row
 from nexo.errors import NotFound
+from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
     from nexo.client._sync.stream import Stream
     from nexo.client._sync.stream_groups import ParkedRecord
     from nexo.protocol.stream import GroupInfo
+    from nexo.protocol.stream_ordered import OrderedInfo
 
-_GROUP = ("name", "consumers", "lag", "in_flight", "to_redeliver", "parked", "generation")
+_GROUP = ("name", "kind", "consumers", "lag", "in_flight", "to_redeliver", "parked", "generation")
 _PARKED = ("partition", "offset", "key", "value", "deliveries", "reason", "parked_ms")
 
 
 @click.command("groups")
 @click.argument("stream")
 def groups(stream: str) -> None:
-    """The shared groups of STREAM."""
+    """The groups that read STREAM: shared, ordered, or of nexo.xstreams."""
     with client() as nexo:
-        found = nexo.stream(stream).groups()
-    output.rows(map(_row, found), _GROUP, f"{stream} has no groups")
+        shared = nexo.stream(stream).groups()
+        ordered = ordered_groups(nexo, stream)
+    found = [_row(group) for group in shared] + [_ordered(group, stream) for group in ordered]
+    output.rows(found, _GROUP, f"{stream} has no groups")
 
 
 def _row(group: GroupInfo) -> dict[str, object]:
+    kind = shared_kind(group.options)
     if terms().as_json:
-        builtins: dict[str, object] = msgspec.to_builtins(group)
-        return builtins
+        return {"kind": kind, **msgspec.to_builtins(group)}
     return {
         "name": group.name,
+        "kind": kind,
         "consumers": len(group.consumers),
         "lag": group.lag,
         "in_flight": sum(lane.in_flight for lane in group.partitions),
         "to_redeliver": sum(lane.to_redeliver for lane in group.partitions),
         "parked": sum(lane.parked for lane in group.partitions),
+        "generation": group.generation,
+    }
+
+
+def _ordered(group: OrderedInfo, stream: str) -> dict[str, object]:
+    if terms().as_json:
+        return {"kind": "ordered", **msgspec.to_builtins(group), "lag": group.lags[stream]}
+    return {
+        "name": group.name,
+        "kind": "ordered",
+        "consumers": len(group.members),
+        "lag": group.lags[stream],
         "generation": group.generation,
     }
 

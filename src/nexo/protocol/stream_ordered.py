@@ -143,3 +143,5 @@ class OrderedInfo(_Open, frozen=True):
     """``topic, partition, member``."""
     offsets: list[CommittedAt]
     lag: int
+    lags: dict[str, int]
+    """By topic: all that it reads, or has read."""

@@ -7,10 +7,12 @@ meanwhile may be missed or seen twice until the next round.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 
@@ -46,13 +48,18 @@ class GroupSeen(msgspec.Struct, frozen=True, array_like=True):
 
     stream: str
     name: str
-    kind: Literal["shared", "ordered"]
+    kind: GroupKind
     lag: int
     in_flight: int
     parked: int
     consumers: int
     finished: int
     """Records done with, counted over all time; falls when the group is reset."""
+
+
+def shared_kind(options: Mapping[str, Any]) -> GroupKind:
+    """Of a group that is not ordered: `nexo.xstreams` has its consumers keep what they got."""
+    return "xstreams" if options.get("release") else "shared"
 
 
 class StreamSurvey(msgspec.Struct, frozen=True, kw_only=True):

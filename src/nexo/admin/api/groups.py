@@ -17,6 +17,7 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
+from nexo.protocol.survey import shared_kind
 
 routes = Routes("Stream", "/stream")
 
@@ -127,7 +128,8 @@ def _stream(desk: Desk, ask: Any) -> Any:
 
 
 def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
-    watch = desk.sampler.survey.groups.watches.get((stream, info.name, "shared"))
+    kind = shared_kind(info.options)
+    watch = desk.sampler.survey.groups.watches.get((stream, info.name, kind))
     lanes = [
         Lane(i, lane.floor, lane.next_offset, lane.lag, lane.in_flight, lane.to_redeliver,
              lane.parked)

@@ -10,7 +10,7 @@ from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
-from nexo.protocol.survey import GroupSeen, StreamSeen, StreamSurvey
+from nexo.protocol.survey import GroupKind, GroupSeen, StreamSeen, StreamSurvey
 
 OPENS = 5
 """Logs that one page may open to learn where they end; then it ends."""
@@ -110,8 +110,9 @@ def _group(stream: Stream, name: str, ends: list[int], published: int) -> GroupS
     group = stream.groups[name]
     lanes = group.status(ends)
     lag = sum(lane.lag for lane in lanes)
+    kind: GroupKind = "shared" if group.claims is None else "xstreams"
     return GroupSeen(
-        stream.name, name, "shared", lag, sum(lane.in_flight for lane in lanes),
+        stream.name, name, kind, lag, sum(lane.in_flight for lane in lanes),
         sum(lane.parked for lane in lanes), sum(1 for _ in group.members), published - lag,
     )  # fmt: skip
 

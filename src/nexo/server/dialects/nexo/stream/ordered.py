@@ -203,6 +203,8 @@ class Ordered:
         peer.data(request_id, pack([self._info(n, engine.find_ordered(n)) for n in names]))
 
     def _info(self, name: str, group: OrderedGroup) -> wire.OrderedInfo:
+        read = streams_of(self._core.engine, group)
+        lags = {stream.name: ordered_lag(group, stream) for stream in read}
         return wire.OrderedInfo(
             name=name,
             generation=group.generation,
@@ -212,7 +214,8 @@ class Ordered:
             options=msgspec.to_builtins(group.options),
             owners=[(topic, index, who) for (topic, index), who in sorted(group.owners.items())],
             offsets=_stored(group),
-            lag=sum(ordered_lag(group, each) for each in streams_of(self._core.engine, group)),
+            lag=sum(lags.values()),
+            lags=lags,
         )
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
