@@ -12,12 +12,22 @@ from typing import Any
 import msgspec
 import pytest
 
+import nexo
 from nexo.client._async.connection import Link
 from nexo.client._async.pubsub import PubSub
 from nexo.client._sync.connection import Link as SyncLink
 from nexo.client._sync.pubsub import PubSub as SyncPubSub
 from nexo.client.address import parse_url
-from nexo.errors import InvalidName, InvalidOption, Overloaded
+from nexo.client.pubsub_message import Message
+from nexo.errors import (
+    ConnectionLost,
+    InvalidInput,
+    InvalidName,
+    InvalidOption,
+    Overloaded,
+    PayloadTooLarge,
+    RequestTimeout,
+)
 from nexo.model import Broker
 from nexo.protocol.frames import Kind, frame, pack_str
 from nexo.protocol.ops import Op
@@ -113,6 +123,134 @@ async def test_a_bad_publish_fails_alone(connect: Connect) -> None:  # SPEC C1
     with pytest.raises(InvalidOption):
         pubsub.publish("a", 1, ttl=5)
     assert await good == 0
+
+
+@pytest.mark.parametrize(
+    "publish",
+    [
+        lambda pubsub: pubsub.publish("a", 1, retain=True, ttl=1e18),
+        lambda pubsub: pubsub.publish("a", 1, retain=True, ttl=float("nan")),
+        lambda pubsub: pubsub.publish("a", 1, retain=True, ttl=0),
+        lambda pubsub: pubsub.publish("a", 1, retain=True, ttl="5"),
+        lambda pubsub: pubsub.publish("\udcff", 1),
+        lambda pubsub: pubsub.publish(5, 1),
+        lambda pubsub: pubsub.publish(["a"], 1),
+        lambda pubsub: pubsub("a").publish(object()),
+    ],
+)
+async def test_a_publish_that_cannot_travel_is_refused_at_the_call(
+    connect: Connect, publish: Any
+) -> None:
+    """SPEC C1, A6: and the good ones of the same turn are not disturbed."""
+    pubsub = connect()
+    before = pubsub.publish("a", 1)
+    with pytest.raises(InvalidInput):
+        publish(pubsub)
+    after = pubsub.publish("a", 2)
+    async with asyncio.timeout(WAIT_S):
+        assert [await before, await after] == [0, 0]
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_message_that_is_too_large_fails_alone(connect: Connect, known: bool) -> None:
+    """SPEC C2, E7."""
+    pubsub = connect()
+    if known:
+        await pubsub.publish("a", 0)
+    sent = [pubsub.publish("a", 1), pubsub.publish("a", bytes(11 << 20)), pubsub.publish("a", 2)]
+    first, large, last = await asyncio.gather(*sent, return_exceptions=True)
+    assert (first, last) == (0, 0)
+    assert isinstance(large, PayloadTooLarge)
+
+
+async def test_many_messages_of_which_one_is_bad_are_all_refused(connect: Connect) -> None:
+    """SPEC C2: bad input changes nothing."""
+    pubsub = connect()
+    subscription = await pubsub.subscribe("a")
+    for bad in ([bytes(300_000), object()], [bytes(300_000), bytes(11 << 20)], 5):
+        with pytest.raises(InvalidInput):
+            await pubsub.publish_many("a", bad)  # type: ignore[arg-type]
+    await pubsub.publish("a", "first")
+    assert (await subscription.get(WAIT_S)).value == "first"
+
+
+@pytest.mark.parametrize(
+    "subscribe",
+    [
+        lambda pubsub: pubsub.subscribe("a", 5),
+        lambda pubsub: pubsub("a").subscribe(None),
+        lambda pubsub: pubsub.subscribe("a", buffer="a"),
+        lambda pubsub: pubsub.subscribe("a", buffer=-1),
+        lambda pubsub: pubsub.subscribe("a", max_messages="x"),
+        lambda pubsub: pubsub.subscribe("a", max_bytes=2**70),
+        lambda pubsub: pubsub.subscribe("a", policy=[]),
+        lambda pubsub: pubsub.subscribe(5),
+        lambda pubsub: pubsub.subscribe("\udcff"),
+        lambda pubsub: pubsub.will(5, "v"),
+    ],
+)
+async def test_bad_arguments_do_not_disturb_other_subscriptions(
+    connect: Connect, subscribe: Any
+) -> None:
+    """SPEC C2: a typed error before anything starts."""
+    pubsub = connect()
+    other = await pubsub.subscribe("a")
+    with pytest.raises(InvalidInput):
+        await subscribe(pubsub)
+    assert await pubsub.publish("a", 1) == 1
+    assert (await other.get(WAIT_S)).value == 1
+
+
+async def test_a_subscription_of_the_same_pattern_leaves_the_retained_to_the_new_one(
+    connect: Connect,
+) -> None:
+    """SPEC C2, C3: each gets what is retained once, when it subscribes."""
+    pubsub = connect()
+    await pubsub.publish("r/1", "kept", retain=True)
+    first = await pubsub.subscribe("r/#")
+    assert (await first.get(WAIT_S)).value == "kept"
+    second, silent = await pubsub.subscribe("r/#"), await pubsub.subscribe("r/#", retained=False)
+    assert (await second.get(WAIT_S)).retained
+    await pubsub.publish("r/2", "new")
+    for subscription in (first, second, silent):
+        assert (await subscription.get(WAIT_S)).value == "new"
+
+
+async def test_no_message_in_time_is_a_timeout_of_ours(connect: Connect) -> None:
+    """SPEC K1: every error is a NexoError."""
+    subscription = await connect().subscribe("a")
+    with pytest.raises(RequestTimeout):
+        await subscription.get("1ms")
+    for timeout in (-1, float("nan"), object()):
+        with pytest.raises(InvalidInput):
+            await subscription.get(timeout)  # type: ignore[arg-type]
+
+
+async def test_a_cancelled_task_within_a_handler_ends_nothing_else(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPEC A5, C2: it is logged, and the next message follows."""
+    pubsub, got = connect(), asyncio.Queue[Any]()
+
+    async def handler(message: Message[Any]) -> None:
+        got.put_nowait(message.value)
+        task = asyncio.ensure_future(asyncio.sleep(10))
+        task.cancel()
+        await task
+
+    subscription = await pubsub.subscribe("t", handler)
+    await pubsub.publish_many("t", [1, 2])
+    assert [await asyncio.wait_for(got.get(), WAIT_S) for _ in range(2)] == [1, 2]
+    await subscription.unsubscribe()
+    assert "handler of 't' failed" in caplog.text
+
+
+def test_a_closed_sync_client_subscribes_to_nothing(nexo_server: Server) -> None:
+    """SPEC A3, K1: as the async one."""
+    client = nexo.connect(nexo_server.url)
+    client.close()
+    with pytest.raises(ConnectionLost):
+        client.pubsub.subscribe("late")
 
 
 async def test_one_who_gives_up_waiting_does_not_disturb_the_others(connect: Connect) -> None:

@@ -380,3 +380,23 @@ async def until_dead(queue: Queue[Any]) -> bool:
         while not (await queue.info()).dead:
             await asyncio.sleep(0.01)
     return True
+
+
+async def test_push_many_refuses_what_is_too_large_before_it_stores_anything(
+    nexo_url: str, jobs: Queue[Any]
+) -> None:
+    """SPEC D2, E7: bad input changes nothing, however many requests it would take."""
+    chunk = bytes(3 * 1024 * 1024)
+    async with nexo.AsyncClient(nexo_url) as other:
+        for _ in range(2):
+            with pytest.raises(PayloadTooLarge):
+                await other.queue("jobs").push_many([chunk, chunk, TOO_LARGE])
+    assert (await jobs.info()).pushed_total == 0
+
+
+def test_push_many_fits_a_server_that_takes_little() -> None:
+    """SPEC A8: MAX_PAYLOAD_SIZE bounds a request, not a call."""
+    with testing.server(max_payload_bytes=64 * 1024) as url, nexo.connect(url) as client:
+        queue = client.queue("jobs").create()
+        assert len(queue.push_many([bytes(10_000)] * 20, keys=["k" * 1_000] * 20)) == 20
+        assert client.pubsub.publish_many("a", [bytes(10_000)] * 20) == [0] * 20

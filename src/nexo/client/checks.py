@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -62,6 +63,13 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise InvalidInput(f"{what} {value} is out of range: use {low} to {high}")
     return value
+
+
+def each(values: Any, what: str = "values") -> Iterable[Any]:
+    """``values`` if there can be several."""
+    if not isinstance(values, Iterable):
+        raise InvalidInput(f"{what} are a list or another iterable, not {type(values).__name__}")
+    return values
 
 
 def function(value: Any, what: str = "the handler") -> None:

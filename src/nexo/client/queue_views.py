@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, overload
 
 from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS
-from nexo.client.checks import Duration, millis, positive_millis, whole
+from nexo.client.checks import Duration, each, millis, positive_millis, text, whole
+from nexo.client.replies import check_sizes, room_bytes
 from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import Pop, PushReply, id_text
 from nexo.protocol.values import ValueType, decode_value, encode_value
 
@@ -86,11 +88,50 @@ def check_column(column: Any, what: str, count: int) -> None:
         raise InvalidInput(f"{what} has {len(column)} items for {count} values")
 
 
+CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_JOBS = 100_000
+"""`Queue.push_many` sends more than this in several requests."""
+_JOB_BYTES = 8
+"""What each job, and each of its keys, takes beside its content."""
+
+Keys = Sequence[str | None] | None
+
+
+def chunks(
+    raw: Sequence[bytes], keys: Keys, dedup_keys: Keys, welcome: Welcome | None
+) -> list[tuple[int, int]]:
+    """Where to cut jobs so that no request grows too large; `PayloadTooLarge` if one alone is."""
+    most, count = room_bytes(welcome, CHUNK_BYTES), len(raw)
+    sizes = _sizes(raw, keys, dedup_keys) if keys or dedup_keys else None
+    total = sum(map(len, raw)) + _JOB_BYTES * count if sizes is None else sum(sizes)
+    if count <= CHUNK_JOBS and total <= most:
+        return [(0, count)] if raw else []
+    sizes = sizes or _sizes(raw)
+    check_sizes(welcome, map(len, raw))
+    cuts, start, taken = [], 0, 0
+    for index, size in enumerate(sizes):
+        if index > start and (taken + size > most or index - start >= CHUNK_JOBS):
+            cuts.append((start, index))
+            start, taken = index, 0
+        taken += size
+    return [*cuts, (start, count)]
+
+
+def _sizes(raw: Sequence[bytes], *columns: Keys) -> list[int]:
+    """About what each job takes in a request, with its keys."""
+    sizes = [len(value) + _JOB_BYTES for value in raw]
+    for column in columns:
+        if column is not None:
+            sizes = [
+                size + _JOB_BYTES + (0 if key is None else len(text(key, "a key").encode()))
+                for size, key in zip(sizes, column, strict=True)
+            ]
+    return sizes
+
+
 def encode_values(values: Iterable[Any]) -> list[bytes]:
     """`encode_value` of many; bytes, which need no thought, take a short cut."""
-    if not isinstance(values, Iterable):
-        raise InvalidInput(f"values are a list or another iterable, not {type(values).__name__}")
-    some = values if isinstance(values, list | tuple) else list(values)
+    some = values if isinstance(values, list | tuple) else list(each(values))
     if set(map(type, some)) == {bytes}:
         return [b"\x00" + value for value in some]
     return [encode_value(value) for value in some]

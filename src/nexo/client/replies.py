@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from nexo.client.address import Address
-from nexo.errors import NexoError, ProtocolError, from_wire
+from nexo.errors import NexoError, PayloadTooLarge, ProtocolError, from_wire
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, Buffer, Kind, Reader, Status
-from nexo.protocol.hello import Hello, encode_hello
+from nexo.protocol.hello import Hello, Welcome, encode_hello
 from nexo.protocol.ops import Op
 
 Reply: TypeAlias = bytes | memoryview | None
@@ -16,6 +17,24 @@ Reply: TypeAlias = bytes | memoryview | None
 
 MAX_REPLY_BYTES = 1 << 30
 """A longer frame than this can only be garbage."""
+
+
+_HEAD_BYTES = 1_024
+"""What the head of a joined request takes at most, beside what grows with its items."""
+
+
+def room_bytes(welcome: Welcome | None, wanted: int) -> int:
+    """How large the items of a joined request may grow: ``wanted``, if the server takes it."""
+    return wanted if welcome is None else min(wanted, welcome.max_payload_bytes - _HEAD_BYTES)
+
+
+def check_sizes(welcome: Welcome | None, sizes: Iterable[int]) -> None:
+    """Refuse items of which one is too large for the server, before any of them is sent."""
+    if welcome is None:
+        return
+    largest, most = max(sizes, default=0), welcome.max_payload_bytes
+    if largest > most:
+        raise PayloadTooLarge(f"an item of {largest} bytes is too large: the server takes {most}")
 
 
 def error_of(status: int, payload: Buffer) -> NexoError:

@@ -9,8 +9,9 @@ bit   meaning in a push frame's meta
 ====  ==========================================================================
 0     timestamped: the payload starts with the publisher's clock, ms
 1     retained: the last value of its topic, delivered because of a new subscription
-2     addressed: a ``str`` comes before the timestamp, the one pattern this copy is for;
-      retained and shared copies are, others are for every pattern that matches
+2     addressed: a ``str`` comes before the timestamp, the one pattern this copy is for, or
+      the address its SUBSCRIBE gave; retained and shared copies are, others are for every
+      pattern that matches
 ====  ==========================================================================
 
 Meta 0 is the existing client's push: ``topic str, value`` alone.
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -159,18 +160,21 @@ def run_of(topic: bytes, value: Buffer, timestamp_ms: int) -> Run:
     return Run(frames, [topic], [len(frames)])
 
 
-def pack_runs(topic: bytes, values: Iterable[bytes], timestamp_ms: int) -> Iterator[bytes]:
-    """Messages for one topic, as runs of about `RUN_BYTES`."""
+def pack_runs(
+    topic: bytes, values: Iterable[bytes], timestamp_ms: int, run_bytes: int = RUN_BYTES
+) -> Iterator[bytes]:
+    """Messages for one topic, as runs of at most ``run_bytes``; a larger message goes alone."""
     frames: list[bytes] = []
-    room, pack, size = RUN_BYTES, _MESSAGE.pack, len(topic)
+    room, pack, size = run_bytes, _MESSAGE.pack, len(topic)
     fixed = _TOPIC - HEADER_SIZE + size
     for value in values:
+        taken = _TOPIC + size + len(value)
+        if taken > room and frames:
+            yield b"".join(frames)
+            frames, room = [], run_bytes
         frames.append(pack(_LIVE, fixed + len(value), timestamp_ms, size) + topic)
         frames.append(value)
-        room -= len(value)
-        if room <= 0:
-            yield b"".join(frames)
-            frames, room = [], RUN_BYTES
+        room -= taken
     if frames:
         yield b"".join(frames)
 
@@ -222,6 +226,9 @@ class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     max_messages: int | None = None
     max_bytes: int | None = None
     no_retained: bool = False
+    address: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """What retained copies are addressed to instead of the pattern, to tell one subscription
+    from another of the same pattern."""
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -19,15 +19,6 @@ log = logging.getLogger("nexo.client")
 
 R = TypeVar("R")
 
-_HEAD_BYTES = 1_024
-"""What the head of a joined request takes at most, beside what grows with its items."""
-
-
-def room_bytes(link: Link, wanted: int) -> int:
-    """How large the items of a joined request may grow: ``wanted``, if the server takes it."""
-    welcome = link.welcome
-    return wanted if welcome is None else min(wanted, welcome.max_payload_bytes - _HEAD_BYTES)
-
 
 class Gathering(Generic[R]):
     """Who waits for a common reply.

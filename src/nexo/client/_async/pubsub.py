@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, overload
@@ -11,10 +12,13 @@ from nexo.brokers.pubsub.topics import SHARE, check_topic, parse_pattern
 from nexo.client._async.connection import Link
 from nexo.client._async.pubsub_publisher import Publisher
 from nexo.client._async.pubsub_subscription import Inbox, Subscription
+from nexo.client.checks import Duration, each, function, positive_millis, whole
 from nexo.client.pubsub_message import Message
-from nexo.errors import InvalidOption, NexoError
+from nexo.client.replies import check_sizes, room_bytes
+from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
+    RUN_BYTES,
     Listing,
     Publish,
     Subscribe,
@@ -48,19 +52,29 @@ class PubSub:
     @overload
     def __call__(self, pattern: str, type_: type[T]) -> Topic[T]: ...
     def __call__(self, pattern: str, type_: type[T] | None = None) -> Topic[Any]:
-        """A topic or pattern to publish to or subscribe to, by values of ``type_``."""
+        """A topic or pattern to publish to or subscribe to, by values of ``type_``.
+
+        Handlers of a `Topic` get the value of each message; those of `subscribe` get the
+        `Message`, with its topic and time.
+        """
         return Topic(self, pattern, type_)
 
+    def __repr__(self) -> str:
+        return f"<PubSub of {self._link.address}>"
+
     def publish(
-        self, topic: str, value: object, *, retain: bool = False, ttl: float | None = None
+        self, topic: str, value: object, *, retain: bool = False, ttl: Duration | None = None
     ) -> Awaitable[int]:
         """Publish a message; the result is how many receivers it has.
 
         ``retain`` keeps it as the topic's last value for later subscribers, for ``ttl``
-        seconds if given; an empty value (``b""`` or ``""``) clears it. Need not be awaited:
-        messages of one loop turn leave together.
+        (seconds, ``"5m"``, a timedelta) if given; an empty value (``b""`` or ``""``) clears
+        it. Need not be awaited: messages of one loop turn leave together.
         """
-        raw = self._topics.get(topic) or self._checked(topic)
+        try:
+            raw = self._topics.get(topic) or self._checked(topic)
+        except TypeError:  # not even hashable
+            raise InvalidName(f"a topic is text, not {type(topic).__name__}") from None
         options = _options(retain, ttl) if retain or ttl is not None else None
         return self._publisher.send(raw, encode_value(value), options)
 
@@ -70,15 +84,20 @@ class PubSub:
         values: Iterable[object],
         *,
         retain: bool = False,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
     ) -> list[int]:
         """Publish messages to one topic in few requests; the receivers of each.
 
         A `ConnectionLost` may leave the first ones published. Options as in `publish`.
         """
-        raw = self._topics.get(topic) or self._checked(topic)
+        raw = self._checked(topic)
         options = _options(retain, ttl) if retain or ttl is not None else None
-        runs = pack_runs(raw, map(encode_value, values), self._publisher.clock.now_ms())
+        encoded, now_ms = map(encode_value, each(values)), self._publisher.clock.now_ms()
+        if self._link.welcome is None:
+            await self._link.call(Op.ECHO)  # to know how much the server takes at once
+        welcome = self._link.welcome
+        runs = list(pack_runs(raw, encoded, now_ms, room_bytes(welcome, RUN_BYTES)))
+        check_sizes(welcome, map(len, runs))
         self._publisher.flush()
         replies = [self._publisher.call(run, options) for run in runs]
         return parse_receivers(b"".join([await reply or b"" for reply in replies]))
@@ -122,15 +141,21 @@ class PubSub:
     ) -> Subscription[Any]:
         """Receive what matches ``pattern``: by iterating the result, or through ``handler``.
 
+        ``handler`` gets each `Message`; what it raises is logged, and the next one follows.
         Should this client read too slowly, the server keeps ``max_messages`` and
-        ``max_bytes`` for it, and this client ``buffer`` messages; beyond, ``policy`` is
-        ``drop_oldest``, ``drop_newest`` or ``disconnect``. ``retained=False`` leaves out
-        last values from before the subscription.
+        ``max_bytes`` for it, and this client ``buffer`` messages (0: any number); beyond,
+        ``policy`` is ``drop_oldest``, ``drop_newest`` or ``disconnect``. ``retained=False``
+        leaves out last values from before the subscription.
         """
         parse_pattern(pattern)
-        if policy not in set(Policy):
+        if handler is not None:
+            function(handler)
+        whole(buffer, "buffer", 0, sys.maxsize)
+        if policy not in list(Policy):
             raise InvalidOption(f"policy {policy!r} is not known; use one of {', '.join(Policy)}")
-        options = Subscribe(pattern, policy, max_messages, max_bytes, not retained)
+        options = Subscribe(
+            pattern, policy, max_messages, max_bytes, not retained, self._inbox.new_address()
+        )
         subscription: Subscription[Any] = Subscription(self._inbox, options, type_, buffer)
         await self._inbox.add(subscription)
         if handler is not None:
@@ -138,7 +163,7 @@ class PubSub:
         return subscription
 
     async def will(
-        self, topic: str, value: object, *, retain: bool = False, ttl: float | None = None
+        self, topic: str, value: object, *, retain: bool = False, ttl: Duration | None = None
     ) -> None:
         """Have the server publish this should the client vanish without `close` (SPEC C5)."""
         check_topic(topic)
@@ -184,21 +209,32 @@ class PubSub:
 
 
 class Topic(Generic[T]):
-    """One topic or pattern, as ``client.pubsub(pattern)`` gives it."""
+    """One topic or pattern, as ``client.pubsub(pattern)`` gives it.
+
+    It is about values, as in other Nexo clients: its handlers get the value alone. Who needs
+    the topic or the time of a message takes `messages`, or `PubSub.subscribe`.
+    """
 
     def __init__(self, pubsub: PubSub, pattern: str, type_: type[T] | None) -> None:
         self.pattern = pattern
         self._pubsub = pubsub
         self._type: Any = type_
 
+    def __repr__(self) -> str:
+        return f"<Topic {self.pattern!r}>"
+
     def publish(
-        self, value: T, *, retain: bool = False, ttl: float | None = None
+        self, value: T, *, retain: bool = False, ttl: Duration | None = None
     ) -> Awaitable[int]:
         """See `PubSub.publish`."""
         return self._pubsub.publish(self.pattern, value, retain=retain, ttl=ttl)
 
     async def subscribe(self, handler: Callable[[T], Any], **options: Any) -> Subscription[T]:
-        """Call ``handler`` with the value of each message; options as in `PubSub.subscribe`."""
+        """Call ``handler`` with the value of each message, without its topic and time.
+
+        Options as in `PubSub.subscribe`, whose handler gets the whole `Message`.
+        """
+        function(handler)
         return await self._pubsub.subscribe(
             self.pattern, lambda message: handler(message.value), type_=self._type, **options
         )
@@ -212,11 +248,9 @@ class Topic(Generic[T]):
         return Topic(self._pubsub, f"{SHARE}/{group}/{self.pattern}", self._type)
 
 
-def _options(retain: bool, ttl: float | None) -> Publish:
+def _options(retain: bool, ttl: Duration | None) -> Publish:
     if ttl is None:
         return Publish(retain)
     if not retain:
         raise InvalidOption("a ttl is for retained messages: others are not kept at all")
-    if ttl <= 0:
-        raise InvalidOption("ttl must be positive; leave it out for no expiry")
-    return Publish(retain, max(1, int(ttl * 1000)))
+    return Publish(retain, positive_millis(ttl, "ttl"))

@@ -9,9 +9,9 @@ import asyncio
 from struct import unpack
 
 from nexo.client._async.connection import Link
-from nexo.client._async.gathering import Gathering, room_bytes
+from nexo.client._async.gathering import Gathering
 from nexo.client.pubsub_message import SteadyClock
-from nexo.client.replies import Reply
+from nexo.client.replies import Reply, room_bytes
 from nexo.errors import Forbidden, InvalidInput
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import RUN_BYTES, Publish, message_frame, pack_publish
@@ -99,7 +99,7 @@ class _Run:
         self.timestamp_ms = publisher.clock.now_ms()
         self.frames: list[bytes] = []
         self.size_bytes = 0
-        self.room_bytes = room_bytes(publisher.link, RUN_BYTES)
+        self.room_bytes = room_bytes(publisher.link.welcome, RUN_BYTES)
         self.gathering: Gathering[int] = Gathering(
             _receivers, self.divide, (InvalidInput, Forbidden)
         )

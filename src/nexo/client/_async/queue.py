@@ -21,6 +21,7 @@ from nexo.client.queue_views import (
     QueueInfo,
     QueueSettings,
     check_column,
+    chunks,
     encode_values,
     in_callers_words,
     job_state,
@@ -53,10 +54,6 @@ from nexo.protocol.queue import (
 from nexo.protocol.values import encode_value
 
 T = TypeVar("T")
-
-CHUNK_BYTES = 4 * 1024 * 1024
-CHUNK_JOBS = 100_000
-"""`Queue.push_many` sends more than this in several requests."""
 
 
 class Queue(Generic[T]):
@@ -172,10 +169,12 @@ class Queue(Generic[T]):
         check_column(dedup_keys, "dedup_keys", len(raw))
         head = self._head(priority, delay, ttl, replace)
         self._pusher.flush()
-        if not raw:
-            await self.info()  # `NotFound` if there is no such queue
+        if not raw and not await self.exists():
+            raise NotFound(f"Queue '{self.name}' not found. Create it first.")
+        if self._link.welcome is None:
+            await self._link.call(Op.ECHO)  # to know how much the server takes at once
         replies: list[PushReply] = []
-        for start, stop in _chunks(raw):
+        for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome):
             full = PushHead(
                 head.queue, head.priority, head.delay_ms, head.ttl_ms,
                 _part(keys, start, stop), _part(dedup_keys, start, stop), replace,
@@ -318,16 +317,3 @@ def _info(reply: bytes | memoryview) -> QueueInfo:
 
 def _part(column: Sequence[str | None] | None, start: int, stop: int) -> list[str | None] | None:
     return None if column is None else [*column[start:stop]]
-
-
-def _chunks(raw: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Where to cut values so that no request grows too large."""
-    if len(raw) <= CHUNK_JOBS and sum(map(len, raw)) <= CHUNK_BYTES:
-        return [(0, len(raw))] if raw else []
-    cuts, start, size = [], 0, 0
-    for index, value in enumerate(raw):
-        if index > start and (size + len(value) > CHUNK_BYTES or index - start >= CHUNK_JOBS):
-            cuts.append((start, index))
-            start, size = index, 0
-        size += len(value)
-    return [*cuts, (start, len(raw))]

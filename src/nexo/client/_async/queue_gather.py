@@ -13,9 +13,9 @@ from typing import ClassVar, Protocol
 from weakref import WeakKeyDictionary
 
 from nexo.client._async.connection import Link
-from nexo.client._async.gathering import Gathering, room_bytes
+from nexo.client._async.gathering import Gathering
 from nexo.client.queue_views import pushed_id
-from nexo.client.replies import Reply
+from nexo.client.replies import Reply, room_bytes
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
@@ -56,7 +56,7 @@ class _Run:
         self.keys: list[str | None] = []
         self.dedup_keys: list[str | None] = []
         self.size_bytes = 0
-        self.room_bytes = room_bytes(link, RUN_BYTES)
+        self.room_bytes = room_bytes(link.welcome, RUN_BYTES)
         self.gathering: Gathering[str] = Gathering(_ids, self.divide, (InvalidInput, QueueFull))
 
     def send(self) -> None:
@@ -177,7 +177,7 @@ class Settler:
         """
         if result is not None:
             self._result_bytes += len(result) + _JOB_BYTES
-            if self._result_bytes > room_bytes(self._link, RUN_BYTES):
+            if self._result_bytes > room_bytes(self._link.welcome, RUN_BYTES):
                 self.flush()  # a large result goes alone
                 self._result_bytes = len(result)
         if self._gathering is None:

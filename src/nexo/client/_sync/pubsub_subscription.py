@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -14,8 +15,9 @@ from nexo.brokers.pubsub.outbox import Policy
 from nexo.brokers.pubsub.topics import SHARE, matches
 from nexo.client._sync import runtime
 from nexo.client._sync.connection import Link
+from nexo.client.checks import Duration, millis
 from nexo.client.pubsub_message import Message
-from nexo.errors import ConnectionLost, Overloaded
+from nexo.errors import ConnectionLost, Overloaded, RequestTimeout
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import RETAINED, Subscribe, pack_command, parse_pushes
@@ -45,6 +47,8 @@ class Subscription(Generic[T]):
         """Messages lost here, not taken fast enough; the server counts those it drops."""
         self._inbox = inbox
         self._options = options
+        self.address = options.address
+        """What the server calls it, beside others of the same pattern."""
         self._type = type_
         self._buffer = buffer
         self._waiting: deque[Message[T]] = deque()
@@ -52,6 +56,10 @@ class Subscription(Generic[T]):
         self._ended = False
         self._overrun = False
         self._task: runtime.Task | None = None
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else f"{len(self._waiting)} messages wait"
+        return f"<Subscription to {self.pattern!r}, {state}, {self.dropped} dropped>"
 
     def __iter__(self) -> Subscription[T]:
         return self
@@ -66,13 +74,14 @@ class Subscription(Generic[T]):
         except ConnectionLost:
             raise StopIteration from None
 
-    def get(self, timeout_s: float | None = None) -> Message[T]:
-        """The next message; `TimeoutError` when none comes in time.
+    def get(self, timeout_s: Duration | None = None) -> Message[T]:
+        """The next message; `RequestTimeout` when none comes in time.
 
         Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended
         because of its policy.
         """
-        deadline_s = None if timeout_s is None else runtime.now_s() + timeout_s
+        limit_s = None if timeout_s is None else millis(timeout_s, "timeout") / 1_000
+        deadline_s = None if limit_s is None else runtime.now_s() + limit_s
         while True:
             try:
                 return self._waiting.popleft()
@@ -89,7 +98,7 @@ class Subscription(Generic[T]):
             raise ConnectionLost(f"the subscription to {self.pattern!r} has ended")
         left_s = None if deadline_s is None else max(0.0, deadline_s - runtime.now_s())
         if not self._arrived.wait(left_s):
-            raise TimeoutError(f"no message for {self.pattern!r} in time")
+            raise RequestTimeout(f"no message for {self.pattern!r} in time")
 
     def unsubscribe(self) -> None:
         """End it; iterating ends once what already arrived is taken."""
@@ -116,11 +125,19 @@ class Subscription(Generic[T]):
         self._task = runtime.spawn(self._handle, handler, name=f"nexo-{self.pattern}")
 
     def _handle(self, handler: Callable[[Message[T]], Any]) -> None:
-        for message in self:
-            try:
-                runtime.invoke(handler, message)
-            except Exception:
-                log.exception("the handler of %r failed on %r", self.pattern, message.topic)
+        try:
+            for message in self:
+                self._call(handler, message)
+        except Overloaded as error:
+            log.error("%s: it ends", error)
+
+    def _call(self, handler: Callable[[Message[T]], Any], message: Message[T]) -> None:
+        try:
+            runtime.invoke(handler, message)
+        except BaseException as error:
+            if not runtime.is_failure(error):
+                raise
+            log.exception("the handler of %r failed on %r", self.pattern, message.topic)
 
     def _accept(self, arrived: list[Arrival], retained: bool = False) -> None:
         """Take messages in; only one thread at a time does."""
@@ -157,8 +174,13 @@ class Inbox:
         self._link = link
         self._subscriptions: tuple[Subscription[Any], ...] = ()
         self._turn = 0
+        self._addresses = count(1)
         self._targets: dict[bytes, tuple[str, list[Subscription[Any]]]] = {}
         self._hooked = False
+
+    def new_address(self) -> str:
+        """A name for a subscription that no pattern can have."""
+        return f"\0{next(self._addresses)}"
 
     def add(self, subscription: Subscription[Any]) -> None:
         """Tell the server, and deliver from now on."""
@@ -230,10 +252,11 @@ class Inbox:
         found = targets[topic] = (text, [s for s in plain if matches(s.pattern, text)])
         return found
 
-    def _on_addressed(self, meta: int, arrival: Arrival, pattern: str) -> None:
-        """A retained copy is for all who have the pattern, a shared one for one of them."""
-        receivers = [s for s in self._subscriptions if s.pattern == pattern]
-        if receivers and not meta & RETAINED:
+    def _on_addressed(self, meta: int, arrival: Arrival, to: str) -> None:
+        """A retained copy is for who asked, a shared one for one of those who have the pattern."""
+        if meta & RETAINED:
+            receivers = [s for s in self._subscriptions if s.address == to]
+        elif receivers := [s for s in self._subscriptions if s.pattern == to]:
             self._turn += 1
             receivers = [receivers[self._turn % len(receivers)]]
         for receiver in receivers:

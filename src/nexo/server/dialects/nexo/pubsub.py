@@ -204,7 +204,7 @@ class PubSubService:
         self._engine.subscribe(client, command.pattern, limits)
         peer.ok(request_id)
         if not command.no_retained:
-            self._send_retained(client, command.pattern)
+            self._send_retained(client, command)
 
     def _limits(self, command: wire.Subscribe) -> Limits:
         settings = self._runtime.settings
@@ -221,14 +221,14 @@ class PubSubService:
             Policy(command.policy),
         )
 
-    def _send_retained(self, client: Subscriber, text: str) -> None:
-        pattern = parse_pattern(text)
+    def _send_retained(self, client: Subscriber, command: wire.Subscribe) -> None:
+        pattern = parse_pattern(command.pattern)
         if pattern.group is not None:
             return  # a group's members share new messages; the past belongs to none of them
         found = list(self._engine.retained.matching(pattern.levels, self._runtime.clock.now_ms()))
         if found:
             messages = [one.message for one in found]
-            self._engine.replay(client, _encoded(client, pattern.text, messages))
+            self._engine.replay(client, _encoded(client, command.address or pattern.text, messages))
             self._catch_up(client)
 
     def _on_unsub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -278,11 +278,11 @@ class PubSubService:
         peer.data(request_id, wire.pack_rows(listed))
 
 
-def _encoded(client: Subscriber, pattern: str, messages: list[bytes]) -> Iterator[bytes]:
+def _encoded(client: Subscriber, address: str, messages: list[bytes]) -> Iterator[bytes]:
     """Retained messages as a client gets them, each made when it is sent."""
     if not client.coded:
         return map(wire.legacy_frame, messages)
-    field = pack_str(pattern)
+    field = pack_str(address)
     return (wire.addressed_frame(message, field, wire.RETAINED) for message in messages)
 
 
