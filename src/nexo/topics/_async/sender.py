@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from threading import Lock
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.client.stream_records import Outgoing, content_of, headers_bytes, key_bytes
 from nexo.errors import (
     Conflict,
     ConnectionLost,
@@ -37,6 +35,7 @@ from nexo.protocol.batch import ANONYMOUS, Compression, Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.topics._async.delivery import Delivery
+from nexo.topics._async.packing import BATCH_BYTES, Lane, Packed, batch_of, chunks
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
 from nexo.topics.partitioning import Partitioner
 
@@ -44,45 +43,10 @@ log = logging.getLogger("nexo.topics")
 
 _CONCURRENT = 8
 """Partitions sent to at once."""
-_BATCH_BYTES = 1024**2
-"""A batch of this size is full, however few its messages are."""
 _AGAIN_S = 0.05
 """Before a batch is sent again."""
 _UNCERTAIN = (ConnectionLost, RequestTimeout)
 """After these nobody knows whether the batch was stored."""
-
-
-class Packed:
-    """One message, ready to go."""
-
-    __slots__ = ("content", "delivery", "headers", "key", "kind", "partition", "size_bytes")
-
-    def __init__(self, record: ProducerRecord) -> None:
-        self.kind, content = (0, None) if record.value is None else content_of(record.value)
-        self.content: bytes | None = content
-        self.key = key_bytes(record.key)
-        self.headers = headers_bytes(record.headers)
-        self.partition = record.partition
-        self.delivery = Delivery()
-        self.size_bytes = len(content or b"") + len(self.key or b"") + len(self.headers)
-        if content is None and self.key is None:
-            raise InvalidInput("a message without a value deletes its key, so it needs one")
-
-
-class Lane:
-    """What waits for one partition."""
-
-    __slots__ = ("at", "busy", "count", "first_s", "sequence", "waiting")
-
-    def __init__(self, at: TopicPartition) -> None:
-        self.at = at
-        self.waiting: deque[Packed] = deque()
-        self.first_s = 0.0
-        """Since when the first of them waits."""
-        self.busy = False
-        self.count = 0
-        """How many partitions the topic had when they were placed."""
-        self.sequence = 0
 
 
 class NexoSender:
@@ -276,7 +240,7 @@ class NexoSender:
             batch, size_bytes = [lane.waiting.popleft()], 0
             while lane.waiting and len(batch) < self._options.batch_size:
                 size_bytes += batch[-1].size_bytes
-                if size_bytes + lane.waiting[0].size_bytes > _BATCH_BYTES:
+                if size_bytes + lane.waiting[0].size_bytes > BATCH_BYTES:
                     break
                 batch.append(lane.waiting.popleft())
             lane.first_s = runtime.now_s()
@@ -315,10 +279,7 @@ class NexoSender:
     async def _store(self, lane: Lane, batch: list[Packed]) -> int:
         """The offset of the first; sent again until it is known to be stored, or time is over."""
         producer = await self._producer(lane)
-        records = Outgoing()
-        for packed in batch:
-            records.add(packed.kind, packed.content, packed.key, packed.headers)
-        head, body = records.encode(
+        head, body = batch_of(batch).encode(
             int(time.time() * 1000), producer=producer, compression=self._compression
         )
         where = wire.publish_head(*lane.at, lane.count)
@@ -393,7 +354,7 @@ class NexoSender:
         lanes: dict[int, list[int]] = {}
         for number, each in enumerate(packed):
             lanes.setdefault(self._partition_of(topic, each, count), []).append(number)
-        if len(lanes) == 1 and sum(each.size_bytes for each in packed) <= _BATCH_BYTES:
+        if len(lanes) == 1 and sum(each.size_bytes for each in packed) <= BATCH_BYTES:
             (partition,) = lanes
             return await self._send_batch(TopicPartition(topic, partition), packed, count)
         return await self._send_transaction(topic, lanes, packed, count)
@@ -408,7 +369,7 @@ class NexoSender:
     async def _send_batch(
         self, at: TopicPartition, packed: list[Packed], count: int
     ) -> list[RecordMetadata]:
-        head, body = _batch(packed).encode(int(time.time() * 1000), compression=self._compression)
+        head, body = batch_of(packed).encode(int(time.time() * 1000), compression=self._compression)
         reply = await self._link.call(Op.S_PUBLISH, wire.publish_head(*at, count), head, *body)
         _, first, _ = next(wire.places(reply or b""))
         return [RecordMetadata(*at, first + number) for number in range(len(packed))]
@@ -419,8 +380,8 @@ class NexoSender:
         places: dict[int, RecordMetadata] = {}
         async with self._client.transaction() as tx:
             for partition, lane in lanes.items():
-                for numbers in _chunks(lane, packed):
-                    batch = _batch([packed[number] for number in numbers])
+                for numbers in chunks(lane, packed):
+                    batch = batch_of([packed[number] for number in numbers])
                     _, first = await tx.publish_batch(topic, partition, batch, count=count)
                     for at, number in enumerate(numbers):
                         places[number] = RecordMetadata(topic, partition, first + at)
@@ -434,23 +395,3 @@ def _existing(topic: str, partition: object, count: int) -> int:
     if not 0 <= partition < count:
         raise InvalidInput(f"partition {partition} does not exist: {topic!r} has {count}, from 0")
     return partition
-
-
-def _batch(packed: Sequence[Packed]) -> Outgoing:
-    records = Outgoing()
-    for each in packed:
-        records.add(each.kind, each.content, each.key, each.headers)
-    return records
-
-
-def _chunks(numbers: list[int], packed: Sequence[Packed]) -> Iterator[list[int]]:
-    """Messages in runs that fit into a request."""
-    run: list[int] = []
-    size_bytes = 0
-    for number in numbers:
-        if run and size_bytes + packed[number].size_bytes > _BATCH_BYTES:
-            yield run
-            run, size_bytes = [], 0
-        run.append(number)
-        size_bytes += packed[number].size_bytes
-    yield run

@@ -1,0 +1,68 @@
+"""Messages on their way: each ready to go, in the lane of its partition, in batches that fit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from nexo.client.stream_records import Outgoing, content_of, headers_bytes, key_bytes
+from nexo.errors import InvalidInput
+from nexo.topics._async.delivery import Delivery
+from nexo.topics.model import ProducerRecord, TopicPartition
+
+BATCH_BYTES = 1024**2
+"""A batch of this size is full, however few its messages are."""
+
+
+class Packed:
+    """One message, ready to go."""
+
+    __slots__ = ("content", "delivery", "headers", "key", "kind", "partition", "size_bytes")
+
+    def __init__(self, record: ProducerRecord) -> None:
+        self.kind, content = (0, None) if record.value is None else content_of(record.value)
+        self.content: bytes | None = content
+        self.key = key_bytes(record.key)
+        self.headers = headers_bytes(record.headers)
+        self.partition = record.partition
+        self.delivery = Delivery()
+        self.size_bytes = len(content or b"") + len(self.key or b"") + len(self.headers)
+        if content is None and self.key is None:
+            raise InvalidInput("a message without a value deletes its key, so it needs one")
+
+
+class Lane:
+    """What waits for one partition."""
+
+    __slots__ = ("at", "busy", "count", "first_s", "sequence", "waiting")
+
+    def __init__(self, at: TopicPartition) -> None:
+        self.at = at
+        self.waiting: deque[Packed] = deque()
+        self.first_s = 0.0
+        """Since when the first of them waits."""
+        self.busy = False
+        self.count = 0
+        """How many partitions the topic had when they were placed."""
+        self.sequence = 0
+
+
+def batch_of(packed: Sequence[Packed]) -> Outgoing:
+    """Messages as one batch."""
+    records = Outgoing()
+    for each in packed:
+        records.add(each.kind, each.content, each.key, each.headers)
+    return records
+
+
+def chunks(numbers: list[int], packed: Sequence[Packed]) -> Iterator[list[int]]:
+    """Messages in runs that fit into a request."""
+    run: list[int] = []
+    size_bytes = 0
+    for number in numbers:
+        if run and size_bytes + packed[number].size_bytes > BATCH_BYTES:
+            yield run
+            run, size_bytes = [], 0
+        run.append(number)
+        size_bytes += packed[number].size_bytes
+    yield run
