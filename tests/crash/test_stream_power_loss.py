@@ -55,6 +55,8 @@ class Acked:
     """What the outside world was told."""
 
     def __init__(self) -> None:
+        self.made: dict[str, int] = {}
+        """Streams, with their partitions."""
         self.plain: list[bytes] = []
         self.transactions: list[bytes] = []
 
@@ -62,8 +64,9 @@ class Acked:
 def work(files: FaultyFiles, acked: Acked) -> None:
     """Plain publishes, and transactions over two streams and an input."""
     peer = SyncingDesk(files).client()
-    for name in ("in", "a", "b"):
-        peer.make(name, persistence="file_sync")
+    for name, partitions in (("wide", 3), ("in", 1), ("a", 1), ("b", 1)):
+        peer.make(name, persistence="file_sync", partitions=partitions)
+        acked.made[name] = partitions
     consumer = peer.join("in", "g")
     for number in range(ROUNDS):
         value = b"%d" % number
@@ -88,6 +91,8 @@ def check(files: FaultyFiles, acked: Acked) -> None:
     """Recover and look; write, and recover again."""
     desk = SyncingDesk(files)
     peer = desk.client()
+    for name, partitions in acked.made.items():
+        assert len(peer.describe(name).partitions) == partitions
     if "in" not in desk.service.core.engine.streams:
         assert not acked.plain
         return

@@ -13,8 +13,11 @@ import pytest
 
 from nexo.brokers.store import snapshot
 from nexo.brokers.store.engine import Store
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
 from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.flusher import Flusher
+from tests.crash.test_stream_power_loss import SyncingDesk
 from tests.unit.brokers.pubsub.desk import Desk as PubSubDesk
 from tests.unit.brokers.queue.desk import Desk as QueueDesk
 
@@ -49,6 +52,29 @@ def test_a_queue_loses_at_most_its_window(seed: int) -> None:
         *found,
         b"\x01more",
     ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_new_streams_are_lost_within_their_window_only(seed: int) -> None:
+    """SPEC A11, E3: created and confirmed, with their options; ``file_async`` is the default."""
+    files = FaultyFiles()
+    desk = SyncingDesk(files)
+    peer = desk.client()
+    for number in range(ALL):
+        peer.make(f"s/{number}", partitions=number + 1, retention_ms=number)
+        if number == SYNCED - 1:
+            desk.runtime.sync()
+    after = files.crash(seed)
+    peer = SyncingDesk(after).client()
+    found = peer.call(Op.S_LIST, wire.ListAsk(), list[str])
+    assert found == sorted(f"s/{number}" for number in range(len(found)))
+    assert SYNCED <= len(found) <= ALL
+    for number in range(len(found)):
+        info = peer.describe(f"s/{number}")
+        assert len(info.partitions) == number + 1
+        assert info.options["retention_ms"] == number
+    peer.publish("s/0", b"more")
+    assert SyncingDesk(after.restart()).client().read("s/0") == [b"more"]
 
 
 def retained(desk: PubSubDesk) -> dict[str, bytes]:

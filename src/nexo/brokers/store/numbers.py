@@ -21,7 +21,7 @@ def add(value: bytes, by: int | float, what: str) -> int | float:
     """
     try:
         if value[:1] != _JSON:
-            raise WrongType(f"{what} holds text or bytes, not a number")
+            raise WrongType(f"{what} holds text or bytes, not a number{_hint(value)}")
         total: int | float = _decode(value[1:]) + by
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise WrongType(f"{what} holds JSON that is not a number") from None
@@ -32,6 +32,15 @@ def add(value: bytes, by: int | float, what: str) -> int | float:
     if isinstance(total, float) and not math.isfinite(total):
         raise InvalidInput(f"{what} would no longer be a finite number")
     return total
+
+
+def _hint(value: bytes) -> str:
+    """How to store what looks like a number as one."""
+    try:
+        _decode(value[1:])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return ": store it as one, with set(key, 1) or, on the command line, --as json"
 
 
 def encode(number: int | float) -> bytes:

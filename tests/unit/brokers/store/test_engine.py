@@ -276,3 +276,13 @@ class TestScan:
     def test_a_page_without_keys_is_refused(self, store: Store) -> None:
         with pytest.raises(InvalidInput):
             store.scan(NOW, limit=0)
+
+
+def test_a_number_stored_as_text_is_told_how_to_become_one() -> None:  # SPEC B2
+    store = Store()
+    store.set("a", b"\x011", 0)
+    with pytest.raises(WrongType, match=r"holds text or bytes, not a number: .*--as json"):
+        store.incr("a", 1, 0)
+    store.set("a", b"\x01one", 0)
+    with pytest.raises(WrongType, match=r"not a number$"):
+        store.incr("a", 1, 0)
