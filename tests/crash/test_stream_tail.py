@@ -187,6 +187,7 @@ def test_a_log_that_jumped_can_be_compacted(files: MemoryFiles) -> None:
     consumer.take()
     consumer.settle("ack", 2, 3, 4, 5)
     peer = without_tail(files, 1).client()
+    peer.ask(Op.S_UPDATE, wire.pack(wire.Make(stream="s", options={"cleanup": "compact"})))
     peer.publish("s", b"old", keys=[b"k"])
     peer.publish("s", b"new", keys=[b"k"])
     peer.ask(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))

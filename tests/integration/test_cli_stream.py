@@ -241,7 +241,14 @@ def test_compaction_and_the_newest_of_a_key(nexo_url: str, client: package.Clien
     nexo(nexo_url, "stream", "create", "profiles", "--cleanup", "compact")
     for value in ("old", "new"):
         nexo(nexo_url, "stream", "publish", "profiles", value, "--key", "u1")
-    assert "freed" in nexo(nexo_url, "stream", "compact", "profiles").output
+    asked = nexo(nexo_url, "stream", "compact", "profiles", stdin="n\n")
+    assert (asked.exit_code, "newest record" in asked.output) == (1, True)
+    assert len(client.stream("profiles").read()) == 2
+    assert "freed" in nexo(nexo_url, "stream", "compact", "profiles", "--yes").output
+    nexo(nexo_url, "stream", "create", "plain")
+    refused = nexo(nexo_url, "stream", "compact", "plain", "--yes")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error[INVALID_OPTION]: stream 'plain' keeps")
     assert parsed(nexo(nexo_url, "stream", "get", "profiles", "u1", "--json"))[0]["value"] == "new"
     absent = nexo(nexo_url, "stream", "get", "profiles", "u2")
     assert (absent.exit_code, absent.stdout) == (1, "")

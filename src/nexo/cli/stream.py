@@ -132,8 +132,12 @@ def _show(info: StreamInfo, ordered: Sequence[OrderedInfo] = ()) -> None:
 
 @command.command()
 @click.argument("name")
+@click.confirmation_option(prompt="Remove all but the newest record of each key, for good?")
 def compact(name: str) -> None:
-    """Keep only the newest record of each key of the stream NAME, now."""
+    """Keep only the newest record of each key of the stream NAME, now.
+
+    Its clean-up must include compact.
+    """
     with client() as nexo:
         freed = nexo.stream(name).compact()
     output.done(f"{freed:,} bytes freed", freed_bytes=freed)

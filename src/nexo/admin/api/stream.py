@@ -206,7 +206,7 @@ async def update(desk: Desk, ask: MakeAsk) -> Done:
 
 @routes.post("/compact")
 async def compact(desk: Desk, ask: OneStream) -> Done:
-    """Keep only the newest record per key, now; the count is the bytes freed."""
+    """Keep only the newest record per key of a stream set to compact; the count is bytes freed."""
     return Done(await desk.client.stream(ask.stream).compact())
 
 

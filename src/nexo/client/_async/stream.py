@@ -89,7 +89,10 @@ class Stream(StreamGroups, Generic[T]):
         self._partitions = None
 
     async def compact(self) -> int:
-        """Keep only the newest record per key, now; returns the bytes freed."""
+        """Keep only the newest record per key, now; returns the bytes freed.
+
+        `InvalidOption` unless its ``cleanup`` includes ``compact``.
+        """
         return wire.unpack(int, await self._ask(Op.S_COMPACT, wire.Name(stream=self.name)))
 
     async def apply_retention(self) -> int:

@@ -90,7 +90,10 @@ class Stream(StreamGroups, Generic[T]):
         self._partitions = None
 
     def compact(self) -> int:
-        """Keep only the newest record per key, now; returns the bytes freed."""
+        """Keep only the newest record per key, now; returns the bytes freed.
+
+        `InvalidOption` unless its ``cleanup`` includes ``compact``.
+        """
         return wire.unpack(int, self._ask(Op.S_COMPACT, wire.Name(stream=self.name)))
 
     def apply_retention(self) -> int:

@@ -56,7 +56,10 @@ class AsyncAdminClient:
         await self._backend.delete_topic(name)
 
     async def compact_topic(self, name: str) -> int:
-        """Keep only the newest message per key, now; returns the bytes freed."""
+        """Keep only the newest message per key, now; returns the bytes freed.
+
+        `InvalidOption` unless its ``cleanup.policy`` includes ``compact``.
+        """
         return await self._backend.compact_topic(name)
 
     async def describe_group(self, group_id: str) -> GroupDescription:

@@ -57,7 +57,10 @@ class AdminClient:
         self._backend.delete_topic(name)
 
     def compact_topic(self, name: str) -> int:
-        """Keep only the newest message per key, now; returns the bytes freed."""
+        """Keep only the newest message per key, now; returns the bytes freed.
+
+        `InvalidOption` unless its ``cleanup.policy`` includes ``compact``.
+        """
         return self._backend.compact_topic(name)
 
     def describe_group(self, group_id: str) -> GroupDescription:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nexo.brokers.stream import engine
+from nexo.errors import InvalidOption
 from nexo.protocol import stream as wire
 from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
@@ -61,6 +62,22 @@ def test_only_the_newest_record_of_a_key_stays_at_its_own_offset(desk: Desk) -> 
     again = desk.crash().client()
     assert rows(again) == expected
     assert again.publish("s", b"next") == [(0, 21, 1)]
+
+
+@pytest.mark.parametrize("cleanup", ["delete", "delete,compact"])
+def test_only_a_stream_set_to_compact_is_compacted(desk: Desk, cleanup: str) -> None:
+    """SPEC I1: with ``delete`` every record stays until age or size say otherwise."""
+    peer = desk.client()
+    peer.make("s", cleanup=cleanup)
+    for value in (b"v1", b"v2", b"v3"):
+        peer.publish("s", value, keys=[b"k"])
+    if cleanup == "delete":
+        with pytest.raises(InvalidOption, match="cleanup=compact"):
+            compact(peer)
+        assert peer.read("s") == [b"v1", b"v2", b"v3"]
+    else:
+        compact(peer)
+        assert peer.read("s") == [b"v3"]
 
 
 def test_records_of_one_batch_are_compacted_too(desk: Desk) -> None:

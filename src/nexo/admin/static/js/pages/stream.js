@@ -68,7 +68,7 @@ async function one({ given, memory, redraw }) {
       crumbs: [{ text: "Streams", href: href("stream") }],
       actions: [
         button("Publish", () => publish(name), { kind: "primary" }),
-        button("Compact", () => compact(name)),
+        ...(info.options.cleanup.includes("compact") ? [button("Compact", () => compact(name))] : []),
         button("Delete", () => remove(name), { kind: "danger" }),
       ],
     }),
@@ -87,7 +87,7 @@ function compact(name) {
   form(`Compact ${name}?`, [], "Compact", async () => {
     const { count: freed } = await post("/stream/compact", { stream: name });
     return `Freed ${bytes(freed)}`;
-  }, { message: "Of each key only the newest record is kept, at its own offset. The stream must be set to compact." });
+  }, { message: "Of each key only the newest record is kept, at its own offset. The others are gone for good." });
 }
 
 function remove(name) {

@@ -9,7 +9,7 @@ from nexo.brokers.stream import compaction
 from nexo.brokers.stream.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError
+from nexo.errors import InvalidOption, NexoError
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
@@ -153,6 +153,11 @@ class Keyed:
         """Compact a stream now; deletions go at once."""
         ask = wire.unpack(wire.Name, payload)
         stream = self._core.engine.streams.get(ask.stream)
+        if not stream.options.compacts:
+            raise InvalidOption(
+                f"stream {ask.stream!r} keeps every record of a key (cleanup = "
+                f"{stream.options.cleanup}): set cleanup=compact first"
+            )
         freed: list[int] = []
 
         def done(error: NexoError | None) -> None:
