@@ -31,6 +31,7 @@ def fill_lake(lake_folder: Path) -> None:
     lake = Lake(LakeSettings(lake_folder))
     tracker = Tracker()
     tracker.pipeline.every_ms = 1_000
+    tracker.pipeline.id = "etl-1-4711-7dab2f"
     for stream, batches, behind in (("orders", (120, 90, 75), 12), ("clicks", (40, 11), 0)):
         filler = Filler(lake, stream)
         for number, size in enumerate(batches):
