@@ -33,7 +33,7 @@ def command(seconds: float, size: int) -> None:
 
 
 async def _measure(seconds: float, size: int) -> list[Result]:
-    async with nexo.AsyncClient(terms().url) as client:
+    async with nexo.AsyncClient(terms().url, **terms().client_options()) as client:
         name, found = f"nexo-bench-{secrets.token_hex(4)}", []
         async with Bench(client, name, bytes(size), seconds) as bench:
             with output.progress("measuring", len(bench.works)) as bar:

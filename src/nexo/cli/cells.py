@@ -46,7 +46,7 @@ def label(name: str) -> str:
     """What a field is called; its unit shows in the value."""
     if name in _LABELS:
         return _LABELS[name]
-    if not name.endswith("_per_s"):
+    if not name.endswith("per_s"):
         name = next((name.removesuffix(unit) for unit in _UNITS if name.endswith(unit)), name)
     return name.replace("_", " ")
 
@@ -72,7 +72,7 @@ def _number(item: float, name: str, bare: bool) -> str:
         return "no limit"
     if name.endswith("_ms"):
         return _moment_or_span(item, name, bare)
-    if name.endswith("_s") and not name.endswith("_per_s"):
+    if name.endswith("_s") and not name.endswith("per_s"):
         return span_text(item * 1000)
     if bare or name.endswith(_NUMBERED):
         return str(item)

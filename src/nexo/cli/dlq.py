@@ -18,8 +18,9 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-@click.option("--offset", type=click.IntRange(min=0), default=0)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
+              help="At most so many.")  # fmt: skip
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out so many.")
 def list_(name: str, limit: int, offset: int) -> None:
     """The dead letters of the queue NAME, newest first."""
     with client() as nexo:

@@ -32,6 +32,10 @@ class Terms:
     timeout_s: float | None = None
     as_json: bool = False
 
+    def client_options(self) -> dict[str, float]:
+        """What a client is to be told besides the address."""
+        return {} if self.timeout_s is None else {"timeout_s": self.timeout_s}
+
 
 class Failure(click.ClickException):
     """One line on standard error, ``error[CODE]: message``, and an exit code.
@@ -134,8 +138,7 @@ def client(*, patient: bool = False) -> Iterator[Client]:
     given = terms()
     if not patient:
         reach.check(given.url)
-    options = {} if given.timeout_s is None else {"timeout_s": given.timeout_s}
-    with nexo.connect(given.url, **options) as connection:
+    with nexo.connect(given.url, **given.client_options()) as connection:
         yield connection
 
 

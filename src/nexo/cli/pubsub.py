@@ -92,7 +92,8 @@ def _until_silence(arrived: Queue[Message[Any]], wait_s: float | None) -> Iterat
 
 @command.command()
 @click.argument("pattern", default="#")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True,
+              help="At most so many.")  # fmt: skip
 def topics(pattern: str, limit: int) -> None:
     """List topics that had messages, the last used first."""
     with client() as nexo:
@@ -103,7 +104,8 @@ def topics(pattern: str, limit: int) -> None:
 
 @command.command()
 @click.argument("pattern", default="#")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True,
+              help="At most so many.")  # fmt: skip
 def retained(pattern: str, limit: int) -> None:
     """List topics that retain a message."""
     with client() as nexo:
@@ -112,7 +114,8 @@ def retained(pattern: str, limit: int) -> None:
 
 
 @command.command()
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True,
+              help="At most so many.")  # fmt: skip
 def subscriptions(limit: int) -> None:
     """List subscriptions, with what waits for them and what they lost."""
     with client() as nexo:

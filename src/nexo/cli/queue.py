@@ -27,8 +27,16 @@ _JOB = ("id", "value", "priority", "key", "attempts", "due_ms")
 _OPTIONS = [
     click.option("--visibility-timeout", type=seconds(), help="How long a job is leased: 30s, 5m."),
     click.option("--max-retries", type=click.IntRange(min=0), help="Retries before a job is dead."),
-    click.option("--persistence", type=click.Choice(["file_sync", "file_async"])),
-    click.option("--backoff", type=click.Choice(["none", "fixed", "exponential"])),
+    click.option(
+        "--persistence",
+        type=click.Choice(["file_sync", "file_async"]),
+        help="Answer once a job is synced to disk, or already once it is written.",
+    ),
+    click.option(
+        "--backoff",
+        type=click.Choice(["none", "fixed", "exponential"]),
+        help="How the wait before a retry grows.",
+    ),
     click.option("--backoff-delay", type=seconds(), help="The first wait before a retry: 1s."),
     click.option("--backoff-max", type=seconds(), help="The longest wait before a retry: 1h."),
     click.option("--fair/--not-fair", default=None, help="Take turns between keys."),
@@ -107,7 +115,8 @@ def _show(info: QueueInfo) -> None:
 @click.argument("name")
 @click.argument("values", nargs=-1, required=True)
 @as_option
-@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True)
+@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True,
+              help="The highest goes first.")  # fmt: skip
 @click.option("--delay", type=seconds(), default="0s", help="Hold the jobs back: 10s, 2h.")
 @click.option(
     "--ttl", type=seconds(), default="0s", help="Drop jobs that have not started by then."
@@ -138,7 +147,8 @@ def push(
 
 @command.command()
 @click.argument("name")
-@click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True)
+@click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True,
+              help="At most so many.")  # fmt: skip
 @click.option("--wait", type=seconds(), default="0s", help="How long to wait for the first job.")
 @click.option("--no-ack", is_flag=True, help="Give the jobs back instead of finishing them.")
 def pop(name: str, count: int, wait: float, no_ack: bool) -> None:
@@ -160,8 +170,9 @@ def pop(name: str, count: int, wait: float, no_ack: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-@click.option("--offset", type=click.IntRange(min=0), default=0)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
+              help="At most so many.")  # fmt: skip
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out so many.")
 @click.option("--scheduled", is_flag=True, help="Jobs that are not due yet.")
 @click.option("--working", is_flag=True, help="Jobs in work: who holds them, and until when.")
 def peek(name: str, limit: int, offset: int, scheduled: bool, working: bool) -> None:
@@ -258,7 +269,8 @@ def cron() -> None:
 @click.argument("expression")
 @click.argument("value")
 @as_option
-@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True)
+@click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True,
+              help="The highest goes first.")  # fmt: skip
 def set_cron(
     name: str, schedule: str, expression: str, value: str, kind: str, priority: int
 ) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("query")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a header.")
-@click.option("--limit", type=click.IntRange(min=1), default=1_000, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=1_000, show_default=True,
+              help="At most so many rows.")  # fmt: skip
 @click.option("--streams", default="", metavar="A,B", help="Make views of these only.")
 @click.option("--as-of", type=click.DateTime(), help="Leave out what was published later (UTC).")
 @click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")

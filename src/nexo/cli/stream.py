@@ -22,7 +22,8 @@ _PARTITION = ("partition", "start_offset", "next_offset", "size_bytes", "tiered_
 _LISTED = ("name", "partitions", "offsets", "size_bytes", "groups")
 
 _OPTIONS = [
-    click.option("--persistence", type=click.Choice(["file_async", "file_sync"])),
+    click.option("--persistence", type=click.Choice(["file_async", "file_sync"]),
+                 help="Answer once a record is written, or only once it is synced to disk."),
     click.option("--retention", "retention_ms", type=milliseconds(),
                  help="Keep this long: 7d; 0 for ever."),
     click.option("--retention-bytes", type=size, help="Keep this much: 1GiB; 0 for no limit."),

@@ -82,8 +82,9 @@ def parked() -> None:
 @parked.command("list")
 @click.argument("stream")
 @click.argument("group")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-@click.option("--skip", type=click.IntRange(min=0), default=0)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
+              help="At most so many.")  # fmt: skip
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out so many.")
 def list_parked(stream: str, group: str, limit: int, skip: int) -> None:
     """What GROUP of STREAM has set aside."""
     with client() as nexo:

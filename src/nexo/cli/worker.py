@@ -23,8 +23,10 @@ from nexo.client._sync.worker import Worker
 @click.command()
 @click.argument("target")
 @click.option("--queue", "name", help="The queue, if the function is not a worker of one already.")
-@click.option("--concurrency", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--batch", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--concurrency", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Jobs in work at once; 1 keeps their order.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1, 10_000), default=50, show_default=True,
+              help="Jobs fetched at a time.")  # fmt: skip
 @click.option("--stop-timeout", type=seconds(), help="How long running jobs may take to end.")
 def command(
     target: str, name: str | None, concurrency: int, batch: int, stop_timeout: float | None
@@ -53,7 +55,7 @@ def command(
 async def _run_async(
     handler: Callable[..., Any], name: str, options: dict[str, Any], stop_timeout: float | None
 ) -> None:
-    async with nexo.AsyncClient(terms().url) as connection:
+    async with nexo.AsyncClient(terms().url, **terms().client_options()) as connection:
         await connection.queue(name).worker(**options)(handler).run(stop_timeout)
 
 
