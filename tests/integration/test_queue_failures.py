@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,6 +218,69 @@ async def test_a_handlers_failure_is_logged_with_its_place(
     assert "attempt 2" in last.getMessage()
     assert "dead letter" in last.getMessage()
     assert "dead letter" not in first.getMessage()
+
+
+HANDLERS = """
+def plain(job):
+    return {}["missing"]
+
+async def coroutine(job):
+    return {}["missing"]
+"""
+
+
+@pytest.mark.parametrize("handler", ["plain", "coroutine"])
+def test_a_worker_whose_queue_is_gone_ends_with_the_reason(
+    client: nexo.Client, url: str, tmp_path: Path, handler: str
+) -> None:
+    """SPEC D3, K5: nexo worker tells what it does and what fails, and ends with 1."""
+    queue = client.queue("work").create(max_retries=0)
+    queue.push(1)
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    command = [sys.executable, "-m", "nexo", "worker", f"handlers:{handler}", "--queue", "work"]
+    with subprocess.Popen(
+        [*command, "--url", url], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as worker:
+        try:
+            assert worker.stderr is not None
+            lines = iter(worker.stderr.readline, "")
+            assert f"queue 'work' of {url}" in next(lines)
+            failed = next(lines)
+            assert "attempt 1" in failed
+            assert "dead letter" in failed
+            assert any("KeyError: 'missing'" in line for line in lines)
+            queue.delete()
+            rest = "".join(lines)
+            assert "Queue 'work' not found" in rest
+            assert "Traceback" not in rest
+            assert worker.wait(WAIT_S) == 1
+        finally:
+            worker.kill()
+
+
+def test_a_consumer_says_how_it_ended(client: nexo.Client) -> None:
+    """SPEC D3."""
+    queue = client.queue("work").create()
+    consumer = queue.subscribe(print)
+    assert not consumer.wait(0)
+    queue.delete()
+    with pytest.raises(NotFound):
+        consumer.wait(WAIT_S)
+    assert isinstance(consumer.failure, NotFound)
+
+
+async def test_a_waiting_pop_hears_that_its_queue_was_deleted(
+    aclient: nexo.AsyncClient, jobs: Queue[Any]
+) -> None:
+    """SPEC D1: neither it nor who waits for a job's end is told that there is nothing."""
+    job_id = await jobs.push(1, delay=60)
+    waiting = [
+        asyncio.ensure_future(jobs.pop(wait=60)), asyncio.ensure_future(jobs.job(job_id, wait=60))
+    ]  # fmt: skip
+    await aclient.ping(nexo.Broker.QUEUE)
+    await jobs.delete()
+    for error in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(error, NotFound)
 
 
 # -- settling ----------------------------------------------------------------

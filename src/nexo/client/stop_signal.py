@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from signal import SIGINT, SIGTERM
 
 
@@ -17,6 +18,8 @@ class StopSignal:
     def __init__(self, *numbers: int) -> None:
         """Without ``numbers``: SIGTERM and Ctrl-C."""
         self._heard, self._tell = os.pipe()
+        self._ending = threading.Lock()
+        self._ended = False
         self._before = {
             number: signal.signal(number, lambda *_: os.write(self._tell, b"!"))
             for number in numbers or (SIGTERM, SIGINT)
@@ -28,8 +31,16 @@ class StopSignal:
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        os.close(self._heard)
-        os.close(self._tell)
+        with self._ending:
+            self._ended = True
+            os.close(self._heard)
+            os.close(self._tell)
+
+    def set(self) -> None:
+        """Let `wait` return as if a signal had come; for other threads, at any time."""
+        with self._ending:
+            if not self._ended:
+                os.write(self._tell, b"!")
 
     def wait(self) -> None:
         """Return when the process is asked to stop."""

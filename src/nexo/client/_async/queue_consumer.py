@@ -73,7 +73,13 @@ class Consumer(Generic[T]):
 
     def __repr__(self) -> str:
         state = "running" if self.running else "ended" if self._tasks else "not started"
-        return f"<Consumer of queue {self.queue!r}, {state}>"
+        return f"<{self.label}, {state}>"
+
+    @property
+    def label(self) -> str:
+        """What it does, for logs."""
+        where = f"queue {self.queue!r} of {self._link.address}"
+        return f"Consumer of {where}, up to {self.concurrency} jobs at once"
 
     async def __aenter__(self) -> Consumer[T]:
         return self
@@ -242,7 +248,7 @@ class Consumer(Generic[T]):
             log.error("the handler failed on %r after settling it", job, exc_info=error)
             return
         retries = batch.delivery.max_retries
-        dead = ": it is a dead letter now" if 0 <= retries < job.attempt else ""
+        dead = ": it becomes a dead letter" if 0 <= retries < job.attempt else ""
         log.error("the handler failed on %r%s", job, dead, exc_info=error)
         await job.nack(failure_text(error))
 

@@ -22,6 +22,10 @@ class StopSignal:
         for number in (SIGTERM, SIGINT):
             self._loop.remove_signal_handler(number)
 
+    def set(self) -> None:
+        """Let `wait` return as if a signal had come."""
+        self._stop.set()
+
     async def wait(self) -> None:
         """Return when the process is asked to stop."""
         await self._stop.wait()

@@ -38,10 +38,17 @@ class Worker(Generic[T]):
     async def run(self, stop_timeout: float | None = None) -> None:
         """Work until SIGTERM or Ctrl-C; then finish what runs, for ``stop_timeout`` seconds.
 
-        Jobs that were fetched and not started go back without counting an attempt.
+        Jobs that were fetched and not started go back without counting an attempt. Raises
+        what ends the subscription, such as a deleted queue, so that whoever watches over the
+        process can start it again.
         """
         with StopSignal() as signal:
-            consumer = await self.start()
+            consumer = self._make_consumer()
+            log.info("%s starts", consumer.label)
+            consumer.when_ended(signal.set)
+            consumer.start()
             await signal.wait()
             log.info("stopping: running jobs are finished, the others go back")
             await consumer.stop(stop_timeout)
+        if consumer.failure is not None:
+            raise consumer.failure

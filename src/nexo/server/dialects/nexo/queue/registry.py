@@ -76,7 +76,7 @@ class Registry:
         """The queue of that name; `NotFound` otherwise."""
         queue = self.get(name)
         if queue is None:
-            raise NotFound(f"Queue '{name[:255]}' not found. Create it first.")
+            raise missing(name)
         return queue
 
     def by_name(self, search: str = "") -> list[OpenQueue]:
@@ -112,3 +112,8 @@ class Registry:
         """Close every queue."""
         for queue in self:
             queue.close(now_ms)
+
+
+def missing(name: str) -> NotFound:
+    """What is said of a queue that does not exist."""
+    return NotFound(f"Queue '{name[:255]}' not found. Create it first.")

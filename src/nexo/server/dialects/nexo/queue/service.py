@@ -17,7 +17,7 @@ from nexo.server.dialects.nexo.queue.admin import AdminRequests
 from nexo.server.dialects.nexo.queue.classic import ClassicRequests
 from nexo.server.dialects.nexo.queue.deliveries import gather
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
-from nexo.server.dialects.nexo.queue.registry import Registry
+from nexo.server.dialects.nexo.queue.registry import Registry, missing
 from nexo.server.dialects.nexo.queue.totals import Totals
 from nexo.server.dialects.nexo.queue.turn import Turn
 from nexo.server.dialects.nexo.queue.values import Slice
@@ -98,10 +98,11 @@ class QueueService:
         self.turn.touch(queue)
 
     def delete(self, queue: OpenQueue) -> None:
-        """Remove a queue; whoever waits on it is answered."""
+        """Remove a queue; whoever waits on it is told."""
         self.turn.forget(queue)
-        queue.pops.give_up_all()
-        queue.watchers.give_up_all()
+        gone = missing(queue.name)
+        queue.pops.fail_all(gone)
+        queue.watchers.fail_all(gone)
         for queues in self._used_by.values():
             queues.discard(queue)
         self.registry.delete(queue)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from nexo.errors import NexoError
 from nexo.server.service import Peer
 
 Key = tuple[int, int]
@@ -89,6 +90,12 @@ class Waiters:
                 return due_ms
             heappop(heap)
         return None
+
+    def fail_all(self, error: NexoError) -> None:
+        """Answer everyone with an error."""
+        for waiter in self:
+            waiter.peer.fail(waiter.request_id, error)
+        self._waiting.clear()
 
     def give_up_all(self) -> None:
         """Answer everyone with nothing."""
