@@ -236,7 +236,8 @@ class JobState:
     """Where a job is."""
 
     state: str
-    """``waiting``, ``scheduled``, ``working``, ``dead`` or ``done``."""
+    """``waiting``, ``scheduled``, ``working``, ``dead`` or ``done``: over, also because it was
+    cancelled, purged, replaced, or too old to start."""
     failures: int
     error: str | None
     """What its last failure said."""

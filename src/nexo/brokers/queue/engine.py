@@ -38,7 +38,7 @@ from nexo.brokers.queue.records import (
     Resulted,
     Revived,
 )  # fmt: skip
-from nexo.errors import InvalidInput, LeaseLost, NotFound, QueueFull
+from nexo.errors import Conflict, InvalidInput, LeaseLost, NotFound, QueueFull
 
 Luck = Callable[[], float]
 """A random number in 0..1, asked for once per jittered wait."""
@@ -302,12 +302,31 @@ class Queue:
     # -- dead letters ---------------------------------------------------------
 
     def replay(self, jobs: list[int], now_ms: int) -> int:
-        """Let dead letters run again from the start (SPEC D6); returns how many there were."""
+        """Let dead letters run again from the start (SPEC D6); returns how many do.
+
+        One whose dedup key another job has taken stays dead; `Conflict` if that is so of all.
+        """
         found = [job for job in dict.fromkeys(jobs) if job in self.ledger.dead]
-        if found:
-            self._log(Revived(found))
-            self.dispatch.wait(((job, job + 1) for job in sorted(found)), now_ms)
-        return len(found)
+        free = self._with_free_key(found)
+        if found and not free:
+            key = self.ledger.dedup_keys[found[0]]
+            raise Conflict(f"another job with dedup_key {key!r} waits or runs: replay it later")
+        if free:
+            self._log(Revived(free))
+            self.dispatch.wait(((job, job + 1) for job in sorted(free)), now_ms)
+        return len(free)
+
+    def _with_free_key(self, jobs: list[int]) -> list[int]:
+        free: list[int] = []
+        taken: set[str] = set()
+        for job in jobs:
+            key = self.ledger.dedup_keys.get(job)
+            if key is None:
+                free.append(job)
+            elif key not in self.ledger.dedup and key not in taken:
+                taken.add(key)
+                free.append(job)
+        return free
 
     def bury(self, jobs: list[int]) -> int:
         """Remove dead letters for good; returns how many there were."""

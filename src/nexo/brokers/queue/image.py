@@ -67,7 +67,7 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
         setattr(ledger, name, getattr(image, name))
     for saved in image.batches:
         _add(ledger, saved)
-    ledger.dedup = {key: job for job, key in ledger.dedup_keys.items()}
+    ledger.dedup = {key: job for job, key in ledger.dedup_keys.items() if job not in ledger.dead}
     return ledger, where
 
 

@@ -61,4 +61,6 @@ def resolve_dedup(
             instead[holder - base] = base + index
         elif holder >= 0:
             replaced.append(holder)
+    for index in sorted(instead, reverse=True):  # one that replaced may be replaced itself
+        instead[index] = instead.get(instead[index] - base, instead[index])
     return instead, replaced

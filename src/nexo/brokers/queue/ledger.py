@@ -81,6 +81,7 @@ class Ledger:
         self.dedup: dict[str, int] = {}
         """The open job that holds each dedup key."""
         self.dedup_keys: dict[int, str] = {}
+        """Of open jobs, and of dead ones for their replay."""
         self.crons: dict[str, CronSet] = {}
         self.results: dict[int, Resulted] = {}
         self.totals = {"pushed": 0, "finished": 0, "failed": 0, "died": 0}
@@ -181,7 +182,9 @@ class Ledger:
             self._count_failure(job, 0, record.now_ms, record.error)
             self.dead[job] = DeadLetter(record.reason, record.now_ms)
             self.batches.set(job, job + 1, DEAD)
-            self._free_dedup(job, job + 1)
+            key = self.dedup_keys.get(job)  # kept for a replay, though others may take it now
+            if key is not None and self.dedup.get(key) == job:
+                del self.dedup[key]
         self.open_jobs -= len(record.jobs)
         self.totals["died"] += len(record.jobs)
 
@@ -190,6 +193,8 @@ class Ledger:
             self.batches.set(job, job + 1, OPEN)
             del self.dead[job]
             self.failures.pop(job, None)
+            if (key := self.dedup_keys.get(job)) is not None:
+                self.dedup.setdefault(key, job)
         self.open_jobs += len(record.jobs)
 
     def _cron_set(self, record: CronSet) -> None:

@@ -279,6 +279,8 @@ class Queue(Generic[T]):
     async def result(self, job_id: str, *, wait: Duration = 30) -> Any:
         """What a job returned, waiting for its end. The queue must have a ``result_ttl``.
 
+        None also for a job that was cancelled or replaced, or whose result is no longer kept.
+
         Raises `RequestTimeout` if it has not ended in time, `Conflict` if it is dead.
         """
         state = await self.job(job_id, wait=wait)

@@ -37,7 +37,11 @@ class DeadLetters(Generic[T]):
         return decode(reply or b"", dict[str, Any])
 
     async def replay(self, job_id: str | None = None) -> int:
-        """Let one dead letter, or all, run again from the first attempt; returns how many."""
+        """Let one dead letter, or all, run again from the first attempt; returns how many.
+
+        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if it is asked
+        for alone.
+        """
         return await self._act(Op.Q_DLQ_REPLAY, None if job_id is None else [job_id])
 
     async def delete(self, job_id: str) -> bool:

@@ -38,7 +38,11 @@ class DeadLetters(Generic[T]):
         return decode(reply or b"", dict[str, Any])
 
     def replay(self, job_id: str | None = None) -> int:
-        """Let one dead letter, or all, run again from the first attempt; returns how many."""
+        """Let one dead letter, or all, run again from the first attempt; returns how many.
+
+        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if it is asked
+        for alone.
+        """
         return self._act(Op.Q_DLQ_REPLAY, None if job_id is None else [job_id])
 
     def delete(self, job_id: str) -> bool:

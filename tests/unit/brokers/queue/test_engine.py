@@ -13,7 +13,15 @@ from nexo.brokers.queue.leases import Lease
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.options import QueueOptions, options
 from nexo.brokers.queue.places import Place, Places
-from nexo.errors import Corrupt, InvalidInput, InvalidOption, LeaseLost, NotFound, Overloaded
+from nexo.errors import (
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    InvalidOption,
+    LeaseLost,
+    NotFound,
+    Overloaded,
+)
 
 NOW = 1_000_000
 ME, OTHER = 1, 2
@@ -245,6 +253,29 @@ def test_a_taken_dedup_key_drops_the_new_job() -> None:  # SPEC D2
     again = q.push(NewJobs(3, b"", dedup_keys=["b", "a", "b"]), NOW)
     assert again.instead == {1: first, 2: again.base}
     assert pop(q) == [first, again.base]
+
+
+def test_of_many_that_replace_one_another_all_stand_for_the_last() -> None:  # SPEC D2
+    q = queue()
+    keys: list[str | None] = ["a", "a", "b", "a", "a"]
+    taken = q.push(NewJobs(5, b"", dedup_keys=keys, replace=True), NOW)
+    assert taken.instead == dict.fromkeys((0, 1, 3), 4)
+    assert q.waiting == 2
+
+
+def test_a_replayed_letter_does_not_stand_beside_a_job_of_its_dedup_key() -> None:  # SPEC D2, D6
+    q = queue(max_retries=0)
+    for _ in range(2):
+        push(q, dedup_keys=["a"])
+        q.nack(lease(q).token, None, "x", NOW, luck)
+    assert q.replay(list(q.ledger.dead), NOW) == 1
+    with pytest.raises(Conflict, match="dedup_key 'a'"):
+        q.replay(list(q.ledger.dead), NOW)
+    ledger = restore(snapshot(q.ledger, Places()))[0]
+    assert ledger.dedup == q.ledger.dedup == {"a": 0}
+    assert q.push(NewJobs(1, b"", dedup_keys=["a"]), NOW).instead == {0: 0}
+    q.ack(lease(q).token, None)
+    assert q.replay(list(q.ledger.dead), NOW) == 1
 
 
 def test_a_dedup_key_is_free_again_when_its_job_is_over() -> None:
