@@ -314,7 +314,7 @@ def test_users_are_managed_from_the_command_line(tmp_path: Path) -> None:
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     command = ["user", "add", "ana", "--no-password", "--grant", "all", "--data-dir", str(tmp_path)]
     result = CliRunner().invoke(main, command)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "broker:action:pattern" in result.output
     assert not (tmp_path / "users.json").exists()
 

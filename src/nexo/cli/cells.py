@@ -21,10 +21,11 @@ _TIMES = {
 }  # fmt: skip
 """Points in time, of which 0 means never."""
 _NO_LIMIT = {
-    "key_concurrency", "key_rate_per_s", "max_bytes", "max_jobs", "max_message_bytes",
-    "rate_per_s", "retention_bytes", "retention_ms",
+    "key_concurrency", "key_rate_per_s", "max_bytes", "max_jobs", "rate_per_s",
+    "retention_bytes", "retention_ms",
 }  # fmt: skip
-"""Limits, of which 0 is none."""
+_ZERO = dict.fromkeys(_NO_LIMIT, "no limit") | {"max_message_bytes": "the server's limit"}
+"""Limits, of which 0 is none of their own."""
 _NUMBERED = ("generation", "offset", "partition", "pid")
 """Numbers that name something rather than count it; they are never grouped by commas."""
 _LABELS = {
@@ -68,8 +69,8 @@ def text(item: object, name: str, *, bare: bool = False) -> str:
 
 
 def _number(item: float, name: str, bare: bool) -> str:
-    if name in _NO_LIMIT and not item and not bare:
-        return "no limit"
+    if name in _ZERO and not item and not bare:
+        return _ZERO[name]
     if name.endswith("_ms"):
         return _moment_or_span(item, name, bare)
     if name.endswith("_s") and not name.endswith("per_s"):

@@ -26,17 +26,24 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - rich is slow to import, and JSON output does not need it
 
 
-def rows(found: Iterable[Mapping[str, object]], columns: Sequence[str], empty: str = "") -> None:
+def rows(
+    found: Iterable[Mapping[str, object]],
+    columns: Sequence[str],
+    empty: str = "",
+    *,
+    literal: bool = False,
+) -> None:
     """A table with these columns, or one JSON object (with all fields) per row.
 
-    ``empty`` is said, on standard error, instead of a table without rows.
+    ``empty`` is said, on standard error, instead of a table without rows. Columns that
+    somebody else named are taken ``literal``: their names say nothing of units.
     """
     if terms().as_json:
         for row in found:
             line(row)
         return
-    count = _print_lines(found, columns) if _piped() else _print_table(list(found), columns)
-    if not count and empty:
+    show = _print_lines if _piped() else _print_table
+    if not show(found, columns, literal) and empty:
         note(empty)
 
 
@@ -44,18 +51,25 @@ def _piped() -> bool:
     return not sys.stdout.isatty()
 
 
-def _print_lines(found: Iterable[Mapping[str, object]], columns: Sequence[str]) -> int:
+def _print_lines(
+    found: Iterable[Mapping[str, object]], columns: Sequence[str], literal: bool
+) -> int:
     count = 0
     for row in found:
-        shown = (cells.text(row.get(column), column, bare=True) for column in columns)
+        shown = (
+            cells.text(row.get(column), "" if literal else column, bare=True) for column in columns
+        )
         click.echo("\t".join(shown))
         count += 1
     return count
 
 
-def _print_table(kept: list[Mapping[str, object]], columns: Sequence[str]) -> int:
+def _print_table(
+    found: Iterable[Mapping[str, object]], columns: Sequence[str], literal: bool
+) -> int:
+    kept = list(found)
     if kept:
-        console().print(table(kept, columns))
+        console().print(table(kept, columns, literal=literal))
     return len(kept)
 
 
@@ -69,7 +83,9 @@ def console() -> Console:
     return made
 
 
-def table(kept: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Table:
+def table(
+    kept: Sequence[Mapping[str, object]], columns: Sequence[str], *, literal: bool = False
+) -> Table:
     """A table with these columns; numbers are set to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -78,9 +94,11 @@ def table(kept: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Table
     made = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         numeric = all(isinstance(row.get(column), int | float | None) for row in kept)
-        made.add_column(cells.label(column), justify="right" if numeric else "left")
+        label = column if literal else cells.label(column)
+        made.add_column(label, justify="right" if numeric else "left")
     for row in kept:
-        made.add_row(*(Text(cells.text(row.get(column), column)) for column in columns))
+        shown = (cells.text(row.get(column), "" if literal else column) for column in columns)
+        made.add_row(*map(Text, shown))
     return made
 
 

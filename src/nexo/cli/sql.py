@@ -50,7 +50,7 @@ def command(
         writer.writerow(columns)
         writer.writerows([row[column] for column in columns] for row in rows)
     else:
-        output.rows(rows, columns, "no rows")
+        output.rows(rows, columns, "no rows", literal=True)
 
 
 def _run(

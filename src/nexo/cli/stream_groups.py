@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from nexo.protocol.stream_ordered import OrderedInfo
 
 _GROUP = ("name", "kind", "consumers", "lag", "in_flight", "to_redeliver", "parked", "generation")
+_PLACE = re.compile(r"\d+:\d+", re.ASCII)
 _PARKED = ("partition", "offset", "key", "value", "deliveries", "reason", "parked_ms")
 
 
@@ -134,6 +136,9 @@ def _chosen(
         raise click.UsageError("name records as PARTITION:OFFSET, or say --all")
     if everything:
         return None
+    for text in places:
+        if not _PLACE.fullmatch(text):
+            raise click.BadParameter(f"{text!r} is not PARTITION:OFFSET, such as 0:17")
     wanted = set(places)
     skip, found = 0, list[Any]()
     while wanted and (page := stream.parked(group, limit=1_000, skip=skip)):

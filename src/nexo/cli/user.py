@@ -14,6 +14,7 @@ import click
 from nexo import config
 from nexo.cli import output
 from nexo.cli.options import terms
+from nexo.errors import InvalidInput
 
 if TYPE_CHECKING:
     from nexo.server.access.users import UsersFile
@@ -26,11 +27,24 @@ _WHERE = [
     click.option("--data-dir", metavar="PATH", help="The server's data folder.  [default: data]"),
     click.option("--users-file", metavar="PATH", help="The file, if not users.json in there."),
 ]  # fmt: skip
+
+
+def _grant(text: str) -> str:
+    """A permission as it was written, if it is one."""
+    from nexo.server.access.grants import parse_grant
+
+    try:
+        return str(parse_grant(text))
+    except InvalidInput as error:
+        raise click.BadParameter(error.message) from None
+
+
 _grants = click.option(
     "--grant",
     "grants",
     multiple=True,
     metavar="BROKER:ACTION:PATTERN",
+    type=_grant,
     help="A permission, as queue:write:jobs.* or *:read:*; may be repeated.",
 )
 _password_stdin = click.option(
@@ -110,7 +124,7 @@ def passwd(users: UsersFile, name: str, password_stdin: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.argument("grants", nargs=-1, metavar="[BROKER:ACTION:PATTERN]...")
+@click.argument("grants", nargs=-1, type=_grant, metavar="[BROKER:ACTION:PATTERN]...")
 @_with_file
 def grant(users: UsersFile, name: str, grants: tuple[str, ...]) -> None:
     """Set the permissions of the user NAME to exactly these."""

@@ -33,6 +33,11 @@ def show() -> None:
 
 
 @fake.command()
+def query() -> None:
+    output.rows([{"took_ms": 1}], ["took_ms"], literal=True)
+
+
+@fake.command()
 @click.argument("text")
 @options.as_option
 def echo(text: str, kind: str) -> None:
@@ -126,6 +131,14 @@ def test_rows_are_lines_with_tabs_in_a_pipe_and_json_if_asked_for(root: click.Co
     ]
 
 
+def test_columns_that_a_query_named_are_shown_as_they_are(
+    root: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(root, "query").stdout == "1\n"
+    monkeypatch.setattr(output, "_piped", lambda: False)
+    assert run(root, "query").stdout.replace("─", "").split() == ["took_ms", "1"]
+
+
 def test_a_value_is_printed_as_it_is(root: click.Command) -> None:
     assert run(root, "echo", "hällo").stdout == "hällo\n"
     assert json.loads(run(root, "echo", '{"a": [1]}', "--as", "json").stdout) == {"a": [1]}
@@ -181,6 +194,7 @@ def test_an_address_for_a_command_that_asks_no_server_is_refused() -> None:
         ("store", "set", "a", "nojson", "--as", "json", "--json"),
         ("queue", "push", "q", "1", "--delay", "10x", "--json"),
         ("stream", "update", "s", "--retention", "5y", "--json"),
+        ("user", "add", "ana", "--grant", "queue:push", "--json"),
     ],
 )
 def test_wrong_usage_is_json_too(args: tuple[str, ...]) -> None:
