@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,10 +103,22 @@ class Continuous:
         report: Callable[[Progress], None],
         note: Callable[[str], None],
     ) -> None:
-        for progress in self.pipeline.compact(names):
-            report(progress)
+        for name in names:
+            with _noted(f"the newest records of {name}", note):
+                for progress in self.pipeline.compact([name]):
+                    report(progress)
         for table in self.pipeline.lake.tables():
-            done = maintain(table)
-            if done.did_something:
-                note(str(done))
+            with _noted(".".join(table.name()), note):
+                done = maintain(table)
+                if done.did_something:
+                    note(str(done))
         self.pipeline.tracker.pipeline.maintained_ms = now_ms()
+
+
+@contextmanager
+def _noted(what: str, note: Callable[[str], None]) -> Iterator[None]:
+    """What cannot be maintained stops nothing else."""
+    try:
+        yield
+    except Conflict as error:
+        note(f"{what} cannot be maintained: {error.message}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.lake.paths import local_path
+from nexo.lake.read import live_files
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -24,7 +25,7 @@ FIELD_ID = "parquet.field.id"
 def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None) -> DataFrame:
     """A table as it is now, or as one of its snapshots has it."""
     schema = spark_schema(table.schema())
-    paths = [task.file.file_path for task in table.scan(snapshot_id=snapshot_id).plan_files()]
+    paths = [file.file_path for file in live_files(table, snapshot_id)]
     if not paths:
         return spark.createDataFrame([], schema)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")

@@ -243,7 +243,10 @@ class Pipeline:
         self._tell(broker, step.info, offsets_of(table.properties))
         self.probe("told")
         if any(facts.rejected for part in taken for facts in part.files):
-            self._collect(step.info)
+            try:
+                self._collect(step.info)
+            except Conflict as error:
+                self._refuse(step.info.name, error)
         count = sum(len(part.files) for part in taken)
         seconds = time.monotonic() - started_s
         self.tracker.took(step.info.name, table, Batch(rows, count, seconds, step.complete))

@@ -179,12 +179,21 @@ def maintain(grace_s: float, snapshots: int, **where: Any) -> None:
             "stop it first, or give --grace 10m or more"
         )
     care = maintenance.Care(max_snapshots=snapshots, grace_s=grace_s)
-    reports = [maintenance.maintain(table, care) for table in lake.tables()]
+    reports, refused = list[maintenance.Report](), list[Conflict]()
+    for table in lake.tables():
+        try:
+            reports.append(maintenance.maintain(table, care))
+        except Conflict as error:
+            refused.append(error)
     columns = [
         "table", "merged_files", "merged_into", "expired_snapshots", "deleted_files",
         "waiting_files",
     ]  # fmt: skip
-    output.rows([asdict(report) for report in reports], columns, "the lake has no tables")
+    output.rows(
+        [asdict(report) for report in reports], columns, "" if refused else "the lake has no tables"
+    )
+    for each in refused:
+        raise each
 
 
 @command.command()

@@ -38,6 +38,9 @@ _FORMAT = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    "write.delete.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.merge.mode": "copy-on-write",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "2",
 }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nexo.errors import Conflict
 from nexo.lake.catalog import Lake, as_ours
 from nexo.lake.commit import offsets_of
 from nexo.lake.entries import to_entry
@@ -60,8 +61,24 @@ def spans(table: Table, snapshot_id: int | None = None) -> list[Span]:
             file,
         )
 
-    found = [span(task.file) for task in table.scan(snapshot_id=snapshot_id).plan_files()]
+    found = map(span, live_files(table, snapshot_id))
     return sorted(found, key=lambda each: (each.partition, each.first))
+
+
+def live_files(table: Table, snapshot_id: int | None = None) -> list[DataFile]:
+    """The files whose rows are the table's.
+
+    `Conflict` if another program noted deleted rows beside the files instead of rewriting them:
+    reading or merging the files would bring those rows back.
+    """
+    tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
+    if any(task.delete_files for task in tasks):
+        raise Conflict(
+            f"rows of table {'.'.join(table.name())} are marked as deleted beside its files: have "
+            "the program that did so rewrite them (in Spark: CALL system.rewrite_data_files), and "
+            "delete with copy-on-write"
+        )
+    return [task.file for task in tasks]
 
 
 def open_parquet(io: FileIO, path: str) -> pq.ParquetFile:

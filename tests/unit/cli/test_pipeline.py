@@ -9,7 +9,11 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("pyiceberg")
 
+from pyiceberg.table import Table
+
 from nexo import cli
+from nexo.errors import Conflict
+from nexo.lake import maintain as maintenance
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.progress import Tracker
 from nexo.lake.schema import raw_schema
@@ -30,3 +34,23 @@ def test_files_are_not_deleted_at_once_while_a_pipeline_runs(tmp_path: Path) -> 
         assert "--grace 10m" in refused.stderr
         assert maintain(tmp_path, "1h").exit_code == 0
     assert maintain(tmp_path, "0s").exit_code == 0
+
+
+def test_a_table_that_cannot_be_maintained_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(LakeSettings(tmp_path))
+    for name in ("good", "bad", "last"):
+        lake.ensure(StreamId(name, 1), raw_schema)
+    given = maintenance.maintain
+
+    def refusing(table: Table, care: maintenance.Care) -> maintenance.Report:
+        if table.name()[-1] == "bad":
+            raise Conflict("rows are marked as deleted")
+        return given(table, care)
+
+    monkeypatch.setattr(maintenance, "maintain", refusing)
+    done = maintain(tmp_path, "1h")
+    assert done.exit_code == 1
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["nexo.good", "nexo.last"]
+    assert done.stderr == "error[CONFLICT]: rows are marked as deleted\n"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import DataScan, FileScanTask
 
-from nexo.errors import NotFound
+from nexo.errors import Conflict, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.read import LakeReader
@@ -97,3 +98,22 @@ def test_partitions_are_apart(lake: Lake, filler: Filler) -> None:
 def test_a_stream_without_a_table_is_named(lake: Lake) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         LakeReader(lake, "nowhere").read(0, 0, 1)
+
+
+def test_rows_that_another_program_marked_as_deleted_do_not_come_back(
+    lake: Lake, filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Erased stays erased: files with deletions beside them are neither read nor merged."""
+    for n in range(4):
+        filler.append([b"%d" % n])
+    plan = DataScan.plan_files
+
+    def marked(scan: DataScan) -> list[FileScanTask]:
+        first, *others = plan(scan)
+        return [FileScanTask(first.file, {others[0].file}), *others]
+
+    monkeypatch.setattr(DataScan, "plan_files", marked)
+    with pytest.raises(Conflict, match=r"nexo\.log are marked as deleted"):
+        LakeReader(lake, "log").read(0, 0, 1)
+    with pytest.raises(Conflict, match="marked as deleted"):
+        maintain(filler.table, Care(min_files=2, grace_s=0))
