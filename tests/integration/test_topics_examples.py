@@ -138,7 +138,7 @@ async def test_admin_producer_and_seek() -> None:
             assert len(await consumer.poll_batch(2_000, timeout=WAIT_S)) > 0
             await consumer.seek_to_end()  # skip to the latest
             assert await consumer.poll(0.05) is None
-            await consumer.seek(partition=0, offset=1_000)  # a specific offset
+            await consumer.seek({"partition": 0, "offset": 1_000})  # a specific offset
             message = await consumer.poll(WAIT_S)
             assert message is not None
             assert (message.partition, message.offset) == (0, 1_000)

@@ -52,6 +52,8 @@ class Membership:
         self._on_news = on_news
         self._news: ordered.Assigned | None = None
         self._out = True
+        self._stays = False
+        """Whether the group knows a member that was given up here."""
         self._stopping = runtime.Event()
         self._beat = runtime.Event()
         self._task: runtime.Task | None = None
@@ -88,6 +90,8 @@ class Membership:
         if gone:
             # Lost already: told so that what was read of them is forgotten.
             await self._told.revoked(gone)
+        if self._stays:
+            await self._resign()
         ask = ordered.OrderedJoin(
             group=self._options.group_id,
             topics=list(self._options.topics),
@@ -111,10 +115,11 @@ class Membership:
         if self._task is not None and not self._task.is_current():
             await self._task.join()
         out, self._out = self._out, True
-        if not out:
+        if not out or self._stays:
             await self._resign()
 
     async def _resign(self) -> None:
+        self._stays = False
         ask = ordered.OrderedLeave(group=self._options.group_id, member=self.member)
         try:
             await self._link.call(Op.S_ORDERED_LEAVE, wire.pack(ask))
@@ -224,8 +229,8 @@ class Membership:
         await self._take_over(confirmed)
 
     async def _take_over(self, news: ordered.Assigned) -> None:
-        new = [at for at in _lanes(news) if at not in self.owned]
-        self.owned = _lanes(news)
+        known, self.owned = self.owned, _lanes(news)
+        new = [at for at in self.owned if at not in known]
         self._beat.set()
         if not new:
             return
@@ -233,9 +238,8 @@ class Membership:
             await self._told.assigned(new)
         except Exception:
             # They are owned and nobody would read them: start anew.
-            self.owned = []
+            self.owned, self._stays = known, True
             self.lost()
-            await self._resign()
             raise
 
 

@@ -53,6 +53,8 @@ class Membership:
         self._on_news = on_news
         self._news: ordered.Assigned | None = None
         self._out = True
+        self._stays = False
+        """Whether the group knows a member that was given up here."""
         self._stopping = runtime.Event()
         self._beat = runtime.Event()
         self._task: runtime.Task | None = None
@@ -89,6 +91,8 @@ class Membership:
         if gone:
             # Lost already: told so that what was read of them is forgotten.
             self._told.revoked(gone)
+        if self._stays:
+            self._resign()
         ask = ordered.OrderedJoin(
             group=self._options.group_id,
             topics=list(self._options.topics),
@@ -112,10 +116,11 @@ class Membership:
         if self._task is not None and not self._task.is_current():
             self._task.join()
         out, self._out = self._out, True
-        if not out:
+        if not out or self._stays:
             self._resign()
 
     def _resign(self) -> None:
+        self._stays = False
         ask = ordered.OrderedLeave(group=self._options.group_id, member=self.member)
         try:
             self._link.call(Op.S_ORDERED_LEAVE, wire.pack(ask))
@@ -225,8 +230,8 @@ class Membership:
         self._take_over(confirmed)
 
     def _take_over(self, news: ordered.Assigned) -> None:
-        new = [at for at in _lanes(news) if at not in self.owned]
-        self.owned = _lanes(news)
+        known, self.owned = self.owned, _lanes(news)
+        new = [at for at in self.owned if at not in known]
         self._beat.set()
         if not new:
             return
@@ -234,9 +239,8 @@ class Membership:
             self._told.assigned(new)
         except Exception:
             # They are owned and nobody would read them: start anew.
-            self.owned = []
+            self.owned, self._stays = known, True
             self.lost()
-            self._resign()
             raise
 
 
