@@ -41,6 +41,16 @@ class InvalidOption(InvalidInput):
     code = "INVALID_OPTION"
 
 
+class DoesNotFit(InvalidInput):
+    """A value that was read is not of the type asked for; ``value`` is what it is instead."""
+
+    code = "DOES_NOT_FIT"
+
+    def __init__(self, message: str = "", *, value: object = None) -> None:
+        super().__init__(message)
+        self.value = value
+
+
 class PayloadTooLarge(InvalidInput):
     """A value or frame exceeds the configured limit."""
 

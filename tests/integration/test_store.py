@@ -17,7 +17,7 @@ import pytest
 import nexo
 from nexo import testing
 from nexo.client._async.store import Store
-from nexo.errors import InvalidInput, PayloadTooLarge, WrongType
+from nexo.errors import DoesNotFit, InvalidInput, PayloadTooLarge, WrongType
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 
@@ -100,13 +100,74 @@ class TestSyncClient:
         assert store.set("k", 2, keep_ttl=True)
         assert store.ttl("k") != math.inf
 
+    @pytest.mark.parametrize("ttl", [60, "1m", "60000ms", timedelta(minutes=1)])
+    def test_a_ttl_is_written_as_any_duration(self, client: nexo.Client, ttl: Any) -> None:
+        """SPEC B1, K1: as for queues and topics."""
+        client.store.set("k", 1, ttl=ttl)
+        assert 59 < (client.store.ttl("k") or 0) <= 60
+        assert client.store.expire("k", ttl)
+
     @pytest.mark.parametrize(
         "ttl", [0, -1, math.nan, math.inf, 1e307, 10**400, timedelta(0), timedelta.max, "1", True]
     )
     def test_an_impossible_ttl_is_refused(self, client: nexo.Client, ttl: Any) -> None:
-        with pytest.raises(InvalidInput, match="TTL"):
+        with pytest.raises(InvalidInput, match="ttl"):
             client.store.set("k", 1, ttl=ttl)
         assert not client.store.exists("k")
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda store: store.get(1),
+            lambda store: store.get(None),
+            lambda store: store.set(b"k", 1),
+            lambda store: store.set("\udcff", 1),
+            lambda store: store.set(1, 1, ttl=1),
+            lambda store: store.incr("n", 2**70),
+            lambda store: store.incr("n", "1"),
+            lambda store: store.scan(limit=2**70),
+            lambda store: store.scan(limit=0),
+            lambda store: store.mget(5),
+            lambda store: store.mget("abc"),
+            lambda store: store.mset([1]),
+            lambda store: store.mset({1: 1}),
+            lambda store: store.delete(None),
+            lambda store: store.list("l").pop_many(2**70),
+            lambda store: store.list("l").range(2**70),
+            lambda store: store.list(5).push(1),
+            lambda store: store.map("m").set_many([1]),
+            lambda store: store.map("m").set(5, 1),
+            lambda store: store.expire("k", float("nan")),
+        ],
+    )
+    def test_bad_arguments_are_typed_errors(self, client: nexo.Client, call: Any) -> None:
+        """SPEC B1, K1: and nothing is changed."""
+        with pytest.raises(InvalidInput):
+            call(client.store)
+        assert list(client.store.keys()) == []
+
+    def test_what_was_taken_and_does_not_fit_is_in_the_error(self, client: nexo.Client) -> None:
+        """SPEC B2: a value that is gone from the store is not lost."""
+        store = client.store
+        store.set("k", "text")
+        with pytest.raises(DoesNotFit, match="the key was set") as refused:
+            store.getset("k", "second", int)
+        assert refused.value.value == "text"
+        with pytest.raises(DoesNotFit, match="the key was deleted") as refused:
+            store.getdel("k", int)
+        assert refused.value.value == "second"
+        store.list("l").push("a", "b", "c", "d")
+        numbers = store.list("l", int)
+        for take, held in (
+            (numbers.pop, "d"), (numbers.pop_left, "a"), (lambda: numbers.pop_many(2), ["c", "b"])
+        ):  # fmt: skip
+            with pytest.raises(DoesNotFit, match="taken out") as refused:
+                take()
+            assert refused.value.value == held
+        store.set_("s").add("x")
+        with pytest.raises(DoesNotFit) as refused:
+            store.set_("s", int).pop()
+        assert refused.value.value == "x"
 
     def test_atomic_commands(self, client: nexo.Client) -> None:
         store = client.store

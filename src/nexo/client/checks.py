@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -24,7 +24,7 @@ def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_
     """
     match value:
         case str():
-            ms: float = duration_ms(value)
+            ms: float = _text_ms(value, what)
         case timedelta():
             ms = value.total_seconds() * 1_000
         case int() | float() if not isinstance(value, bool):
@@ -35,6 +35,13 @@ def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_
         most = "" if high_ms == MAX_DURATION_MS else f", at most {timedelta(milliseconds=high_ms)}"
         raise InvalidInput(f"{what} {value!r} is out of range: use 0 or more{most}")
     return math.ceil(round(ms, 3))
+
+
+def _text_ms(value: str, what: str) -> int:
+    try:
+        return duration_ms(value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{what}: {error}") from None
 
 
 def positive_millis(value: Duration, what: str, high_ms: int = MAX_DURATION_MS) -> int:
@@ -67,8 +74,15 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 def each(values: Any, what: str = "values") -> Iterable[Any]:
     """``values`` if there can be several."""
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
         raise InvalidInput(f"{what} are a list or another iterable, not {type(values).__name__}")
+    return values
+
+
+def pairs(values: Any, what: str = "values") -> Mapping[Any, Any]:
+    """``values`` if they have names."""
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"{what} are a dict or another mapping, not {type(values).__name__}")
     return values
 
 

@@ -8,13 +8,14 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from nexo.client._sync import store_calls
 from nexo.client._sync.connection import Link
-from nexo.client._sync.store_calls import ask, ttl_ms
+from nexo.client._sync.store_calls import ask, taken, ttl_ms
 from nexo.client._sync.store_collections import StoreList, StoreMap, StoreSet
+from nexo.client.checks import Duration, each, pairs
 from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
-from nexo.protocol.store import Ttl, encode_map_key, encode_map_set
+from nexo.protocol.store import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value
 
 T = TypeVar("T")
@@ -29,7 +30,8 @@ _PAGE_KEYS = 1_000
 class Store:
     """Shared state of all clients: keys of 1 byte to 64 KiB, values of any type.
 
-    TTLs are seconds or a ``timedelta``, exact to the millisecond; without one a key stays.
+    TTLs are seconds, a text like ``"5m"`` or a ``timedelta``, exact to the millisecond;
+    without one a key stays.
     Where a ``type_`` is taken, a dataclass, msgspec struct, pydantic model or annotation
     makes the value come back as that type; a value that does not fit raises `InvalidInput`.
     """
@@ -38,6 +40,9 @@ class Store:
         self._link = link
         self.map = Maps(self)
         """``store.map(name)`` is a map; ``store.map.get(key)`` and so on are plain keys."""
+
+    def __repr__(self) -> str:
+        return f"<Store of {self._link.address}>"
 
     # -- one key --------------------------------------------------------------
 
@@ -57,7 +62,7 @@ class Store:
         key: str,
         value: object,
         *,
-        ttl: Ttl | None = None,
+        ttl: Duration | None = None,
         keep_ttl: bool = False,
         if_absent: bool = False,
     ) -> bool:
@@ -78,7 +83,7 @@ class Store:
         expected: object,
         value: object,
         *,
-        ttl: Ttl | None = None,
+        ttl: Duration | None = None,
         keep_ttl: bool = False,
     ) -> bool:
         """Compare and set: set ``key`` only if it holds ``expected``; False if it does not."""
@@ -93,22 +98,29 @@ class Store:
         value: object,
         type_: type[T] | None = None,
         *,
-        ttl: Ttl | None = None,
+        ttl: Duration | None = None,
         keep_ttl: bool = False,
         default: Any = None,
     ) -> Any:
-        """Set ``key``; returns the value it had before, or ``default``."""
+        """Set ``key``; returns the value it had before, or ``default``.
+
+        If that does not fit ``type_``, `DoesNotFit` has it as its ``value``.
+        """
         command = wire.SetKey(key, encode_value(value), ttl_ms(ttl), keep_ttl, get_previous=True)
-        return _decoded((self._set(command)).previous, type_, default)
+        previous = (self._set(command)).previous
+        return default if previous is None else taken(previous, type_, "the key was set")
 
     def _set(self, command: wire.SetKey) -> wire.SetReply:
         reply: wire.SetReply = ask(self._link, Op.KEY_SET, command)
         return reply
 
     def getdel(self, key: str, type_: type[T] | None = None, *, default: Any = None) -> Any:
-        """Take the value and delete the key, in one step."""
+        """Take the value and delete the key, in one step.
+
+        If it does not fit ``type_``, `DoesNotFit` has it as its ``value``.
+        """
         value = ask(self._link, Op.KEY_GETDEL, wire.OneKey(key))
-        return _decoded(value, type_, default)
+        return default if value is None else taken(value, type_, "the key was deleted")
 
     def delete(self, key: str) -> bool:
         """Delete a key of any kind; False if there was none."""
@@ -125,7 +137,7 @@ class Store:
 
     # -- numbers --------------------------------------------------------------
 
-    def incr(self, key: str, by: float = 1, *, ttl: Ttl | None = None) -> float:
+    def incr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
         """Add to a number, from 0 if the key is new; returns the sum, whole if both are.
 
         The TTL is given to a new key only, so that a counter per time window is one call.
@@ -134,13 +146,13 @@ class Store:
         total: float = ask(self._link, Op.KEY_INCR, command)
         return total
 
-    def decr(self, key: str, by: float = 1, *, ttl: Ttl | None = None) -> float:
+    def decr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
         """Subtract from a number; see `incr`."""
         return self.incr(key, -by, ttl=ttl)
 
     # -- life time ------------------------------------------------------------
 
-    def expire(self, key: str, ttl: Ttl) -> bool:
+    def expire(self, key: str, ttl: Duration) -> bool:
         """Give a key a new life time from now; False if there is no such key."""
         return store_calls.expire(self._link, key, ttl)
 
@@ -156,12 +168,12 @@ class Store:
 
     def mget(self, keys: Sequence[str], type_: type[T] | None = None) -> _Values:
         """The values of ``keys`` in their order; None where there is none."""
-        values = ask(self._link, Op.KEY_MGET, wire.Keys([*keys]))
+        values = ask(self._link, Op.KEY_MGET, wire.Keys([*each(keys, "keys")]))
         return [_decoded(value, type_, None) for value in values]
 
-    def mset(self, values: Mapping[str, object], *, ttl: Ttl | None = None) -> None:
+    def mset(self, values: Mapping[str, object], *, ttl: Duration | None = None) -> None:
         """Set several keys at once, with one TTL or none."""
-        encoded = {key: encode_value(value) for key, value in values.items()}
+        encoded = {key: encode_value(value) for key, value in pairs(values).items()}
         ask(self._link, Op.KEY_MSET, wire.SetMany(encoded, ttl_ms(ttl)))
 
     def delete_many(self, *keys: str) -> int:

@@ -12,14 +12,16 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import store_calls
 from nexo.client._sync.connection import Link
-from nexo.client._sync.store_calls import ask
+from nexo.client._sync.store_calls import all_taken, ask, taken
+from nexo.client.checks import Duration, pairs
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
-from nexo.protocol.store import Ttl
 from nexo.protocol.values import decode_value, encode_value
 
 T = TypeVar("T")
+
+_REMOVED = "it was taken out"
 
 
 class Collection(Generic[T]):
@@ -29,6 +31,9 @@ class Collection(Generic[T]):
         self.name = name
         self._link = link
         self._type: Any = type_
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
 
     def _decoded(self, value: Buffer) -> T:
         item: T = decode_value(value, self._type)
@@ -45,7 +50,7 @@ class Collection(Generic[T]):
         """Delete it with all its items; False if there was none."""
         return store_calls.delete(self._link, self.name) == 1
 
-    def expire(self, ttl: Ttl) -> bool:
+    def expire(self, ttl: Duration) -> bool:
         """Give the whole collection a life time from now; False if there is none."""
         return store_calls.expire(self._link, self.name, ttl)
 
@@ -74,7 +79,7 @@ class StoreMap(Collection[T]):
         return self._set({field: value}, if_absent=True) == 1
 
     def _set(self, fields: Mapping[str, T], *, if_absent: bool) -> int:
-        values = {field: encode_value(value) for field, value in fields.items()}
+        values = {field: encode_value(value) for field, value in pairs(fields, "fields").items()}
         command = wire.SetFields(self.name, values, if_absent)
         count: int = ask(self._link, Op.FIELDS_SET, command)
         return count
@@ -134,16 +139,23 @@ class StoreList(Collection[T]):
 
     def pop(self, default: T | None = None) -> T | None:
         """Take the rightmost value, or ``default`` if there is none."""
-        return next(iter(self.pop_many(1)), default)
+        return self._pop(default, left=False)
 
     def pop_left(self, default: T | None = None) -> T | None:
         """Take the leftmost value, or ``default`` if there is none."""
-        return next(iter(self.pop_many(1, left=True)), default)
+        return self._pop(default, left=True)
+
+    def _pop(self, default: T | None, *, left: bool) -> T | None:
+        values = ask(self._link, Op.LIST_POP, wire.Pop(self.name, 1, left))
+        return taken(values[0], self._type, _REMOVED) if values else default
 
     def pop_many(self, count: int, *, left: bool = False) -> list[T]:
-        """Take up to ``count`` values off one end, outermost first."""
+        """Take up to ``count`` values off one end, outermost first.
+
+        If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
+        """
         values = ask(self._link, Op.LIST_POP, wire.Pop(self.name, count, left))
-        return self._all_decoded(values)
+        return all_taken(values, self._type, _REMOVED)
 
     def range(self, start: int = 0, stop: int | None = None) -> list[T]:
         """The values of a slice; without arguments, all."""
@@ -204,11 +216,16 @@ class StoreSet(Collection[T]):
 
     def pop(self, default: T | None = None) -> T | None:
         """Take out one member, whichever comes, or ``default`` if there is none."""
-        return next(iter(self.pop_many(1)), default)
+        values = ask(self._link, Op.SET_POP, wire.Pop(self.name, 1))
+        return taken(values[0], self._type, _REMOVED) if values else default
 
     def pop_many(self, count: int) -> list[T]:
-        """Take out up to ``count`` members, whichever come."""
-        return self._all_decoded(ask(self._link, Op.SET_POP, wire.Pop(self.name, count)))
+        """Take out up to ``count`` members, whichever come.
+
+        If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
+        """
+        values = ask(self._link, Op.SET_POP, wire.Pop(self.name, count))
+        return all_taken(values, self._type, _REMOVED)
 
     def length(self) -> int:
         """How many members there are."""
