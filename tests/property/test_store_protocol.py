@@ -37,7 +37,7 @@ def test_no_request_does_harm(requests: list[tuple[Op, bytes | list[Any]]]) -> N
     assert session.get("still here") == b"\x01yes"
 
 
-@given(st.text(min_size=1, max_size=50), st.binary(min_size=1, max_size=50))
+@given(st.text(min_size=1, max_size=50), st.binary(max_size=50).map(b"\0".__add__))
 def test_set_and_get_are_read_as_they_are_written(key: str, value: bytes) -> None:
     payload = wire.encode_map_set(key, value)
     found, options, content = wire.decode_map_set(memoryview(payload))
