@@ -9,13 +9,15 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 import nexo
-from nexo.errors import DiskFull, NexoError, ReadOnly
+from nexo.errors import ConnectionLost, DiskFull, NexoError, ReadOnly
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
@@ -172,6 +174,7 @@ class FullDisk:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.full = False
+        self.refusals = 0
         self._pwritev = os.pwritev
         patch.setattr("nexo.storage.files.os.pwritev", self._write)
 
@@ -180,6 +183,7 @@ class FullDisk:
             return self._pwritev(fd, parts, position)
         data = b"".join(parts)
         self._pwritev(fd, [data[: len(data) // 2]], position)
+        self.refusals += 1
         raise OSError(errno.ENOSPC, "no space left")
 
 
@@ -238,6 +242,93 @@ def test_a_refused_write_changes_nothing(
             nexo_server.start()
     with nexo.connect(nexo_server.url) as client:
         assert everything(client) == before
+
+
+# -- what was done and cannot be undone is told as done, once there is room ---------------
+
+
+def a_job(client: nexo.Client) -> nexo.Job[Any]:
+    return client.queue("q").pop(1)[0]
+
+
+def some_records(client: nexo.Client) -> Callable[[], object]:
+    consumer = client.stream("s").consume("g", wait=1)
+    found = consumer.fetch()
+    return lambda: consumer.ack(*found)
+
+
+def replacing(client: nexo.Client) -> object:
+    return client.queue("q").push("new", dedup_key="k", replace=True)
+
+
+State: TypeAlias = dict[str, Any]
+STANDING: dict[str, tuple[Callable[[nexo.Client], Callable[[], object]], State]] = {
+    "ack": (lambda client: a_job(client).ack, {"first": (1, 1)}),
+    "nack": (lambda client: partial(a_job(client).nack, "failed"), {"first": (0, 2)}),
+    "replacing push": (lambda client: partial(replacing, client), {"last": ("new", 1)}),
+    "stream ack": (some_records, {"lag": 0}),
+}
+"""Requests that take effect at once, each made ready to be sent, and what they change."""
+
+
+def state(client: nexo.Client) -> State:
+    """The first and last job with their attempts, and the lag of a group."""
+    jobs = client.queue("q").pop(1_000)
+    first, *_, last = ((job.value, job.attempt) for job in jobs)
+    jobs.release()
+    return {"first": first, "last": last, "lag": client.stream("s").lag("g")}
+
+
+@contextlib.contextmanager
+def asked_on_a_full_disk(
+    name: str, server: Server, disk: FullDisk
+) -> Iterator[tuple[Future[object], State]]:
+    """A request that the disk refused to write, and what was there before."""
+    with nexo.connect(f"{server.url}?while_down=fail") as client, ThreadPoolExecutor(1) as pool:
+        prepared(client)
+        client.queue("q").push("old", dedup_key="k")
+        with client.stream("s").consume("g", wait=0) as consumer:
+            consumer.fetch()
+        before = state(client)
+        ready = STANDING[name][0](client)
+        disk.full = True
+        asking = pool.submit(ready)
+        wait_until(lambda: disk.refusals > 1)  # when it was asked, and when it was tried again
+        assert not asking.done(), "neither refused nor confirmed"
+        yield asking, before
+
+
+@pytest.mark.parametrize("name", STANDING)
+def test_what_stands_on_a_full_disk_is_confirmed_when_there_is_room(
+    name: str, nexo_server: Server, disk: FullDisk
+) -> None:  # SPEC I7, D7, F6
+    with asked_on_a_full_disk(name, nexo_server, disk) as (asking, before):
+        disk.full = False
+        asking.result(WAIT_S)
+        nexo_server.crash()
+        nexo_server.start()
+    with nexo.connect(nexo_server.url) as client:
+        assert state(client) == before | STANDING[name][1]
+
+
+@pytest.mark.parametrize("name", STANDING)
+def test_what_a_full_disk_never_took_is_never_confirmed(
+    name: str, nexo_server: Server, disk: FullDisk
+) -> None:  # SPEC I7, D7, F6
+    with asked_on_a_full_disk(name, nexo_server, disk) as (asking, before):
+        nexo_server.crash()
+        assert isinstance(asking.exception(WAIT_S), ConnectionLost)
+        disk.full = False
+        nexo_server.start()
+    with nexo.connect(nexo_server.url) as client:
+        assert state(client) == before
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
 
 
 def failing(*_: object) -> None:

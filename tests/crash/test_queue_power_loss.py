@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nexo.errors import DiskFull, NexoError
+from nexo.errors import DiskFull, NexoError, RequestTimeout
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import NACK
 from nexo.server.dialects.nexo.queue import open_queue
@@ -119,7 +119,7 @@ def test_a_push_the_disk_refused_never_comes_back() -> None:  # SPEC I7
     assert list(Desk(files.crash(0)).client().pop("q")[1].values()) == [b"\x01c"]
 
 
-def test_an_ack_the_disk_refused_is_written_later() -> None:
+def test_an_ack_the_disk_refused_is_written_and_confirmed_later() -> None:  # SPEC I7, D7
     files = FaultyFiles()
     desk = Desk(files)
     peer = desk.client()
@@ -127,9 +127,11 @@ def test_an_ack_the_disk_refused_is_written_later() -> None:
     peer.push_many("q", [b"\x01a", b"\x01b"])
     token, jobs = peer.pop("q", 1)
     files.fail_call, files.fail_errno = files.calls + 1, errno.ENOSPC
-    with pytest.raises(DiskFull):
+    with pytest.raises(RequestTimeout):
         peer.settle("q", token)
+    assert list(Desk(files.crash(0)).client().pop("q")[1].values()) == [b"\x01a", b"\x01b"]
     desk.pass_time(1_000)
+    assert list(peer.replies.values()) == [b""], "confirmed once it is written"
     assert list(jobs.values()) == [b"\x01a"]
     assert list(Desk(files.restart()).client().pop("q")[1].values()) == [b"\x01b"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nexo.config import Settings
-from nexo.errors import NexoError
+from nexo.errors import NexoError, RequestTimeout
 from nexo.model import Clock, Persistence
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
@@ -128,6 +128,8 @@ class DeskPeer:
         """Make a request and end the turn; returns or raises the reply."""
         request_id = self.send(op, payload)
         self._desk.runtime.end_turn()
+        if request_id not in self.replies:
+            raise RequestTimeout(f"request {request_id} waits for its reply")
         reply = self.replies.pop(request_id)
         if isinstance(reply, NexoError):
             raise reply

@@ -117,7 +117,7 @@ class ClassicRequests:
         check_value(value)
         jobs = NewJobs(1, pack_block([value]), given.priority or 0, given.delay_ms or 0)
         queue.push(jobs, self._service.now_ms())
-        self._service.turn.confirm(queue, peer, request_id)
+        self._service.turn.confirm_or_undo(queue, peer, request_id)
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = Reader(payload)

@@ -22,6 +22,22 @@ Reply = tuple[Peer, int, tuple[Buffer, ...]]
 """A reply that promises durability; no parts mean OK."""
 
 
+class Replies:
+    """What a queue has to answer once its records are written."""
+
+    __slots__ = ("standing", "undone")
+
+    def __init__(self) -> None:
+        self.standing: list[Reply] = []
+        """To requests whose effect stands: on a full disk they wait until there is room."""
+        self.undone: list[Reply] = []
+        """To those that are undone if they cannot be written, and told so at once."""
+
+    def all(self) -> list[Reply]:
+        """Both kinds."""
+        return self.standing + self.undone if self.undone else self.standing
+
+
 class Turn:
     """Collects the work of a turn."""
 
@@ -29,8 +45,9 @@ class Turn:
         """``after`` is called for each touched queue once its records are written."""
         self._runtime = runtime
         self._after = after
-        self._touched: dict[OpenQueue, list[Reply]] = {}
-        self._unwritten: set[OpenQueue] = set()
+        self._touched: dict[OpenQueue, Replies] = {}
+        self._unwritten: dict[OpenQueue, list[Reply]] = {}
+        """Queues whose records the disk refused, and the replies that wait for them."""
 
     def touch(self, queue: OpenQueue) -> None:
         """Have a queue looked after at the end of the turn."""
@@ -38,12 +55,21 @@ class Turn:
 
     def confirm(self, queue: OpenQueue, peer: Peer, request_id: int, *parts: Buffer) -> None:
         """Reply once everything the queue did so far is as safe as it promises."""
-        self._replies(queue).append((peer, request_id, parts))
+        self._replies(queue).standing.append((peer, request_id, parts))
 
-    def _replies(self, queue: OpenQueue) -> list[Reply]:
+    def confirm_or_undo(
+        self, queue: OpenQueue, peer: Peer, request_id: int, *parts: Buffer
+    ) -> None:
+        """As `confirm`, for a push that `OpenQueue.refuse_pushes` undoes."""
+        self._replies(queue).undone.append((peer, request_id, parts))
+
+    def _replies(self, queue: OpenQueue) -> Replies:
         if not self._touched:
             self._runtime.soon(self._end)
-        return self._touched.setdefault(queue, [])
+        replies = self._touched.get(queue)
+        if replies is None:
+            replies = self._touched[queue] = Replies()
+        return replies
 
     def retry(self) -> None:
         """Try again to write what the disk refused."""
@@ -52,18 +78,20 @@ class Turn:
 
     def forget(self, queue: OpenQueue) -> None:
         """A queue was deleted; nothing of it is written any more."""
-        self._unwritten.discard(queue)
-        _answer(self._touched.pop(queue, []), NotFound("Queue not found"))
+        waiting = self._unwritten.pop(queue, [])
+        waiting += self._touched.pop(queue, Replies()).all()
+        _answer(waiting, NotFound("Queue not found"))
 
     def _end(self) -> None:
         touched, self._touched = self._touched, {}
         now_ms = self._runtime.clock.now_ms()
         for queue, replies in touched.items():
             error = self._write(queue, now_ms)
-            if error is not None:
-                _answer(replies, error)
+            if error is None:
+                late = self._unwritten.pop(queue, []) if self._unwritten else []
+                self._answer_when_safe(queue, late + replies.all())
             else:
-                self._answer_when_safe(queue, replies)
+                self._refused(queue, replies, error)
         for queue in touched:
             self._after(queue, now_ms)
 
@@ -75,12 +103,19 @@ class Turn:
         except OSError as error:
             failure = DiskFull(f"the disk refused a write: {error.strerror}")
         else:
-            self._unwritten.discard(queue)
             return None
         queue.refuse_pushes(failure)
-        self._unwritten.add(queue)
         self._runtime.wake_at(now_ms + RETRY_MS)
         return failure
+
+    def _refused(self, queue: OpenQueue, replies: Replies, error: NexoError) -> None:
+        """The disk took nothing: what stands is answered later, unless there is no later."""
+        waiting = self._unwritten.setdefault(queue, [])
+        _answer(replies.undone, error)
+        waiting += replies.standing
+        if not isinstance(error, DiskFull):
+            _answer(waiting, error)
+            waiting.clear()
 
     def _answer_when_safe(self, queue: OpenQueue, replies: list[Reply]) -> None:
         # What nobody waits for, such as an expired lease, is synced with the next window.

@@ -69,7 +69,9 @@ class WorkRequests:
         )  # fmt: skip
         taken = queue.push(jobs, self._service.now_ms())
         reply = PushReply(queue.engine.ledger.incarnation, taken.base, taken.count, taken.instead)
-        self._service.turn.confirm(queue, peer, request_id, encode(reply))
+        turn = self._service.turn
+        confirm = turn.confirm if asked.replace else turn.confirm_or_undo
+        confirm(queue, peer, request_id, encode(reply))
 
     def _pop(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Pop)

@@ -59,7 +59,7 @@ class Admin:
                 core.engine.delete(ask.stream, core.now_ms)  # what was refused is not there
             answer(peer, request_id, error, info)
 
-        core.when_safe(stream.options.persistence, done)
+        core.when_safe_or_undone(stream.options.persistence, done)
 
     def update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Change options."""

@@ -34,6 +34,9 @@ log = logging.getLogger("nexo.stream")
 SNAPSHOT_BYTES = 16 * 1024**2
 """The journal's growth after which the whole state is written down anew."""
 
+RETRY_MS = 1_000
+"""How soon the journal is written again that the disk refused."""
+
 Done: TypeAlias = Callable[[NexoError | None], None]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -65,6 +68,9 @@ class Core:
         """Called with a stream when much was written to it."""
         self._saving = self._save_wanted = False
         self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
+        self._undoing: list[tuple[Persistence, Done]] = []
+        self._retry_ms: int | None = None
+        """When to write again what the disk had no room for."""
         self._ending = False
         self._touched: dict[int, Stream] = {}
         self._capturing: Capturing | None = None
@@ -169,8 +175,16 @@ class Core:
     # -- turns -----------------------------------------------------------------------
 
     def when_safe(self, mode: Persistence, done: Done) -> None:
-        """Call ``done`` once all that this turn changed has the safety of ``mode``."""
+        """Call ``done`` once all that this turn changed has the safety of ``mode``.
+
+        What was done stands: if the disk has no room for it, ``done`` waits until there is.
+        """
         self._done[mode].append(done)
+        self.end_turn_soon()
+
+    def when_safe_or_undone(self, mode: Persistence, done: Done) -> None:
+        """As `when_safe`, but hear of a full disk at once: ``done`` then undoes what was done."""
+        self._undoing.append((mode, done))
         self.end_turn_soon()
 
     def ok_when_safe(self, mode: Persistence, peer: Peer, request_id: int) -> None:
@@ -201,11 +215,33 @@ class Core:
             self._save_wanted = False
             self.when_safe(Persistence.FILE_SYNC, self._save_behind_checkpoints)
         error = self._write_journal()
+        for mode, waiting in self._take_done(error):
+            self._settle(mode, waiting, error)
+        self._wake_touched()
+
+    def _take_done(self, error: NexoError | None) -> list[tuple[Persistence, list[Done]]]:
+        """Whom to tell how the write went; whoever comes meanwhile waits for the next one."""
+        taken = [(mode, [done]) for mode, done in self._undoing]
+        self._undoing.clear()
+        if isinstance(error, DiskFull):
+            self._retry_ms = self.now_ms + RETRY_MS
+            self.runtime.wake_at(self._retry_ms)
+            return taken
+        self._retry_ms = None
         for mode, waiting in self._done.items():
             if waiting:
+                taken.append((mode, waiting))
                 self._done[mode] = []
-                self._settle(mode, waiting, error)
-        self._wake_touched()
+        return taken
+
+    def tick(self, now_ms: int) -> None:
+        """Write again what the disk had no room for."""
+        if self._retry_ms is None:
+            return
+        if now_ms >= self._retry_ms:
+            self.end_turn_soon()
+        else:
+            self.runtime.wake_at(self._retry_ms)
 
     def _checked(self, record: Checked, error: NexoError | None) -> None:
         if error is None:

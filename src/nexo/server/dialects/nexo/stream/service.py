@@ -71,6 +71,7 @@ class StreamService:
         self._groups.leasing.tick(now_ms)
         self._ordered.tick(now_ms)
         self.core.waits.expire(now_ms)
+        self.core.tick(now_ms)
         self._chores.run()
         if now_ms >= self._sweep_due_ms:
             self._sweep_some(now_ms)

@@ -96,7 +96,7 @@ class Transact:
             if error is not None:
                 synced(error)
             else:
-                core.when_safe(Persistence.FILE_SYNC, synced)
+                core.when_safe_or_undone(Persistence.FILE_SYNC, synced)
 
         self._conditions.prepare(transaction, ready)
 
@@ -113,7 +113,11 @@ class Transact:
         except NexoError as cause:
             self._abort(transaction)
             reason = TransactionAborted(f"the transaction was rolled back: {cause.message}")
-            core.when_safe(Persistence.FILE_ASYNC, lambda _: peer.fail(request_id, reason))
+
+            def rolled_back(_: NexoError | None) -> None:
+                peer.fail(request_id, reason)
+
+            core.when_safe_or_undone(Persistence.FILE_ASYNC, rolled_back)
             return
         core.engine.commit(transaction, changes)
         self._conditions.decided(transaction)
