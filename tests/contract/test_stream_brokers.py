@@ -780,6 +780,13 @@ class TestBadInput:
                 ask()
         assert broker.xlen("tasks") == 1
 
+    def test_a_range_cannot_start_behind_the_greatest_id(self, broker: StreamBroker) -> None:
+        add(broker, 1)
+        greatest = f"{(1 << 64) - 1}-{(1 << 64) - 1}"
+        assert broker.xrange("tasks", greatest) == []
+        with pytest.raises(InvalidInput):
+            broker.xrange("tasks", f"({greatest}")
+
     def test_one_text_is_no_list_of_ids(self, broker: StreamBroker) -> None:
         with pytest.raises(InvalidInput):
             broker.xack("tasks", "workers", "1-1")

@@ -344,3 +344,19 @@ async def test_a_lost_input_rolls_the_outputs_back(aclient: nexo.AsyncClient) ->
         await process()
     assert await target.read() == []
     assert await source.lag("g") == 1
+
+
+async def test_a_record_is_given_up_for_a_while_that_makes_sense(aclient: nexo.AsyncClient) -> None:
+    """SPEC F2: nack redelivers after a delay; a bad one is refused and the record stays held."""
+    log = await aclient.stream("log").create()
+    await log.publish("a")
+    async with log.consume("g") as consumer:
+        record = await anext(aiter(consumer))
+        bad: Any
+        for bad in (float("inf"), float("nan"), -1, "soon", [1]):
+            with pytest.raises(InvalidInput):
+                await record.nack(delay=bad)
+        [group] = [each for each in await log.groups() if each.name == "g"]
+        assert group.partitions[0].in_flight == 1
+        await record.nack(delay="1ms")
+        assert (await anext(aiter(consumer))).deliveries == 2

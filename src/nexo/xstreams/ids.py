@@ -54,7 +54,10 @@ def lower(text: str) -> MessageId:
     if text == "-":
         return ZERO
     if isinstance(text, str) and text.startswith("("):
-        return parse(text[1:]).following()
+        parsed = parse(text[1:])
+        if parsed == GREATEST:
+            raise InvalidInput(f"{text!r}: there is no greater id to start with")
+        return parsed.following()
     return parse(text)
 
 

@@ -65,8 +65,8 @@ class Delivered(Record[T]):
         """Finish it; `Fenced` or `NotPending` if it is no longer this consumer's."""
         await self._consumer.ack(self)
 
-    async def nack(self, *, delay: float = 0.0, reason: str = "") -> None:
-        """Give it up: redelivered at once or after ``delay`` seconds, or parked."""
+    async def nack(self, *, delay: Duration = 0, reason: str = "") -> None:
+        """Give it up: redelivered at once or after ``delay``, or parked."""
         await self._consumer.nack(self, delay=delay, reason=reason)
 
     async def extend(self) -> None:
@@ -265,9 +265,9 @@ class Consumer(Generic[T]):
         """Finish records, in any order."""
         await self.settle("ack", records)
 
-    async def nack(self, *records: Delivered[T], delay: float = 0.0, reason: str = "") -> None:
+    async def nack(self, *records: Delivered[T], delay: Duration = 0, reason: str = "") -> None:
         """Give records up."""
-        await self.settle("nack", records, delay_ms=int(delay * 1000), reason=reason)
+        await self.settle("nack", records, delay_ms=millis(delay, "delay"), reason=reason)
 
     async def release(self, *records: Delivered[T]) -> None:
         """Give back records that no handler had: nothing is counted."""

@@ -66,8 +66,8 @@ class Delivered(Record[T]):
         """Finish it; `Fenced` or `NotPending` if it is no longer this consumer's."""
         self._consumer.ack(self)
 
-    def nack(self, *, delay: float = 0.0, reason: str = "") -> None:
-        """Give it up: redelivered at once or after ``delay`` seconds, or parked."""
+    def nack(self, *, delay: Duration = 0, reason: str = "") -> None:
+        """Give it up: redelivered at once or after ``delay``, or parked."""
         self._consumer.nack(self, delay=delay, reason=reason)
 
     def extend(self) -> None:
@@ -266,9 +266,9 @@ class Consumer(Generic[T]):
         """Finish records, in any order."""
         self.settle("ack", records)
 
-    def nack(self, *records: Delivered[T], delay: float = 0.0, reason: str = "") -> None:
+    def nack(self, *records: Delivered[T], delay: Duration = 0, reason: str = "") -> None:
         """Give records up."""
-        self.settle("nack", records, delay_ms=int(delay * 1000), reason=reason)
+        self.settle("nack", records, delay_ms=millis(delay, "delay"), reason=reason)
 
     def release(self, *records: Delivered[T]) -> None:
         """Give back records that no handler had: nothing is counted."""
