@@ -294,7 +294,7 @@ def test_users_are_managed_from_the_command_line(tmp_path: Path) -> None:
         command = ["user", *arguments, "--data-dir", str(tmp_path)]
         result = CliRunner().invoke(main, command, input=stdin)
         assert result.exit_code == 0, result.output
-        return result.output
+        return result.stdout
 
     run("add", "ana", "--grant", "queue:write:jobs.*", "--password-stdin", stdin=PASSWORD + "\n")
     run("add", "bob", "--no-password")
