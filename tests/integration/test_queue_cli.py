@@ -62,7 +62,7 @@ def test_pause_resume_update_and_schedule(nexo_url: str) -> None:
 
 def test_dead_letters_are_listed_replayed_and_purged(nexo_url: str, client: package.Client) -> None:
     queue = client.queue("q").create(max_retries=0)
-    queue.push_many("abc")
+    queue.push_many(["a", "b", "c"])
     queue.pop(3).nack("broken")
     rows = parsed(nexo(nexo_url, "dlq", "list", "q", "--json"))
     assert [(row["value"], row["error"]) for row in rows] == [

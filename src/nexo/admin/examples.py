@@ -38,7 +38,7 @@ _WHOLE: dict[str, Any] = {
 }
 _ALSO: dict[str, Any] = {
     "SeekAsk": {"to": "beginning"},
-    "MakeAsk": {"options": {"retention_ms": 86_400_000}},
+    "MakeAsk": {"options": {"cleanup": "compact"}},
     "OptionsAsk": {"options": {"max_retries": 3}},
 }
 """Of requests: what they need besides the required fields to make sense."""
