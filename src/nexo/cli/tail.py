@@ -82,7 +82,7 @@ def show(record: Record[Any]) -> None:
         output.line(as_row(record))
         return
     time = record.timestamp.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    key = "" if record.key is None else f" {record.key}"
+    key = "" if record.key is None else f" {_text(record.key)}"
     click.echo(f"{time} {record.partition}:{record.offset}{key} {_text(record.value)}")
 
 

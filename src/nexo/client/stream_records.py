@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
@@ -21,7 +22,7 @@ from nexo.protocol.batch import (
     entries,
 )
 from nexo.protocol.frames import Buffer
-from nexo.protocol.values import ValueType, decode_content, json_bytes
+from nexo.protocol.values import ValueType, decode_content, json_bytes, utf8
 
 T = TypeVar("T")
 
@@ -77,9 +78,9 @@ class Record(Generic[T]):
         return kind
 
     @property
-    def key(self) -> str | None:
-        """The record's key."""
-        return None if self._key is None else self._key.decode()
+    def key(self) -> Key:
+        """The record's key: text, or bytes if it is not UTF-8."""
+        return None if self._key is None else key_text(self._key)
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -95,6 +96,14 @@ class Record(Generic[T]):
         return f"{type(self).__name__}(partition={self.partition}, offset={self.offset})"
 
 
+def slices(records: int, partitions: int | None) -> int:
+    """Into how many batches records without a key are cut, so that partitions get alike many.
+
+    A few of them stay together: the batches of several requests take turns anyway (SPEC E2).
+    """
+    return max(1, min(partitions or 1, records // 2))
+
+
 def batches_in(data: Buffer) -> Iterator[Batch]:
     """The batches of a reply."""
     return map(decode, entries(data))
@@ -105,7 +114,7 @@ def content_of(value: object) -> tuple[int, bytes]:
     if isinstance(value, bytes):
         return _RAW, value
     if isinstance(value, str):
-        return _TEXT, value.encode()
+        return _TEXT, utf8(value)
     if isinstance(value, bytearray | memoryview):
         return _RAW, bytes(value)
     return _JSON, json_bytes(value)
@@ -117,18 +126,45 @@ def uniform(values: list[Any]) -> tuple[int, list[bytes]] | None:
     if kinds == {bytes}:
         return ValueType.RAW, values
     if kinds == {str}:
-        return ValueType.TEXT, [value.encode() for value in values]
+        return ValueType.TEXT, list(map(utf8, values))
     return None
 
 
 def key_bytes(key: Key) -> bytes | None:
     """A key as it travels."""
-    return key.encode() if isinstance(key, str) else key
+    if isinstance(key, str):
+        try:
+            return key.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"the key cannot be written as UTF-8: {error.reason}") from None
+    if key is None or isinstance(key, bytes):
+        return key
+    raise InvalidInput(f"a key is text or bytes, not {type(key).__name__}")
+
+
+def needed_key(key: str | bytes) -> bytes:
+    """`key_bytes` where there must be one."""
+    found = key_bytes(key)
+    if found is None:
+        raise InvalidInput("a key is needed: text or bytes, not None")
+    return found
+
+
+def key_text(key: bytes) -> str | bytes:
+    """A key as users see it: text, or as it is if it is not UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
 
 
 def headers_bytes(headers: Headers) -> bytes:
     """Headers as they travel: JSON text, empty for none."""
-    return json_bytes(dict(headers)) if headers else b""
+    if not headers:
+        return b""
+    if not isinstance(headers, Mapping):
+        raise InvalidInput(f"headers are a mapping of names to values, not {headers!r}")
+    return json_bytes(dict(headers))
 
 
 class Outgoing:
@@ -152,19 +188,34 @@ class Outgoing:
         self, kind: int, content: bytes | None, key: bytes | None = None, headers: bytes = b""
     ) -> None:
         """One more record; content None deletes the key."""
+        if content is not None:
+            self.size_bytes += len(content) + 8
+        elif key is not None:
+            self.size_bytes += 8
+        else:
+            raise InvalidInput("a record that deletes needs the key to delete")
         self.values.append(content)
         self.types.append(kind)
-        self.size_bytes += 8 if content is None else len(content) + 8
         if key is not None:
             self.keys += [None] * (len(self.values) - len(self.keys) - 1)
             self.keys.append(key)
             self.size_bytes += len(key)
-        elif content is None:
-            raise InvalidInput("a record that deletes needs the key to delete")
         if headers:
             self.headers += [b""] * (len(self.values) - len(self.headers) - 1)
             self.headers.append(headers)
             self.size_bytes += len(headers)
+
+    def rows(self) -> Iterator[tuple[int, bytes | None, bytes | None, bytes]]:
+        """What was added, as `add` takes it."""
+        keys, headers = chain(self.keys, repeat(None)), chain(self.headers, repeat(b""))
+        return zip(self.types, self.values, keys, headers, strict=False)
+
+    def part(self, which: slice) -> Outgoing:
+        """Some of the records."""
+        part = Outgoing()
+        part.values, part.types = self.values[which], self.types[which]
+        part.keys, part.headers = self.keys[which], self.headers[which]
+        return part
 
     def encode(
         self,

@@ -375,6 +375,10 @@ class TieredTo(_Open, frozen=True):
 # -- publishing -------------------------------------------------------------------------
 
 
+ROUTE = -1
+"""In place of a partition: the broker picks by key, or in turn."""
+
+
 def publish_head(stream: str, partition: int, count: int = 0) -> bytes:
     """What stands before the batch in S_PUBLISH.
 

@@ -40,7 +40,7 @@ _decode_json = msgspec.json.Decoder().decode
 def encode_value(value: object) -> bytes:
     """``bytes`` raw, ``str`` as text, anything else as JSON."""
     if isinstance(value, str):
-        return b"\x01" + _utf8(value)
+        return b"\x01" + utf8(value)
     if isinstance(value, bytes):
         return b"\x00" + value
     if isinstance(value, bytearray | memoryview):
@@ -48,7 +48,8 @@ def encode_value(value: object) -> bytes:
     return b"\x02" + json_bytes(value)
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
+    """Text as it travels; a lone surrogate cannot."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any, TypeAlias
 
@@ -133,16 +132,16 @@ def record_row(record: Record[Any], limit: int = 2_048) -> RecordRow:
         record.partition,
         record.offset,
         record.timestamp_ms,
-        _readable(lambda: record.key),
-        _readable(lambda: record.headers),
+        "(not text)" if isinstance(record.key, bytes) else record.key,
+        _headers(record),
         shown_content(record.value_type, record.payload, limit),
     )
 
 
-def _readable(read: Callable[[], Any]) -> Any:
-    """Keys and headers that are not text were written by other clients."""
+def _headers(record: Record[Any]) -> Any:
+    """Headers that are not text were written by other clients."""
     try:
-        return read()
+        return record.headers
     except (UnicodeDecodeError, msgspec.DecodeError):
         return "(not text)"
 

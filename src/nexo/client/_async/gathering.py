@@ -53,6 +53,15 @@ class Gathering(Generic[R]):
         self._receipts.append(receipt)
         return receipt
 
+    @property
+    def receipts(self) -> list[asyncio.Future[R]]:
+        """All that were given out, in their order."""
+        return self._receipts
+
+    def adopt(self, receipts: list[asyncio.Future[R]]) -> None:
+        """Give the next requests that join receipts that were given out before."""
+        self._receipts += receipts
+
     def send(self, link: Link, op: Op, *parts: Buffer) -> asyncio.Future[Reply] | None:
         """Send the joined request; None if it could not even leave."""
         try:
@@ -79,6 +88,7 @@ class Gathering(Generic[R]):
                 self.fail(unreadable)
 
     def _settle(self, results: list[R | NexoError]) -> None:
+        self.over()
         if len(results) != len(self._receipts):
             asked = len(self._receipts)
             self.fail(ProtocolError(f"the reply has {len(results)} results for {asked} requests"))
@@ -88,6 +98,10 @@ class Gathering(Generic[R]):
                 _refuse(receipt, result)
             elif not receipt.done():
                 receipt.set_result(result)
+
+    def over(self) -> None:
+        """It need not be sent again: let go of what knows how, which knows this one too."""
+        self._divide = None
 
     def part(self, which: slice, divide: Callable[[], None]) -> Gathering[R]:
         """Some of those who wait, for a request of their own."""
@@ -106,6 +120,7 @@ class Gathering(Generic[R]):
     def fail(self, error: BaseException) -> None:
         """Tell everyone who waits; nobody may be waiting, so the log gets it too."""
         log.debug("%d requests failed: %s", len(self._receipts), error)
+        self.over()
         for receipt in self._receipts:
             _refuse(receipt, error)
 

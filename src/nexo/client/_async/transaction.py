@@ -19,7 +19,7 @@ from nexo.client.stream_records import (
     headers_bytes,
     key_bytes,
 )
-from nexo.errors import Conflict, NexoError
+from nexo.errors import Conflict, NexoError, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.murmur import partition_of
@@ -27,8 +27,6 @@ from nexo.protocol.ops import Op
 from nexo.storage.header import Flags
 
 log = logging.getLogger("nexo.client")
-
-_ROUTE = -1
 
 
 class Transaction:
@@ -76,10 +74,15 @@ class Transaction:
     ) -> Published:
         records = Outgoing()
         records.add(kind, content, key, headers)
-        partition = _ROUTE
-        if key is not None:
-            partition = partition_of(key, await self._count(stream))
-        return await self.publish_batch(stream, partition, records)
+        if key is None:
+            return await self.publish_batch(stream, wire.ROUTE, records)
+        while True:
+            count = await self._count(stream)
+            partition = partition_of(key, count)
+            try:
+                return await self.publish_batch(stream, partition, records, count=count)
+            except PartitionsChanged:
+                del self._partitions[stream]
 
     async def publish_batch(
         self, stream: str, partition: int, records: Outgoing, *, count: int = 0

@@ -14,6 +14,7 @@ from nexo.client._sync.stream_groups import StreamGroups
 from nexo.client._sync.stream_publisher import Publisher
 from nexo.client._sync.stream_subscription import Subscription
 from nexo.client.checks import Duration
+from nexo.client.replies import Reply, check_sizes
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -25,19 +26,20 @@ from nexo.client.stream_records import (
     content_of,
     headers_bytes,
     key_bytes,
+    needed_key,
+    slices,
     uniform,
 )
-from nexo.errors import InvalidInput, NotFound
+from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol.batch import encode_plain
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
+from nexo.protocol.stream import ROUTE
 
 T = TypeVar("T")
 
-ROUTE = -1
-"""In place of a partition: the broker takes them in turn."""
 CHUNK_BYTES = 1024**2
 """`Stream.publish_many` sends about this much at a time."""
 
@@ -48,8 +50,8 @@ class Stream(StreamGroups, Generic[T]):
     def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
         super().__init__(link, name)
         self._type = type_
-        self._partitions: int | None = None
-        self._publisher = Publisher(link, name)
+        self._turn = 0
+        self._publisher = Publisher(link, name, self.describe)
 
     # -- the stream itself
 
@@ -73,7 +75,7 @@ class Stream(StreamGroups, Generic[T]):
 
     def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
         info = wire.unpack(wire.StreamInfo, self._link.call(op, wire.pack(ask)) or b"")
-        self._partitions = len(info.partitions)
+        self._publisher.learned(len(info.partitions))
         return info
 
     def exists(self) -> bool:
@@ -87,7 +89,7 @@ class Stream(StreamGroups, Generic[T]):
     def delete(self) -> None:
         """Delete its records and groups."""
         self._link.call(Op.S_DELETE, pack_str(self.name))
-        self._partitions = None
+        self._publisher.count = None
 
     def compact(self) -> int:
         """Keep only the newest record per key, now; returns the bytes freed.
@@ -115,29 +117,19 @@ class Stream(StreamGroups, Generic[T]):
 
     def tombstone(self, key: str | bytes) -> Published:
         """Publish that a key is deleted; compaction forgets it."""
-        return self._send(0, None, key_bytes(key), b"")
+        return self._send(0, None, needed_key(key), b"")
 
     def _send(
         self, kind: int, content: bytes | None, key: bytes | None, headers: bytes
     ) -> Published:
-        if key is None or self._partitions == 1:
-            return self._publisher.send(ROUTE, kind, content, key, headers)
-        if self._partitions is None:
-            return self._send_keyed(kind, content, key, headers)
-        partition = partition_of(key, self._partitions)
-        return self._publisher.send(partition, kind, content, key, headers)
-
-    def _send_keyed(
-        self, kind: int, content: bytes | None, key: bytes, headers: bytes
-    ) -> Published:
-        """The first keyed record: the partition count must be asked for."""
-        partition = partition_of(key, self._count())
-        return self._publisher.send(partition, kind, content, key, headers)
+        if key is None:
+            return self._publisher.send(ROUTE, kind, content, None, headers)
+        return self._publisher.send_keyed(kind, content, key, headers)
 
     def _count(self) -> int:
-        if self._partitions is None:
+        while (count := self._publisher.count) is None:
             self.describe()
-        return self._partitions or 1
+        return count
 
     def publish_many(
         self,
@@ -148,66 +140,103 @@ class Stream(StreamGroups, Generic[T]):
     ) -> Placements:
         """Publish many records in few batches; the result has the place of each."""
         values = list(values)
+        for name, column in (("keys", keys), ("headers", headers)):
+            if column is not None and len(column) != len(values):
+                raise InvalidInput(f"{len(values)} values came with {len(column)} {name}")
         if not values:
             return Placements([], None)
         plain = uniform(values) if keys is None and headers is None else None
-        if plain is not None:
-            return Placements(self._publish_plain(*plain), None)
+        if plain is not None and (step := self._step(plain[1])):
+            return Placements(self._publish_plain(*plain, step), None)
         rows = [content_of(value) for value in values]
-        for name, column in (("keys", keys), ("headers", headers)):
-            if column is not None and len(column) != len(rows):
-                raise InvalidInput(f"{len(rows)} values came with {len(column)} {name}")
+        check_sizes(self._link.welcome, (len(content) for _, content in rows))
         texts = [headers_bytes(each) for each in headers] if headers is not None else None
         if keys is None:
             return Placements(self._publish_chunks(rows, texts), None)
         return self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
 
-    def _publish_plain(self, kind: int, contents: list[bytes]) -> list[tuple[int, int, int]]:
+    def _step(self, contents: list[bytes]) -> int:
+        """How many of them make a request; 0 if they differ too much in size to say."""
+        largest = max(map(len, contents))
+        check_sizes(self._link.welcome, [largest])
+        mean = sum(map(len, contents)) // len(contents)
+        step = min(CHUNK_BYTES // (mean + 8), self._slice(len(contents)))
+        return max(1, step) if largest * step <= 4 * CHUNK_BYTES else 0
+
+    def _slice(self, records: int) -> int:
+        """How many records without a key go to one partition before it is the next one's turn."""
+        return -(-records // slices(records, self._publisher.count))
+
+    def _publish_plain(
+        self, kind: int, contents: list[bytes], step: int
+    ) -> list[tuple[int, int, int]]:
         now_ms, calls = int(time.time() * 1000), []
         where = wire.publish_head(self.name, ROUTE)
-        mean = sum(map(len, contents)) // len(contents)
-        step = max(1, CHUNK_BYTES // (mean + 8))
         for at in range(0, len(contents), step):
             head, body = encode_plain(contents[at : at + step], kind, now_ms)
             calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
-        return [next(wire.places(call or b"")) for call in calls]
+        return self._places(calls)
 
     def _publish_chunks(
         self, rows: list[tuple[int, bytes]], headers: list[bytes] | None
     ) -> list[tuple[int, int, int]]:
-        runs: list[tuple[int, Outgoing]] = []
+        runs = [(ROUTE, Outgoing())]
+        most = self._slice(len(rows))
         for i, (kind, content) in enumerate(rows):
-            if not runs or runs[-1][1].size_bytes >= CHUNK_BYTES:
-                runs.append((ROUTE, Outgoing()))
-            runs[-1][1].add(kind, content, None, headers[i] if headers else b"")
+            last = runs[-1][1]
+            if len(last) >= most or _is_full(last, content):
+                last = Outgoing()
+                runs.append((ROUTE, last))
+            last.add(kind, content, None, headers[i] if headers else b"")
         return self._publish_runs(runs)
 
     def _publish_keyed(
         self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes] | None
     ) -> Placements:
-        count = self._count()
-        runs: list[tuple[int, Outgoing]] = []
-        open_runs: dict[int, int] = {}
-        lanes: list[tuple[int, int]] = []
-        for i, (kind, content) in enumerate(rows):
-            key = keys[i]
-            lane = ROUTE if key is None or count == 1 else partition_of(key, count)
-            run = open_runs.get(lane)
-            if run is None or runs[run][1].size_bytes >= CHUNK_BYTES:
-                run = open_runs[lane] = len(runs)
-                runs.append((lane, Outgoing()))
-            lanes.append((run, len(runs[run][1])))
-            runs[run][1].add(kind, content, key, headers[i] if headers else b"")
-        return Placements(self._publish_runs(runs), lanes)
+        """By partition. If the stream was created anew, nothing of it is there: send all again."""
+        while True:
+            count = self._count()
+            runs: list[tuple[int, Outgoing]] = []
+            open_runs: dict[int, int] = {}
+            lanes: list[tuple[int, int]] = []
+            self._turn += 1
+            for i, (kind, content) in enumerate(rows):
+                key = keys[i]
+                lane = self._turn % count if key is None else partition_of(key, count)
+                run = open_runs.get(lane)
+                if run is None or _is_full(runs[run][1], content):
+                    run = open_runs[lane] = len(runs)
+                    runs.append((lane, Outgoing()))
+                lanes.append((run, len(runs[run][1])))
+                runs[run][1].add(kind, content, key, headers[i] if headers else b"")
+            try:
+                return Placements(self._publish_runs(runs, count), lanes)
+            except PartitionsChanged:
+                self._publisher.count = None
 
-    def _publish_runs(self, runs: list[tuple[int, Outgoing]]) -> list[tuple[int, int, int]]:
+    def _publish_runs(
+        self, runs: list[tuple[int, Outgoing]], count: int = 0
+    ) -> list[tuple[int, int, int]]:
         now_ms = int(time.time() * 1000)
+        batches = [(partition, records.encode(now_ms)) for partition, records in runs]
         calls = []
-        for partition, records in runs:
-            head, body = records.encode(now_ms)
-            where = wire.publish_head(self.name, partition)
+        for partition, (head, body) in batches:
+            where = wire.publish_head(self.name, partition, count)
             calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
-        return [next(wire.places(call or b"")) for call in calls]
+        return self._places(calls)
+
+    def _places(self, calls: Sequence[Reply]) -> list[tuple[int, int, int]]:
+        """Where each request went; all are heard before the error of one is raised."""
+        places: list[tuple[int, int, int]] = []
+        failure: NexoError | None = None
+        for call in calls:
+            try:
+                places.append(next(wire.places(call or b"")))
+            except NexoError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return places
 
     # -- consuming
 
@@ -292,7 +321,7 @@ class Stream(StreamGroups, Generic[T]):
 
     def get(self, key: str | bytes) -> Record[T] | None:
         """The newest record of a key; None if there is none or it was deleted."""
-        ask = wire.Get(stream=self.name, key=key_bytes(key) or b"")
+        ask = wire.Get(stream=self.name, key=needed_key(key))
         reply = self._link.call(Op.S_GET, wire.pack(ask))
         if reply is None:
             return None
@@ -300,9 +329,9 @@ class Stream(StreamGroups, Generic[T]):
         row = next(next(batches_in(rest)).records())
         return Record(found, row, self._type)
 
-    def state(self) -> Mapping[str, Record[T]]:
+    def state(self) -> Mapping[str | bytes, Record[T]]:
         """The newest record of every key that was not deleted."""
-        found: dict[str, Record[T]] = {}
+        found: dict[str | bytes, Record[T]] = {}
         at: tuple[int, int] | None = (0, 0)
         while at is not None:
             ask = wire.StateAsk(stream=self.name, partition=at[0], offset=at[1])
@@ -313,6 +342,11 @@ class Stream(StreamGroups, Generic[T]):
                     found[record.key or ""] = record
             at = head.following
         return found
+
+
+def _is_full(records: Outgoing, content: bytes) -> bool:
+    """Whether the next record is to begin another request."""
+    return bool(records) and records.size_bytes + len(content) > CHUNK_BYTES
 
 
 def position(at: wire.Position | datetime) -> tuple[wire.Position, int | None]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from nexo.client._sync.connection import Link
 from nexo.client.stream_records import Outgoing, Published
+from nexo.errors import PartitionsChanged
+from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import PLACE, places, publish_head
 from nexo.protocol.values import ValueType
@@ -16,9 +19,13 @@ _KINDS = [bytes((kind,)) for kind in ValueType]
 class Publisher:
     """Publishes to one stream; any thread may call."""
 
-    def __init__(self, link: Link, stream: str) -> None:
+    def __init__(self, link: Link, stream: str, describe: Callable[[], object]) -> None:
+        """``describe`` asks how many partitions there are, and says so by `learned`."""
         self._link = link
         self._stream = stream
+        self.count: int | None = None
+        """How many partitions there are, if that is known."""
+        self._describe = describe
 
     def send(
         self, partition: int, kind: int, content: bytes | None, key: bytes | None, headers: bytes
@@ -28,9 +35,32 @@ class Publisher:
             return self._add(partition, kind, content)
         records = Outgoing()
         records.add(kind, content, key, headers)
+        return self._publish(partition, 0, records)
+
+    def send_keyed(self, kind: int, content: bytes | None, key: bytes, headers: bytes) -> Published:
+        """Publish one record where its key belongs."""
+        records = Outgoing()
+        records.add(kind, content, key, headers)
+        while True:
+            count = self._counted()
+            try:
+                return self._publish(partition_of(key, count), count, records)
+            except PartitionsChanged:
+                self.count = None
+
+    def _counted(self) -> int:
+        while (count := self.count) is None:
+            self._describe()
+        return count
+
+    def learned(self, count: int) -> None:
+        """There are so many partitions."""
+        self.count = count
+
+    def _publish(self, partition: int, count: int, records: Outgoing) -> Published:
         head, body = records.encode(int(time.time() * 1000))
-        reply = self._link.call(Op.S_PUBLISH, publish_head(self._stream, partition), head, *body)
-        found, offset, _ = next(places(reply or b""))
+        where = publish_head(self._stream, partition, count)
+        found, offset, _ = next(places(self._link.call(Op.S_PUBLISH, where, head, *body) or b""))
         return Published(found, offset)
 
     def _add(self, partition: int, kind: int, content: bytes) -> Published:

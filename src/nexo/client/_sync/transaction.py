@@ -20,7 +20,7 @@ from nexo.client.stream_records import (
     headers_bytes,
     key_bytes,
 )
-from nexo.errors import Conflict, NexoError
+from nexo.errors import Conflict, NexoError, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.murmur import partition_of
@@ -28,8 +28,6 @@ from nexo.protocol.ops import Op
 from nexo.storage.header import Flags
 
 log = logging.getLogger("nexo.client")
-
-_ROUTE = -1
 
 
 class Transaction:
@@ -77,10 +75,15 @@ class Transaction:
     ) -> Published:
         records = Outgoing()
         records.add(kind, content, key, headers)
-        partition = _ROUTE
-        if key is not None:
-            partition = partition_of(key, self._count(stream))
-        return self.publish_batch(stream, partition, records)
+        if key is None:
+            return self.publish_batch(stream, wire.ROUTE, records)
+        while True:
+            count = self._count(stream)
+            partition = partition_of(key, count)
+            try:
+                return self.publish_batch(stream, partition, records, count=count)
+            except PartitionsChanged:
+                del self._partitions[stream]
 
     def publish_batch(
         self, stream: str, partition: int, records: Outgoing, *, count: int = 0

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from nexo.client.stream_records import key_text
 from nexo.errors import AlreadyExists, InvalidOption, NotFound
 from nexo.topics._async.kafka_reader import KafkaReader
 from nexo.topics._async.kafka_sender import KafkaSender
@@ -118,9 +119,9 @@ class KafkaBackend:
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str, Message[Any]]:
+    ) -> dict[str | bytes, Message[Any]]:
         """By reading the whole topic: Kafka has no index of keys."""
-        found: dict[str, Message[Any]] = {}
+        found: dict[str | bytes, Message[Any]] = {}
         async with self._consumer() as consumer:
             numbers = consumer.partitions_for_topic(topic) or await self._numbers(topic)
             lanes = [library().TopicPartition(topic, number) for number in sorted(numbers)]
@@ -131,7 +132,7 @@ class KafkaBackend:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     for record in records:
                         if key in (None, record.key) and record.key is not None:
-                            found[record.key.decode()] = Message(
+                            found[key_text(record.key)] = Message(
                                 topic, record.partition, row_of(record), type_
                             )
         return {name: message for name, message in found.items() if message.payload is not None}

@@ -7,7 +7,7 @@ from typing import Any
 
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.connection import Link
-from nexo.client.stream_records import batches_in
+from nexo.client.stream_records import batches_in, key_text
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -89,7 +89,7 @@ class NexoBackend:
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str, Message[Any]]:
+    ) -> dict[str | bytes, Message[Any]]:
         """By the broker's index of keys."""
         if key is None:
             return await self._all_newest(topic, type_)
@@ -97,16 +97,18 @@ class NexoBackend:
 
     async def _newest_of(
         self, topic: str, key: bytes, type_: type[Any] | None
-    ) -> dict[str, Message[Any]]:
+    ) -> dict[str | bytes, Message[Any]]:
         reply = await self._link.call(Op.S_GET, wire.pack(wire.Get(stream=topic, key=key)))
         if reply is None:
             return {}
         partition, rest = wire.unpack_headed(int, reply)
         row = next(next(batches_in(rest)).records())
-        return {key.decode(): Message(topic, partition, row, type_)}
+        return {key_text(key): Message(topic, partition, row, type_)}
 
-    async def _all_newest(self, topic: str, type_: type[Any] | None) -> dict[str, Message[Any]]:
-        found: dict[str, Message[Any]] = {}
+    async def _all_newest(
+        self, topic: str, type_: type[Any] | None
+    ) -> dict[str | bytes, Message[Any]]:
+        found: dict[str | bytes, Message[Any]] = {}
         at: tuple[int, int] | None = (0, 0)
         while at is not None:
             ask = wire.StateAsk(stream=topic, partition=at[0], offset=at[1])

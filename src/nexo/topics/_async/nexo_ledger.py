@@ -58,7 +58,7 @@ class NexoLedger:
         """The newest record of every key."""
         await self.ensure()
         found = await self._client.stream(self._streams[table]).state()
-        return {key: Entry(record.payload, record.offset) for key, record in found.items()}
+        return {str(key): Entry(record.payload, record.offset) for key, record in found.items()}
 
     def transaction(self, timeout_s: float) -> LedgerTransaction:
         """A transaction of the stream broker."""

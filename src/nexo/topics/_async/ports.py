@@ -148,7 +148,7 @@ class TopicsBackend(Protocol):
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str, Message[Any]]:
+    ) -> dict[str | bytes, Message[Any]]:
         """The newest message of a key, or of every key, but those deleted."""
         ...
 

@@ -11,8 +11,8 @@ from typing import Any, Generic
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client.checks import text
-from nexo.client.stream_records import Headers, Key, key_bytes
-from nexo.errors import AlreadyExists, InvalidInput, NotFound
+from nexo.client.stream_records import Headers, Key, needed_key
+from nexo.errors import AlreadyExists, NotFound
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.ports import Sender
 from nexo.topics.model import (
@@ -116,13 +116,12 @@ class AsyncTopic(Generic[T]):
 
     async def get(self, key: str | bytes) -> T | None:
         """The newest value of a key; None if there is none or it was deleted."""
-        if not isinstance(key, str | bytes):
-            raise InvalidInput(f"a key is text or bytes, not {key!r}")
+        wanted = needed_key(key)
         await self._ensure()
-        found = await self._backend.newest(self.name, key_bytes(key), self._type)
+        found = await self._backend.newest(self.name, wanted, self._type)
         return next((message.value for message in found.values()), None)
 
-    async def read_current_state(self) -> dict[str, T]:
+    async def read_current_state(self) -> dict[str | bytes, T]:
         """The newest value of every key that was not deleted."""
         await self._ensure()
         found = await self._backend.newest(self.name, None, self._type)

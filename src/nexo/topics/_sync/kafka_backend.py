@@ -63,7 +63,7 @@ class KafkaBackend:
 
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str, Message[Any]]:
+    ) -> dict[str | bytes, Message[Any]]:
         """As the async one."""
         return self._thread.run(self._backend.newest(topic, key, type_))
 

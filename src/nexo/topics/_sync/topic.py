@@ -12,8 +12,8 @@ from typing import Any, Generic
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client.checks import text
-from nexo.client.stream_records import Headers, Key, key_bytes
-from nexo.errors import AlreadyExists, InvalidInput, NotFound
+from nexo.client.stream_records import Headers, Key, needed_key
+from nexo.errors import AlreadyExists, NotFound
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.ports import Sender
 from nexo.topics.model import (
@@ -117,13 +117,12 @@ class Topic(Generic[T]):
 
     def get(self, key: str | bytes) -> T | None:
         """The newest value of a key; None if there is none or it was deleted."""
-        if not isinstance(key, str | bytes):
-            raise InvalidInput(f"a key is text or bytes, not {key!r}")
+        wanted = needed_key(key)
         self._ensure()
-        found = self._backend.newest(self.name, key_bytes(key), self._type)
+        found = self._backend.newest(self.name, wanted, self._type)
         return next((message.value for message in found.values()), None)
 
-    def read_current_state(self) -> dict[str, T]:
+    def read_current_state(self) -> dict[str | bytes, T]:
         """The newest value of every key that was not deleted."""
         self._ensure()
         found = self._backend.newest(self.name, None, self._type)

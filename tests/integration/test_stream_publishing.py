@@ -1,0 +1,220 @@
+"""Publishing with the real server: bad input touches nothing else, keys find their lane (E)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import nexo
+from nexo.client._async.stream import Stream
+from nexo.errors import InvalidInput, NotFound, PayloadTooLarge
+from tests.integration.test_stream import events
+
+__all__ = ["events"]
+
+Publish = Callable[[Stream[Any]], Awaitable[Any]]
+
+MIB = 1024**2
+
+REFUSED: dict[str, Publish] = {
+    "key of a number": lambda s: s.publish("bad", key=5),  # type: ignore[arg-type]
+    "key of a list": lambda s: s.publish(1, key=[1]),  # type: ignore[arg-type]
+    "key with a lone surrogate": lambda s: s.publish("bad", key="\udcff"),
+    "text with a lone surrogate": lambda s: s.publish("\udcff"),
+    "headers of text": lambda s: s.publish("bad", headers="x"),  # type: ignore[arg-type]
+    "headers of a number": lambda s: s.publish("bad", headers=5),  # type: ignore[arg-type]
+    "nothing to delete": lambda s: s.tombstone(None),  # type: ignore[arg-type]
+    "too large a value": lambda s: s.publish(b"x" * (11 * MIB)),
+    "too large a value with a key": lambda s: s.publish(b"x" * (11 * MIB), key="k"),
+}
+
+
+async def outcome(stream: Stream[Any], publish: Publish) -> Any:
+    """What a call gives or raises, whether at once or when awaited."""
+    try:
+        async with asyncio.timeout(10):
+            return await publish(stream)
+    except Exception as error:
+        return error
+
+
+@pytest.mark.parametrize("bad", REFUSED.values(), ids=REFUSED.keys())
+async def test_what_is_refused_is_not_stored_and_touches_nothing_else(
+    events: Stream[Any], bad: Publish
+) -> None:  # SPEC E7, A6
+    before, refused, after = await asyncio.gather(
+        outcome(events, lambda s: s.publish("before")),
+        outcome(events, bad),
+        outcome(events, lambda s: s.publish("after", key="k")),
+    )
+    assert isinstance(refused, InvalidInput)
+    assert [before.offset, after.offset] == [0, 1]
+    assert [record.value for record in await events.read()] == ["before", "after"]
+
+
+@pytest.mark.parametrize("count", [3, 50])
+async def test_only_the_record_over_the_streams_limit_is_refused(
+    aclient: nexo.AsyncClient, count: int
+) -> None:  # SPEC E7
+    stream: Stream[Any] = await aclient.stream("s").create(max_message_bytes=100)
+    values = [b"x" * (200 if number == 1 else 10) for number in range(count)]
+    found = await asyncio.gather(*(stream.publish(v) for v in values), return_exceptions=True)
+    assert isinstance(found[1], PayloadTooLarge)
+    assert sum(isinstance(each, Exception) for each in found) == 1
+    assert len(await stream.read()) == count - 1
+
+
+async def test_a_publish_many_that_is_refused_stores_nothing(events: Stream[Any]) -> None:  # E7
+    small = [b"x" * MIB] * 3
+    for bad in (
+        events.publish_many([*small, b"x" * (11 * MIB)]),
+        events.publish_many([*small, b"x" * (11 * MIB)], keys=["a", "b", "c", "d"]),
+        events.publish_many([*small, "\udcff"]),
+        events.publish_many(["a", "b"], keys=["k", 5]),  # type: ignore[list-item]
+        events.publish_many(["a", "b"], headers=[None, 5]),  # type: ignore[list-item]
+        events.publish_many(["a"], keys=[]),
+    ):
+        with pytest.raises(InvalidInput):
+            await bad
+    assert await events.read() == []
+
+
+async def test_values_that_differ_much_in_size_are_published_together(
+    events: Stream[Any],
+) -> None:  # SPEC E7
+    values = [b"x" * (MIB - 1)] * 9 + [b"y" * (9 * MIB)] + [b"z"] * 500
+    for keys in (None, ["k"] * len(values)):
+        places = await events.publish_many(values, keys=keys)
+        assert len(places) == len(values)
+
+
+# -- lanes
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 8), (8, 3), (1, 8), (8, 1)])
+async def test_keys_find_their_lane_in_a_stream_that_was_created_anew(
+    aclient: nexo.AsyncClient, before: int, after: int
+) -> None:  # SPEC E2: order_123 of 8 is in 5, of 3 in 2
+    lane = {8: 5, 3: 2, 1: 0}[after]
+    keys = [f"order_{number}" for number in range(100, 130)]
+    handle: Stream[Any] = await aclient.stream("s").create(partitions=before)
+    await handle.publish(0, key="order_123")
+
+    async def anew() -> None:
+        async with nexo.AsyncClient(str(aclient.address)) as other:
+            await other.stream("s").delete()
+            await other.stream("s").create(partitions=after)
+
+    await anew()
+    places = await asyncio.gather(*(handle.publish(key, key=key) for key in keys))
+    assert places[23].partition == lane
+    await anew_again(anew, handle, before)
+    many = await handle.publish_many(keys, keys=keys)
+    assert [place.partition for place in many] == [place.partition for place in places]
+    for place, key in zip(many, keys, strict=True):
+        (record, *_) = await handle.read(place.partition, place.offset)
+        assert (record.key, record.value) == (key, key)
+    await anew_again(anew, handle, before)
+    async with aclient.transaction() as tx:
+        assert (await tx.produce("s", 1, key="order_123")).partition == lane
+
+
+async def anew_again(anew: Callable[[], Awaitable[None]], handle: Stream[Any], before: int) -> None:
+    """Let the handle learn the first count again, then change it behind its back."""
+    await handle.delete()
+    await handle.create(partitions=before)
+    await anew()
+
+
+async def test_records_of_a_key_keep_their_order_over_a_new_stream(
+    aclient: nexo.AsyncClient,
+) -> None:  # SPEC E2
+    handle: Stream[Any] = await aclient.stream("s").create(partitions=2)
+    other: Stream[Any] = aclient.stream("s")
+    await other.delete()
+    await other.create(partitions=5)
+    async with asyncio.timeout(10):
+        pending = []
+        for turn in range(20):
+            pending += [handle.publish((turn, n), key="k") for n in range(3)]
+            await asyncio.sleep(0)
+        places = [await each for each in pending]
+    found = await other.read(places[0].partition)
+    assert [tuple(record.value) for record in found] == [
+        (t, n) for t in range(20) for n in range(3)
+    ]
+
+
+async def test_a_stream_that_is_gone_is_told(aclient: nexo.AsyncClient) -> None:  # SPEC E2
+    handle: Stream[Any] = await aclient.stream("s").create(partitions=3)
+    await aclient.stream("s").delete()
+    async with asyncio.timeout(10):
+        found = await asyncio.gather(
+            *(handle.publish(n, key=str(n)) for n in range(9)), return_exceptions=True
+        )
+    assert all(isinstance(each, NotFound) for each in found)
+
+
+def test_the_sync_client_finds_the_lane_too(client: nexo.Client) -> None:  # SPEC E2
+    handle = client.stream("s").create(partitions=3)
+    assert handle.publish(1, key="order_123").partition == 2
+    other = client.stream("s")
+    other.delete()
+    other.create(partitions=8)
+    assert handle.publish(1, key="order_123").partition == 5
+    other.delete()
+    other.create(partitions=3)
+    assert [place.partition for place in handle.publish_many([1], keys=["order_123"])] == [2]
+    with pytest.raises(InvalidInput, match="key"):
+        handle.publish(1, key=5)  # type: ignore[arg-type]
+
+
+async def test_records_without_a_key_are_spread_over_the_partitions(
+    aclient: nexo.AsyncClient,
+) -> None:  # SPEC E2
+    stream: Stream[Any] = await aclient.stream("s").create(partitions=3)
+    expected = Counter({0: 3, 1: 3, 2: 3})
+    many = await stream.publish_many(range(9))
+    assert Counter(place.partition for place in many) == expected
+    texts = await stream.publish_many([str(n) for n in range(9)])
+    assert Counter(place.partition for place in texts) == expected
+    gathered = await asyncio.gather(*(stream.publish(n) for n in range(9)))
+    assert Counter(place.partition for place in gathered) == expected
+    singles = [await stream.publish(n) for n in range(9)]
+    assert Counter(place.partition for place in singles) == expected
+    for places in (many, texts, gathered):
+        for n, place in enumerate(places):
+            (record, *_) = await stream.read(place.partition, place.offset)
+            assert int(record.value) == n
+
+
+async def test_one_partition_keeps_records_with_and_without_a_key_in_order(
+    events: Stream[Any],
+) -> None:  # SPEC E2
+    await asyncio.gather(*(events.publish(n, key="k" if n % 3 else None) for n in range(30)))
+    await events.publish_many(range(30, 40), keys=["k" if n % 3 else None for n in range(10)])
+    assert [record.value for record in await events.read()] == list(range(40))
+
+
+# -- keys
+
+
+async def test_a_key_that_is_not_text_is_given_back_as_bytes(events: Stream[Any]) -> None:  # E2
+    key = b"\xff\xfe"
+    await events.publish(1, key=key)
+    await events.publish(2, key="k")
+    (record, _) = await events.read()
+    assert record.key == key
+    found = await events.get(key)
+    assert found is not None
+    assert found.value == 1
+    assert {each: record.value for each, record in (await events.state()).items()} == {
+        key: 1,
+        "k": 2,
+    }
+    with pytest.raises(InvalidInput, match="key is needed"):
+        await events.get(None)  # type: ignore[arg-type]
