@@ -53,7 +53,8 @@ def __getattr__(name: str) -> Any:
 def connect(url: str | None = None, **options: Any) -> Client:
     """A sync client whose server has answered; close it, or use it in ``with``.
 
-    Without a URL, ``NEXO_URL`` or a local server is meant. Options are fields of
+    Without a URL, ``NEXO_URL`` or a local server is meant; without a login in it, that in
+    ``NEXO_TOKEN``, or ``NEXO_USER`` and ``NEXO_PASSWORD``. Options are fields of
     `nexo.client.address.Address`. Raises `ConnectionLost` if the server cannot be reached.
     """
     from nexo.client._sync.client import Client  # noqa: PLC0415 - keeps ``import nexo`` cheap

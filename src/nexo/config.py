@@ -269,7 +269,7 @@ def _folder_label(setting: str, name: str) -> str:
 
 _SPECS = {spec.name: spec for spec in fields(Settings)}
 _SECONDS = {"PUBSUB_DEFAULT_RETAINED_TTL_SECS": "retained_ttl_ms"}
-_NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_TOKEN"}
+_NOT_SETTINGS = {"NEXO_URL", "NEXO_CONFIG", "NEXO_USER", "NEXO_PASSWORD", "NEXO_TOKEN"}
 
 
 def _from_file(file: Path) -> dict[str, Any]:

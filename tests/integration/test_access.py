@@ -209,6 +209,12 @@ def works(url: str) -> bool:
     return True
 
 
+def enters(url: str) -> bool:
+    with contextlib.suppress(Unauthenticated), nexo.connect(url):
+        return True
+    return False
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what the server notices within a second or two."""
     deadline = time.monotonic() + WAIT_S
@@ -366,3 +372,30 @@ def test_top_shows_what_may_be_read_and_what_may_not(guarded: Server) -> None:
     assert rows["queue"]["up"]
     assert rows["store"]["holds"] == "forbidden"
     assert "forbidden" in command(guarded, "top", "--once", "--interval", "50ms").stdout
+
+
+def test_the_environment_logs_in_clients_and_commands(
+    guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A10, K5: a secret need not stand in a URL, where others see it."""
+    with pytest.raises(Unauthenticated, match="set NEXO_TOKEN, or NEXO_USER and NEXO_PASSWORD"):
+        nexo.connect(guarded.url)
+    command = ["store", "set", "ana.k", "1", "--url", guarded.url]
+    assert "NEXO_TOKEN" in CliRunner().invoke(main, command).output
+    monkeypatch.setenv("NEXO_USER", "ana")
+    monkeypatch.setenv("NEXO_PASSWORD", PASSWORD)
+    assert CliRunner().invoke(main, command).exit_code == 0
+    monkeypatch.delenv("NEXO_PASSWORD")
+    monkeypatch.setenv("NEXO_TOKEN", users_of(guarded).add_token("ana", "laptop"))
+    until(lambda: works(guarded.url))
+
+
+async def test_a_message_that_is_forbidden_fails_alone(guarded: Server) -> None:
+    """SPEC A10, C2: those of the same loop turn that are allowed are published."""
+    add(users_of(guarded), "bob", "pubsub:write:news/#")
+    until(lambda: enters(url_for(guarded, "bob")))
+    async with nexo.AsyncClient(url_for(guarded, "bob")) as client:
+        topics = ["news/1", "secret", "news/2"]
+        sent = (client.pubsub.publish(topic, 1) for topic in topics)
+        results = await asyncio.gather(*sent, return_exceptions=True)
+    assert [type(result) for result in results] == [int, Forbidden, int]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nexo.client.certificates import checked_ca, load_chain
@@ -57,6 +57,15 @@ class Address:
     caller: str | None = None
     """Of the server's own processes: the address of the one they speak for."""
 
+    def __post_init__(self) -> None:
+        for name, check in _CHECKS.items():
+            value = getattr(self, name)
+            try:
+                check(value)
+            except ValueError as error:
+                shown = "" if name in ("password", "token") else f"={value!r}"
+                raise InvalidOption(f"option {name}{shown}: {error}") from None
+
     def __str__(self) -> str:
         scheme = "nexos" if self.tls else "nexo"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -68,12 +77,38 @@ def door_path(folder: str, broker: Broker) -> str:
     return f"{folder}/{broker.label}.door"
 
 
-def parse_url(url: str | None = None) -> Address:
-    """The address in ``url``, or in ``NEXO_URL``, or of a local server."""
-    url = url or os.environ.get("NEXO_URL") or DEFAULT_URL
+def parse_url(url: str | None = None, **options: Any) -> Address:
+    """The address in ``url``, or in ``NEXO_URL``, or of a local server.
+
+    ``options`` are fields of `Address` and win over the URL's. If neither says who calls, the
+    environment does: ``NEXO_TOKEN``, or ``NEXO_USER`` with ``NEXO_PASSWORD``.
+    """
+    unknown = options.keys() - _CHECKS.keys()
+    if unknown:
+        known = ", ".join(sorted(_CHECKS))
+        raise InvalidOption(f"unknown option {min(unknown)!r}; known are {known}")
+    address = replace(_parse(url or os.environ.get("NEXO_URL") or DEFAULT_URL), **options)
+    told = {"user", "password", "token", "door_folder"} & options.keys()
+    return address if told else _logged_in(address, os.environ)
+
+
+def _logged_in(address: Address, environ: Mapping[str, str]) -> Address:
+    """With what is missing for a login, as far as the environment has it."""
+    if address.token or address.password is not None:
+        return address
+    token, password = environ.get("NEXO_TOKEN"), environ.get("NEXO_PASSWORD")
+    user = address.user or environ.get("NEXO_USER")
+    if token and not address.user:
+        return replace(address, token=token)
+    return replace(address, user=user, password=password) if user and password else address
+
+
+def _parse(url: str) -> Address:
+    if not isinstance(url, str):
+        raise InvalidInput(f"a URL is text, not {type(url).__name__}: write nexo://host:port")
     try:
         parts = urlsplit(url)
-        port = parts.port or DEFAULT_PORT
+        port = DEFAULT_PORT if parts.port is None else parts.port
     except ValueError as error:
         raise InvalidInput(f"{url!r} is not a Nexo URL: {error}") from None
     if parts.scheme not in ("nexo", "nexos") or not parts.hostname or parts.path.strip("/"):
@@ -88,36 +123,90 @@ def parse_url(url: str | None = None) -> Address:
     return replace(address, **given)
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
+_LONGEST_S = 1e9
+
+
+def _seconds(value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < _LONGEST_S:
         raise ValueError("must be a positive number of seconds")
-    return value
 
 
-def _while_down(text: str) -> WhileDown:
-    if text not in ("wait", "fail"):
+def _while_down(value: Any) -> None:
+    if value not in ("wait", "fail"):
         raise ValueError("must be 'wait' or 'fail'")
-    return cast("WhileDown", text)
 
 
-def _flag(text: str) -> bool:
+def _port(value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 65_536:
+        raise ValueError("must be a number from 1 to 65535")
+
+
+def _flag(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+
+
+def _text(value: Any) -> None:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"cannot be written as UTF-8: {error.reason}") from None
+
+
+def _optional_text(value: Any) -> None:
+    if value is not None:
+        _text(value)
+
+
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "host": _text,
+    "port": _port,
+    "tls": _flag,
+    "user": _optional_text,
+    "password": _optional_text,
+    "token": _optional_text,
+    "client": _text,
+    "timeout_s": _seconds,
+    "connect_timeout_s": _seconds,
+    "while_down": _while_down,
+    "down_wait_s": _seconds,
+    "ping_s": _seconds,
+    "ca_file": _optional_text,
+    "cert_file": _optional_text,
+    "verify": _flag,
+    "door_folder": _optional_text,
+    "caller": _optional_text,
+}
+"""What each field may be; a `ValueError` says what it may."""
+
+
+def _read_flag(text: str) -> bool:
     if text not in ("true", "false", "1", "0"):
         raise ValueError("must be true or false")
     return text in ("true", "1")
 
 
+def _read_seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("must be a positive number of seconds") from None
+
+
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "timeout": ("timeout_s", _seconds),
-    "connect_timeout": ("connect_timeout_s", _seconds),
-    "while_down": ("while_down", _while_down),
-    "down_wait": ("down_wait_s", _seconds),
-    "ping": ("ping_s", _seconds),
+    "timeout": ("timeout_s", _read_seconds),
+    "connect_timeout": ("connect_timeout_s", _read_seconds),
+    "while_down": ("while_down", str),
+    "down_wait": ("down_wait_s", _read_seconds),
+    "ping": ("ping_s", _read_seconds),
     "client": ("client", str),
     "token": ("token", str),
     "ca_file": ("ca_file", str),
     "cert_file": ("cert_file", str),
-    "verify": ("verify", _flag),
+    "verify": ("verify", _read_flag),
 }
 
 
@@ -130,8 +219,10 @@ def _options(pairs: list[tuple[str, str]]) -> dict[str, Any]:
         name, convert = _OPTIONS[key]
         try:
             given[name] = convert(text)
+            _CHECKS[name](given[name])
         except ValueError as error:
-            raise InvalidOption(f"URL option {key}={text!r}: {error}") from None
+            shown = "" if key == "token" else f"={text!r}"
+            raise InvalidOption(f"URL option {key}{shown}: {error}") from None
     return given
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nexo.client.address import Address, parse_url
@@ -35,6 +37,66 @@ def test_the_environment_names_the_default_server(monkeypatch: pytest.MonkeyPatc
     assert parse_url() == Address("from-environment", 1)
     monkeypatch.delenv("NEXO_URL")
     assert parse_url() == Address("127.0.0.1", 7654)
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "login"),
+    [
+        ("nexo://h", {"NEXO_TOKEN": "t"}, (None, None, "t")),
+        ("nexo://h", {"NEXO_USER": "ann", "NEXO_PASSWORD": "p"}, ("ann", "p", None)),
+        ("nexo://h", {"NEXO_USER": "ann"}, (None, None, None)),
+        (
+            "nexo://h",
+            {"NEXO_TOKEN": "t", "NEXO_USER": "a", "NEXO_PASSWORD": "p"},
+            (None, None, "t"),
+        ),
+        ("nexo://bob:q@h", {"NEXO_TOKEN": "t"}, ("bob", "q", None)),
+        ("nexo://bob@h", {"NEXO_TOKEN": "t", "NEXO_PASSWORD": "p"}, ("bob", "p", None)),
+        ("nexo://h?token=u", {"NEXO_TOKEN": "t"}, (None, None, "u")),
+    ],
+)
+def test_the_environment_logs_in_who_did_not_say_who_they_are(
+    monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], login: tuple[str, ...]
+) -> None:
+    """SPEC A10: so that secrets need not stand in command lines."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    address = parse_url(url)
+    assert (address.user, address.password, address.token) == login
+    said = parse_url("nexo://h", token="mine")
+    assert (said.user, said.password, said.token) == (None, None, "mine")
+    assert parse_url("nexo://h", token=None).token is None
+    assert "mine" not in repr(said)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"foo": 1}, "unknown option 'foo'; known are .*timeout_s"),
+        ({"timeout_s": "x"}, "timeout_s='x': must be a positive number of seconds"),
+        ({"timeout_s": -1}, "positive number of seconds"),
+        ({"timeout_s": 0}, "positive number of seconds"),
+        ({"ping_s": 0}, "positive number of seconds"),
+        ({"down_wait_s": float("nan")}, "positive number of seconds"),
+        ({"while_down": "x"}, "must be 'wait' or 'fail'"),
+        ({"verify": "no"}, "must be true or false"),
+        ({"port": 0}, "must be a number from 1 to 65535"),
+        ({"client": 5}, "client=5: must be text"),
+        ({"token": "\udcff"}, "option token: cannot be written as UTF-8"),
+    ],
+)
+def test_a_bad_keyword_is_named(option: dict[str, Any], said: str) -> None:
+    """SPEC K1: as in the URL."""
+    with pytest.raises(InvalidOption, match=said):
+        parse_url("nexo://host", **option)
+
+
+def test_a_url_is_text_with_a_real_port() -> None:
+    """SPEC K1."""
+    with pytest.raises(InvalidInput, match="a URL is text, not int"):
+        parse_url(5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="port=0"):
+        parse_url("nexo://host:0")
 
 
 @pytest.mark.parametrize(

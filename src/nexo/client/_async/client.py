@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeVar, overload
@@ -30,12 +29,16 @@ class AsyncClient:
 
     ``async with AsyncClient(url) as client`` closes it at the end. Each broker has its own
     connection, opened on first use. ``options`` are fields of `Address` and win over the
-    URL's; without a URL, ``NEXO_URL`` or a local server is meant.
+    URL's; without a URL, ``NEXO_URL`` or a local server is meant. A login that is not in
+    either is taken from ``NEXO_TOKEN``, or ``NEXO_USER`` and ``NEXO_PASSWORD``.
     """
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
-        self.address: Address = replace(parse_url(url), **options)
+        self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.address}>"
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -30,6 +30,11 @@ _SHOWN_CHARS = 64
 
 Done: TypeAlias = Callable[[NexoError | None], None]
 
+_HOW_TO_LOG_IN = (
+    "this server wants a login: set NEXO_TOKEN, or NEXO_USER and NEXO_PASSWORD, "
+    "or connect to nexo://user:password@host or nexo://host?token=..."
+)
+
 
 class Caller(Peer, Protocol):
     """A connection as access control sees it."""
@@ -83,7 +88,7 @@ class Door:
         if asked.token is not None:
             return self._logins.by_token(asked.token)
         if asked.user is None or asked.password is None:
-            raise Unauthenticated("this server wants a user and password, or a token, in HELLO")
+            raise Unauthenticated(_HOW_TO_LOG_IN)
         return self._logins.known(asked.user, asked.password)
 
     def _check_password(self, caller: Caller, asked: Hello, done: Done) -> None:
