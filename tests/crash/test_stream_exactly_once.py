@@ -61,7 +61,7 @@ class Pipeline:
             for record in records:
                 await tx.produce("out", record.offset)
                 await tx.produce("copy", record.offset, key=str(record.offset))
-            tx.commit(*records)
+            await tx.commit(*records)
             if self._random.random() < 0.1:
                 self.rolled_back += 1
                 await tx.abort()

@@ -70,7 +70,7 @@ async def test_read_process_write_gives_each_output_once(served: Process) -> Non
                 try:
                     async with client.transaction() as tx:
                         await tx.produce("out", record.value)
-                        tx.commit(record)
+                        await tx.commit(record)
                 except (ConnectionLost, TransactionAborted, Conflict):
                     continue
                 if not await lag(source):

@@ -317,7 +317,7 @@ async def test_read_process_write_is_exactly_once(aclient: nexo.AsyncClient) -> 
             record = await anext(consumer)
             try:
                 async with aclient.transaction() as tx:
-                    tx.commit(record)
+                    await tx.commit(record)
                     await tx.produce("out", record.value * 10)
                     if record.value == 2 and not failed:
                         failed = True
@@ -337,7 +337,7 @@ async def test_a_lost_input_rolls_the_outputs_back(aclient: nexo.AsyncClient) ->
             record = await anext(consumer)
             async with aclient.transaction() as tx:
                 await tx.produce("out", "y")
-                tx.commit(record)
+                await tx.commit(record)
                 await source.seek("g", "beginning")
 
     with pytest.raises(TransactionAborted):

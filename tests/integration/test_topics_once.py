@@ -121,6 +121,49 @@ async def test_after_a_rollback_the_same_consumer_reads_the_message_again(
     assert sorted(await all_values(topics, "out")) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("auto_commit", [True, False])
+async def test_a_transaction_of_the_client_commits_messages_of_topics(
+    topics: nexo.AsyncClient, auto_commit: bool
+) -> None:  # SPEC H1
+    for number in range(3):
+        await AsyncTopic("in", server=topics).produce(number, key="k")
+    seen = []
+    async with AsyncConsumer("in", "g", auto_commit=auto_commit, server=topics) as consumer:
+
+        async def step() -> None:
+            message = await consumer.poll(5)
+            assert message is not None
+            seen.append(message.value)
+            async with topics.transaction() as tx:
+                await tx.produce("out", message.value)
+                await tx.commit(message)
+                if seen == [0, 1]:
+                    raise Boom
+
+        await step()
+        with pytest.raises(Boom):
+            await step()
+        await step()
+        await step()
+    assert seen == [0, 1, 1, 2]
+    assert sorted(await all_values(topics, "out")) == [0, 1, 2]
+    async with AsyncConsumer("in", "g", server=topics) as again:
+        assert await again.poll(0.05) is None
+
+
+async def test_a_transaction_refuses_what_no_consumer_handed_out(
+    topics: nexo.AsyncClient,
+) -> None:  # SPEC H1
+    place = await topics.stream("in").publish(1, key="k")
+    (record,) = await topics.stream("in").read(place.partition)
+    async with topics.transaction() as tx:
+        for bad in (record, "x"):
+            with pytest.raises(InvalidInput, match="handed out"):
+                await tx.commit(bad)  # type: ignore[arg-type]
+    with pytest.raises(Conflict, match="not open"):
+        tx.commit(record)
+
+
 async def test_a_message_read_before_the_transaction_comes_again_too(
     topics: nexo.AsyncClient, durable: AsyncExactlyOnceContext
 ) -> None:

@@ -154,6 +154,12 @@ def test_exactly_once(client: nexo.Client) -> None:
             context.transaction(step)
         context.put("fail", False)
         context.transaction(step)
+        Topic("in", server=client).produce(5)
+        later = consumer.poll(WAIT_S)
+        assert later is not None
+        with client.transaction() as plain:
+            plain.commit(later)
+        assert consumer.committed(later.partition) is not None
     assert context.get("count") == 1
     assert [r.value for r in client.stream("out").read()] == [2]
 

@@ -12,15 +12,26 @@ import contextlib
 import inspect
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from nexo.errors import ConnectionLost
 
 T = TypeVar("T")
 
+
+class _Done:
+    """Nothing to wait for."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
 now_s = time.monotonic
 sleep = asyncio.sleep
+DONE: Awaitable[None] = _Done()
+"""What a call that is done at once returns, as it may be awaited."""
 
 
 class Lock(asyncio.Lock):

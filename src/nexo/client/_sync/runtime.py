@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 now_s = time.monotonic
 sleep = time.sleep
+DONE: None = None
+"""What a call returns that may be awaited in the async client."""
 
 
 class Lock:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import logging
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from nexo.client._sync import runtime
 from nexo.client._sync.connection import Link
 from nexo.client._sync.stream_consumer import Delivered, add_span
 from nexo.client.checks import millis
@@ -16,11 +17,13 @@ from nexo.client.stream_records import (
     Key,
     Outgoing,
     Published,
+    Record,
     content_of,
     headers_bytes,
     key_bytes,
+    needed_key,
 )
-from nexo.errors import Conflict, NexoError, PartitionsChanged
+from nexo.errors import Conflict, InvalidInput, NexoError, PartitionsChanged
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.murmur import partition_of
@@ -28,6 +31,17 @@ from nexo.protocol.ops import Op
 from nexo.storage.header import Flags
 
 log = logging.getLogger("nexo.client")
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A consumer of an ordered group; see `nexo.topics`."""
+
+    def commit_within(self, transaction: Transaction, messages: list[Any]) -> None:
+        """Give the transaction the offsets that messages handed out here stand for."""
+
+    def ended_within(self, messages: list[Any], *, committed: bool) -> None:
+        """The transaction has ended; rolled back, the messages are handed out again."""
 
 
 class Transaction:
@@ -43,6 +57,7 @@ class Transaction:
         self._id: int | None = None
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
+        self._messages: dict[Source, list[Record[Any]]] = {}
         self._offsets: list[transactions.TxOffsets] = []
         self._unchanged: list[transactions.KeyAt] = []
 
@@ -68,7 +83,7 @@ class Transaction:
 
     def tombstone(self, stream: str, key: str | bytes) -> Published:
         """Publish that a key is deleted."""
-        return self._send(stream, 0, None, key_bytes(key), b"")
+        return self._send(stream, 0, None, needed_key(key), b"")
 
     def _send(
         self, stream: str, kind: int, content: bytes | None, key: bytes | None, headers: bytes
@@ -107,11 +122,23 @@ class Transaction:
 
     # -- inputs
 
-    def commit(self, *records: Delivered[Any]) -> None:
-        """Ack these records with the transaction; rolled back, they are delivered again."""
+    def commit(self, *records: Record[Any]) -> None:
+        """Finish these records with the transaction; rolled back, they are delivered again.
+
+        Records of a shared group are acked; of a message of `nexo.topics` the offset is
+        committed. It happens when the transaction ends, so there is nothing to wait for.
+        """
+        self._number()
         for record in records:
-            key = record.consumer, record.generation
-            add_span(self._acks.setdefault(key, []), record.partition, record.offset)
+            if not isinstance(record, Delivered) and _source(record) is None:
+                raise InvalidInput(f"commit takes what a consumer handed out, not {record!r}")
+        for record in records:
+            if isinstance(record, Delivered):
+                key = record.consumer, record.generation
+                add_span(self._acks.setdefault(key, []), record.partition, record.offset)
+            elif (source := _source(record)) is not None:
+                self._messages.setdefault(source, []).append(record)
+        return runtime.DONE
 
     def commit_offsets(
         self,
@@ -133,7 +160,7 @@ class Transaction:
 
         -1 stands for none, or a deleted one.
         """
-        self._unchanged.append(transactions.KeyAt(stream, key_bytes(key) or b"", offset))
+        self._unchanged.append(transactions.KeyAt(stream, needed_key(key), offset))
 
     # -- ending
 
@@ -141,11 +168,25 @@ class Transaction:
         """Make everything visible together; `TransactionAborted` if it was rolled back instead."""
         number = self._number()
         try:
+            for source, messages in self._messages.items():
+                source.commit_within(self, messages)
             if self._acks or self._offsets or self._unchanged:
                 self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
+        except BaseException:
+            self._roll_back()
+            raise
+        self._id = None
+        committed = False
+        try:
             self._link.call(Op.S_TX_COMMIT, wire.pack(number))
+            committed = True
         finally:
-            self._id = None
+            self._tell(committed=committed)
+
+    def _tell(self, *, committed: bool) -> None:
+        for source, messages in self._messages.items():
+            source.ended_within(messages, committed=committed)
+        self._messages.clear()
 
     def _inputs(self, number: int) -> transactions.TxInputs:
         acks = [
@@ -159,10 +200,19 @@ class Transaction:
     def abort(self) -> None:
         """Roll back: nothing of it is ever seen, and its inputs are delivered again."""
         number = self._number()
+        self._id = None
+        self._tell(committed=False)
         if self._acks:
             self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
-        self._id = None
         self._link.call(Op.S_TX_ABORT, wire.pack(number))
+
+    def _roll_back(self) -> None:
+        """`abort` after a failure, which is told rather than this one's."""
+        number = self._id
+        try:
+            self.abort()
+        except NexoError as failure:
+            log.info("transaction %s: %s", number, failure)
 
     def __enter__(self) -> Transaction:
         return self.begin()
@@ -178,7 +228,10 @@ class Transaction:
         if error is None:
             self.finish()
             return
-        try:
-            self.abort()
-        except NexoError as failure:
-            log.info("transaction %s: %s", self._id, failure)
+        self._roll_back()
+
+
+def _source(record: object) -> Source | None:
+    """The consumer that handed a message out, if it can take part."""
+    source = getattr(record, "source", None)
+    return source if isinstance(source, Source) else None

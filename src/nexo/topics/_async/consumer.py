@@ -12,10 +12,20 @@ from typing import Any, Generic
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
+from nexo.client._async.transaction import Transaction
 from nexo.client.checks import millis, text, whole
-from nexo.errors import Conflict, ConnectionLost, Fenced, InvalidOption, NexoError, Unavailable
+from nexo.errors import (
+    Conflict,
+    ConnectionLost,
+    Fenced,
+    InvalidInput,
+    InvalidOption,
+    NexoError,
+    Unavailable,
+)
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.ports import Reader, TopicsBackend
+from nexo.topics._async.reader import NexoReader
 from nexo.topics._async.rebalancing import RebalanceHandlers
 from nexo.topics.commits import Commitable, commits_of
 from nexo.topics.current import current_transaction
@@ -312,6 +322,25 @@ class AsyncConsumer(Generic[T]):
         for at in positions:
             self._positions.pop(at, None)
 
+    async def commit_within(self, transaction: Transaction, messages: list[Message[Any]]) -> None:
+        """From ``client.transaction()``: have these committed with it."""
+        await self.give_commits(transaction, _up_to(messages))
+
+    async def give_commits(self, transaction: Transaction, commits: Commits) -> None:
+        """Add offsets to a transaction of the stream broker."""
+        reader = self.reader
+        if not isinstance(reader, NexoReader):
+            raise InvalidInput("a message of a Kafka cluster cannot be committed on a Nexo server")
+        await reader.commit_within(transaction, commits)
+
+    def ended_within(self, messages: list[Message[Any]], *, committed: bool) -> None:
+        """From ``client.transaction()``: it has ended."""
+        commits = _up_to(messages)
+        if committed:
+            self.stored(commits)
+        else:
+            self.unread([*messages, *(m for m in self._handed if m.position.lane in commits)])
+
     def stored(self, commits: Commits) -> None:
         """A transaction has committed these."""
         self._handed = [
@@ -395,3 +424,12 @@ class AsyncConsumer(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         await self._close(failed=error is not None)
+
+
+def _up_to(messages: Iterable[Message[Any]]) -> dict[TopicPartition, tuple[int, str]]:
+    """The last of each partition."""
+    last: dict[TopicPartition, int] = {}
+    for message in messages:
+        at = message.position.lane
+        last[at] = max(message.offset, last.get(at, message.offset))
+    return {at: (offset, "") for at, offset in last.items()}

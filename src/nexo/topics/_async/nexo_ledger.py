@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
@@ -11,7 +11,6 @@ from nexo.client._async.transaction import Transaction
 from nexo.errors import AlreadyExists
 from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.ledger import LedgerTransaction
-from nexo.topics._async.reader import NexoReader
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
@@ -103,13 +102,8 @@ class _NexoTransaction:
         return RecordMetadata(topic, *place)
 
     async def commit(self, consumer: AsyncConsumer[Any], commits: Commits) -> None:
-        """With the group's newest generation: what it revokes is still owned until then."""
-        reader = cast("NexoReader", consumer.reader)
-        generation = await reader.refresh()
-        for rewind, rows in reader.rows(commits):
-            self._transaction.commit_offsets(
-                consumer.group_id, reader.member, generation, rows, rewind=rewind
-            )
+        """When it ends."""
+        await consumer.give_commits(self._transaction, commits)
 
     async def finish(self) -> None:
         """Commit."""

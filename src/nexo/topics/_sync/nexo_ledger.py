@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
@@ -12,7 +12,6 @@ from nexo.client._sync.transaction import Transaction
 from nexo.errors import AlreadyExists
 from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.ledger import LedgerTransaction
-from nexo.topics._sync.reader import NexoReader
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
@@ -104,13 +103,8 @@ class _NexoTransaction:
         return RecordMetadata(topic, *place)
 
     def commit(self, consumer: Consumer[Any], commits: Commits) -> None:
-        """With the group's newest generation: what it revokes is still owned until then."""
-        reader = cast("NexoReader", consumer.reader)
-        generation = reader.refresh()
-        for rewind, rows in reader.rows(commits):
-            self._transaction.commit_offsets(
-                consumer.group_id, reader.member, generation, rows, rewind=rewind
-            )
+        """When it ends."""
+        consumer.give_commits(self._transaction, commits)
 
     def finish(self) -> None:
         """Commit."""

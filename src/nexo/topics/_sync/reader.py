@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.connection import Link
+from nexo.client._sync.transaction import Transaction
 from nexo.client.replies import Reply
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMember, NotOwner
@@ -229,6 +230,14 @@ class NexoReader:
         for rewind, rows in self.rows(commits):
             self._commit(rows, rewind=rewind)
         self._sought.difference_update(commits)
+
+    def commit_within(self, transaction: Transaction, commits: Commits) -> None:
+        """With the group's newest generation: what it revokes is still owned until then."""
+        generation = self.refresh()
+        for rewind, rows in self.rows(commits):
+            transaction.commit_offsets(
+                self._options.group_id, self.member, generation, rows, rewind=rewind
+            )
 
     def rows(self, commits: Commits) -> list[tuple[bool, list[ordered.OffsetRow]]]:
         """Offsets as they travel: those sought back apart from the others."""
