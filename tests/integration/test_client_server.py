@@ -49,6 +49,21 @@ def test_options_go_before_the_url() -> None:
         assert client.address.timeout_s == 2.0
 
 
+def test_things_say_what_they_are(client: nexo.Client, url: str) -> None:
+    """SPEC K1: at a prompt."""
+    jobs = client.queue("jobs").create()
+    jobs.push_many([1, 2])
+    batch = jobs.pop(2)
+    batch[0].ack()
+    shown = (client, client.store, client.pubsub, client.pubsub("a/+"), client.store.list("l"))
+    assert list(map(repr, (*shown, batch))) == [
+        f"<Client of {url}>", f"<Store of {url}>", f"<PubSub of {url}>", "<Topic 'a/+'>",
+        "<StoreList 'l'>", "<JobBatch of 2 jobs of 'jobs', 1 unsettled>",
+    ]  # fmt: skip
+    batch.nack("later", delay=60)
+    assert "value 2, 1 failed attempts" in repr(jobs.scheduled.list()[0])
+
+
 @pytest.mark.parametrize("broker", Broker)
 async def test_every_broker_answers_on_its_own_connection(
     client: nexo.Client, aclient: nexo.AsyncClient, broker: Broker

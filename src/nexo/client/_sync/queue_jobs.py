@@ -73,6 +73,9 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         self._jobs: list[Job[T]] | None = None
         self.unsettled = len(self._raw)
 
+    def __repr__(self) -> str:
+        return f"<JobBatch of {len(self)} jobs of {self.queue!r}, {self.unsettled} unsettled>"
+
     def __len__(self) -> int:
         return len(self._raw)
 
