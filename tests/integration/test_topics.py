@@ -230,6 +230,8 @@ async def test_a_batch_says_where_each_message_went(aclient: nexo.AsyncClient) -
                 assert message.position == places[message.value]
     bad: list[Any] = [[{"key": "k"}], [1], [None], 7, {"value": 1}, ProducerRecord(1), "ab"]
     bad += [[{"value": 1, "partition": 9}], [{"value": 1, "partition": "x"}]]
+    bad += [[{"value": 1, "key": 5}], [{"value": 1, "headers": 5}], [{"value": 1, "headers": "x"}]]
+    bad += [[{"value": "\ud800"}], [{"value": 1, "key": "\ud800"}]]
     for batch in bad:
         with pytest.raises(InvalidInput):
             await topic.produce_batch(batch)
@@ -257,6 +259,18 @@ async def test_the_newest_value_of_each_key_can_be_read(aclient: nexo.AsyncClien
     freed = await AsyncAdminClient(aclient).compact_topic("users")
     assert freed > 0
     assert await users.read_current_state() == state
+
+
+async def test_a_key_that_is_no_text_stays_bytes(aclient: nexo.AsyncClient) -> None:
+    """SPEC G1-G4."""
+    raw = b"\xff\xfe"
+    topic: AsyncTopic[Any] = AsyncTopic("t", server=aclient)
+    await topic.produce("raw", key=raw)
+    await topic.produce("text", key=b"text")
+    assert await topic.get(raw) == "raw"
+    assert await topic.read_current_state() == {raw: "raw", "text": "text"}
+    async with AsyncConsumer("t", "g", server=aclient) as consumer:
+        assert [message.key for message in await consumer.poll_batch(timeout=5)] == [raw, "text"]
 
 
 # -- producers (G3)
@@ -356,6 +370,9 @@ def _broken(key: bytes, count: int) -> int:
         ({"topic": "\ud800"}, InvalidInput),
         ({"topic": 7}, InvalidInput),
         ({"topic": ["t"]}, InvalidInput),
+        ({"topic": "t", "key": 5}, InvalidInput),
+        ({"topic": "t", "key": "\ud800"}, InvalidInput),
+        ({"topic": "t", "headers": 5}, InvalidInput),
         ({"topic": "t", "headers": {"a": "\ud800"}}, InvalidInput),
     ],
 )
