@@ -7,7 +7,6 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,6 @@ from nexo.errors import (
 WAIT_S = 10.0
 TOO_LARGE = bytes(11 * 1024 * 1024)
 """More than a server takes by default."""
-
-
-async def until(done: Callable[[], bool]) -> None:
-    """Let others run until something has happened."""
-    async with asyncio.timeout(WAIT_S):
-        while not done():
-            await asyncio.sleep(0.002)
 
 
 async def settled(queue: Queue[Any]) -> tuple[int, int, int]:

@@ -7,9 +7,10 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from nexo.client._async import store_calls
 from nexo.client._async.connection import Link
-from nexo.client._async.store_calls import ask, taken, ttl_ms
+from nexo.client._async.store_calls import ask, ttl_ms
 from nexo.client._async.store_collections import StoreList, StoreMap, StoreSet
 from nexo.client.checks import Duration, each, pairs
+from nexo.client.store_values import taken
 from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer

@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._async import store_calls
 from nexo.client._async.connection import Link
-from nexo.client._async.store_calls import all_taken, ask, taken
+from nexo.client._async.store_calls import ask
 from nexo.client.checks import Duration, pairs
+from nexo.client.store_values import all_taken, taken
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op

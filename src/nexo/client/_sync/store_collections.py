@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import store_calls
 from nexo.client._sync.connection import Link
-from nexo.client._sync.store_calls import all_taken, ask, taken
+from nexo.client._sync.store_calls import ask
 from nexo.client.checks import Duration, pairs
+from nexo.client.store_values import all_taken, taken
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
