@@ -341,7 +341,6 @@ async def test_acks_with_large_results_do_not_fail_together(aclient: nexo.AsyncC
         lambda queue: queue.pop(wait=float("inf")),
         lambda queue: queue.peek(2**70),
         lambda queue: queue.push_many(5),
-        lambda queue: queue.push_many("one job?"),
         lambda queue: queue.push_many([1, 2], keys="ab"),
         lambda queue: queue.push_many([1, 2], keys=["a", 5]),
         lambda queue: queue.push_many([1, 2], dedup_keys=["a", "\udcff"]),

@@ -74,7 +74,7 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 def each(values: Any, what: str = "values") -> Iterable[Any]:
     """``values`` if there can be several."""
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+    if not isinstance(values, Iterable):
         raise InvalidInput(f"{what} are a list or another iterable, not {type(values).__name__}")
     return values
 

@@ -12,6 +12,7 @@ from nexo.client._sync.store_calls import ask, ttl_ms
 from nexo.client._sync.store_collections import StoreList, StoreMap, StoreSet
 from nexo.client.checks import Duration, each, pairs
 from nexo.client.store_values import taken
+from nexo.errors import InvalidInput
 from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
@@ -169,6 +170,8 @@ class Store:
 
     def mget(self, keys: Sequence[str], type_: type[T] | None = None) -> _Values:
         """The values of ``keys`` in their order; None where there is none."""
+        if isinstance(keys, str):
+            raise InvalidInput("keys are a list of keys, not one key")
         values = ask(self._link, Op.KEY_MGET, wire.Keys([*each(keys, "keys")]))
         return [_decoded(value, type_, None) for value in values]
 
