@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nexo.errors import BY_CODE, NexoError, Unavailable
+from nexo.errors import BY_CODE, InvalidInput, NexoError, Unavailable
 
 _OURS = re.compile(r"nexo\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.*)$", re.MULTILINE)
+_CHATTER = "SQLQueryContextLogger"
+"""Where Spark logs, with its stack, what it raises anyway."""
 _CLASSES = {cls.__name__: cls for cls in BY_CODE.values()}
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise what Spark reports as a `NexoError` with the cause's own message."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    """Raise what Spark reports as a `NexoError` with the cause's own message.
 
+    A query that Spark does not understand is `InvalidInput`.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415
+
+    logging.getLogger(_CHATTER).disabled = True
     try:
         yield
+    except AnalysisException as error:
+        raise plain(str(error), InvalidInput) from error
     except (PySparkException, Py4JError) as error:
         raise plain(str(error)) from error
     except ConnectionError as error:
@@ -29,12 +38,13 @@ def plain_errors() -> Iterator[None]:
         raise Unavailable(f"Spark has ended: {error}") from error
 
 
-def plain(text: str) -> NexoError:
-    """The cause that a Spark error's ``text`` tells of."""
+def plain(text: str, kind: type[NexoError] = NexoError) -> NexoError:
+    """The cause that a Spark error's ``text`` tells of: ours, or else one of ``kind``."""
     if ours := _OURS.findall(text):
         name, message = ours[-1]
         return _CLASSES.get(name, NexoError)(message)
     if python := _PYTHON.findall(text):
         name, message = python[-1]
-        return NexoError(f"Spark failed: {name}: {message}")
-    return NexoError(f"Spark failed: {text.splitlines()[0] if text else 'no reason given'}")
+        return kind(f"Spark failed: {name}: {message}")
+    told = text.strip()
+    return kind(f"Spark failed: {told.splitlines()[0] if told else 'no reason given'}")

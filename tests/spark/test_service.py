@@ -71,6 +71,7 @@ def test_sql_says_that_spark_starts_and_nothing_that_spark_says(
     assert b"WARN" not in said
 
 
+@pytest.mark.usefixtures("spark")
 def test_bad_commands_give_one_line(url: str) -> None:
     for arguments, text in (
         (("pipeline", "schema", "nowhere"), "error[NOT_FOUND]: stream 'nowhere' not found"),
@@ -78,6 +79,8 @@ def test_bad_commands_give_one_line(url: str) -> None:
             ("pipeline", "maintain", "--catalog", "nowhere"),
             "error[CONFIG]: cannot open the catalog",
         ),
+        (("sql", "selec"), "error[INVALID]: Spark failed: [PARSE_SYNTAX_ERROR]"),
+        (("sql", "select * from nope"), "error[INVALID]: Spark failed: [TABLE_OR_VIEW_NOT_FOUND]"),
     ):
         done = nexo_command(*arguments, "--url", url)
         assert done.exit_code == 1

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo.cli import output
-from nexo.cli.lakes import lake_options, missing_extra, open_lake
+from nexo.cli import output, sparks
+from nexo.cli.lakes import lake_options, open_lake
 from nexo.cli.options import read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import StopSignal
@@ -108,14 +108,11 @@ def _run_on(pipeline: Pipeline, every_s: float, stop: threading.Event, *, mainta
 
 @contextmanager
 def _pipeline(lake: Lake, streams: str, master: str | None) -> Iterator[Pipeline]:
-    try:
-        from pyspark_nexo.pipeline import Pipeline
-        from pyspark_nexo.sessions import borrowed
-    except ImportError as error:
-        raise missing_extra(error) from None
     names = [name for part in streams.split(",") if (name := part.strip())]
-    output.note("starting Spark")
-    with borrowed(master, app="nexo pipeline") as spark:
+    output.note("starting Spark…")
+    with sparks.started(master, "nexo pipeline") as spark:
+        from pyspark_nexo.pipeline import Pipeline
+
         yield Pipeline(spark, lake, terms().url, names)
 
 

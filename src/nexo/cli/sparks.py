@@ -3,45 +3,99 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from nexo.cli import output
+from nexo.cli.lakes import missing_extra
+from nexo.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # ruff: noqa: PLC0415 - pyspark takes a second to import, and is optional
 
+_REASON = re.compile(
+    r"^(?:Exception in thread \S+ )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE
+)
+"""Java's way to say what was wrong."""
 _STDERR = 2
+_LAST_WORDS_S = 1.0
+"""How long to wait for the rest of what a process says that is about to end."""
 _LOOK_S = 0.3
 
 
 @contextmanager
-def quiet_start() -> Iterator[None]:
-    """Hold back what processes started in the block write to standard error, also later.
+def started(master: str | None, app: str, *, quiet: bool = False) -> Iterator[SparkSession]:
+    """The running session, or a new one that ends with the block; see `quiet_start`."""
+    try:
+        from pyspark_nexo.failures import plain_errors
+        from pyspark_nexo.sessions import borrowed
+    except ImportError as error:
+        raise missing_extra(error) from None
+    with ExitStack() as stack:
+        with plain_errors(), quiet_start(afterwards=quiet):
+            spark = stack.enter_context(borrowed(master, app=app))
+        yield spark
 
-    If the block fails, what they said by then is shown.
+
+@contextmanager
+def quiet_start(*, afterwards: bool) -> Iterator[None]:
+    """Hold back what processes started in the block write to standard error, ``afterwards`` too.
+
+    If the block fails, the reason that they gave is told, or else all they said is shown.
     """
     sys.stderr.flush()
     kept = os.dup(_STDERR)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), _STDERR)
-        try:
-            yield
-        except BaseException:
-            said.seek(0)
-            os.write(kept, said.read())
-            raise
-        finally:
-            os.dup2(kept, _STDERR)
-            os.close(kept)
+    said = _Said(afterwards)
+    os.dup2(said.entrance, _STDERR)
+    os.close(said.entrance)
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+    if failure is not None:
+        said.explain(failure)
+        raise failure
+    said.is_started = True
+
+
+class _Said:
+    """What is written to ``entrance``, read in a thread: kept, then passed on or dropped."""
+
+    def __init__(self, drop: bool) -> None:
+        self.is_started = False
+        self._drop = drop
+        self._text = b""
+        exit_, self.entrance = os.pipe()
+        self._thread = threading.Thread(target=self._read, args=(exit_,), daemon=True)
+        self._thread.start()
+
+    def _read(self, exit_: int) -> None:
+        while part := os.read(exit_, 65_536):
+            if not self.is_started:
+                self._text += part
+            elif not self._drop:
+                os.write(_STDERR, part)
+        os.close(exit_)
+
+    def explain(self, failure: Exception) -> None:
+        """Raise the reason that was given, or show all that was said."""
+        self._thread.join(_LAST_WORDS_S)
+        text = self._text.decode(errors="replace")
+        if reason := _REASON.search(text):
+            raise ConfigError(f"Spark cannot be started: {reason[1]}") from failure
+        click.echo(text, nl=False, err=True)
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import sys
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nexo.cli import output, sparks
-from nexo.cli.lakes import lake_options, missing_extra, open_lake
+from nexo.cli.lakes import lake_options, open_lake
 from nexo.cli.options import terms
 
 if TYPE_CHECKING:
@@ -61,19 +60,13 @@ def _run(
     master: str | None,
     lake: Lake,
 ) -> tuple[list[str], list[dict[str, object]]]:
-    try:
-        from pyspark_nexo.failures import plain_errors
-        from pyspark_nexo.sessions import borrowed
-        from pyspark_nexo.views import register_views
-    except ImportError as error:
-        raise missing_extra(error) from None
     sparks.tell_start()
-    with ExitStack() as stack:
-        with sparks.quiet_start():
-            spark = stack.enter_context(borrowed(master, app="nexo sql"))
-        stack.enter_context(sparks.shown(spark, "query"))
-        stack.enter_context(plain_errors())
-        register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
-        frame = spark.sql(query).limit(limit)
-        found = [row.asDict(recursive=True) for row in frame.collect()]
-        return frame.columns, found
+    with sparks.started(master, "nexo sql", quiet=True) as spark:
+        from pyspark_nexo.failures import plain_errors
+        from pyspark_nexo.views import register_views
+
+        with sparks.shown(spark, "query"), plain_errors():
+            register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
+            frame = spark.sql(query).limit(limit)
+            found = [row.asDict(recursive=True) for row in frame.collect()]
+            return frame.columns, found
