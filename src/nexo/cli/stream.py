@@ -59,7 +59,7 @@ def command() -> None:
 @click.option("--partitions", type=click.IntRange(min=1), help="Fixed at creation.")
 @_stream_options
 def create(name: str, **options: Any) -> None:
-    """Create the stream NAME; options that are not given keep their defaults."""
+    """Create the stream NAME, or find it if it has the options given."""
     with client() as nexo:
         _show_briefly(nexo.stream(name).create(**_given(options)).describe())
 

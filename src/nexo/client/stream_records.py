@@ -260,6 +260,9 @@ class Placements(Sequence[Published]):
     def __len__(self) -> int:
         return sum(count for _, _, count in self._runs)
 
+    def __repr__(self) -> str:
+        return f"<Placements of {len(self)} records>"
+
     @overload
     def __getitem__(self, index: int) -> Published: ...
     @overload

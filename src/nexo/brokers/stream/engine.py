@@ -14,7 +14,7 @@ from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OrderedOptions
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.options import StreamOptions, options_from, updated
+from nexo.brokers.stream.options import StreamOptions, check_same, options_from, updated
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import (
     Aborted,
@@ -91,10 +91,13 @@ class StreamEngine(BrokerState):
     # -- streams -----------------------------------------------------------------
 
     def create(self, name: str, given: Mapping[str, Any], now_ms: int) -> Stream:
-        """Create a stream, or find it with the same options; others are a conflict (SPEC E1)."""
+        """Create a stream, or find it if it has what is given; else it is a conflict (SPEC E1)."""
         check_name(name, "stream")
-        options = options_from(given, self.defaults)
-        return self.streams.check_free(name, options) or self.add(name, options, now_ms)
+        if name not in self.streams:
+            return self.add(name, options_from(given, self.defaults), now_ms)
+        stream = self.streams.get(name)
+        check_same(name, stream.options, options_from(given, stream.options))
+        return stream
 
     def add(self, name: str, options: StreamOptions, now_ms: int) -> Stream:
         """A new stream under a name that is known to be free."""

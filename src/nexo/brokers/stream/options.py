@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from nexo.errors import InvalidOption
+from nexo.errors import AlreadyExists, InvalidOption
 from nexo.model import Persistence
+from nexo.protocol.refusals import in_words
 
 Cleanup: TypeAlias = Literal["delete", "compact", "delete,compact"]
 
@@ -62,7 +63,7 @@ def options_from(given: Mapping[str, Any], base: StreamOptions) -> StreamOptions
     try:
         return msgspec.convert(msgspec.to_builtins(base) | dict(given), StreamOptions)
     except msgspec.ValidationError as error:
-        raise InvalidOption(f"stream options: {error}") from None
+        raise InvalidOption(f"stream options: {in_words(error, StreamOptions)}") from None
 
 
 def updated(options: StreamOptions, given: Mapping[str, Any]) -> StreamOptions:
@@ -70,3 +71,21 @@ def updated(options: StreamOptions, given: Mapping[str, Any]) -> StreamOptions:
     if given.get("partitions", options.partitions) != options.partitions:
         raise InvalidOption("partitions are fixed at creation: create another stream and copy")
     return options_from(given, options)
+
+
+def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
+    """Raise `AlreadyExists` that names what an existing stream has otherwise than asked for."""
+    differing = [
+        f"{field} = {_shown(getattr(has, field))}, not {_shown(getattr(wanted, field))}"
+        for field in has.__struct_fields__
+        if getattr(has, field) != getattr(wanted, field)
+    ]
+    if not differing:
+        return
+    fixed = has.partitions != wanted.partitions
+    do = "use another name, as partitions are fixed" if fixed else "update it, or leave that out"
+    raise AlreadyExists(f"stream {name!r} exists with {'; '.join(differing)}: {do}")
+
+
+def _shown(value: object) -> str:
+    return value.value if isinstance(value, Persistence) else repr(value)

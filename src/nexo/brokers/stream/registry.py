@@ -12,11 +12,10 @@ from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.numbering import ahead, jump
-from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
-from nexo.errors import AlreadyExists, Forbidden, InvalidInput, NotFound, PartitionsChanged
+from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged
 from nexo.model import path_segment
 from nexo.protocol.murmur import partition_of
 from nexo.storage.ports import Log
@@ -245,20 +244,6 @@ class Registry:
     def numbered(self, stream: int) -> Stream | None:
         """The stream of that number, unless it was deleted."""
         return self._by_id.get(stream)
-
-    def check_free(self, name: str, options: StreamOptions) -> Stream | None:
-        """The stream of that name if it has exactly these options; None if the name is free."""
-        found = self._by_name.get(name)
-        if found is not None and found.options != options:
-            differing = ", ".join(
-                f"{field} = {getattr(found.options, field)!r}"
-                for field in options.__struct_fields__
-                if getattr(options, field) != getattr(found.options, field)
-            )
-            raise AlreadyExists(
-                f"stream {name!r} exists with {differing}: use the same options, or update it"
-            )
-        return found
 
     def add(self, created: Created) -> Stream:
         """A new stream."""

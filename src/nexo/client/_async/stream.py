@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async.connection import Link
-from nexo.client._async.stream_consumer import Consumer
+from nexo.client._async.stream_consumer import MAX_BYTES, Consumer
 from nexo.client._async.stream_groups import StreamGroups
 from nexo.client._async.stream_publisher import Publisher
 from nexo.client._async.stream_subscription import Subscription
-from nexo.client.checks import Duration
+from nexo.client.checks import Duration, millis, whole
 from nexo.client.replies import Reply, check_sizes
+from nexo.client.stream_options import MAX_OFFSET, position, stream_options
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -52,21 +53,28 @@ class Stream(StreamGroups, Generic[T]):
         self._turn = 0
         self._publisher = Publisher(link, name, self.describe)
 
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
     # -- the stream itself
 
     async def create(self, **options: Any) -> Stream[T]:
-        """Create it; it may exist with the same options.
+        """Create it, or find it; `AlreadyExists` if it has another value of an option given.
 
         Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
-        ``retention_ms``, ``retention_bytes``, ``cleanup`` (``delete``, ``compact`` or both),
-        ``min_dirty_ratio``, ``delete_retention_ms``, ``max_message_bytes``, ``tiering``.
+        ``retention={'max_age': '7d', 'max_bytes': 2**30}``, ``compaction`` (False),
+        ``max_message_bytes``, ``tiering``; and in more detail ``retention_ms``,
+        ``retention_bytes``, ``cleanup`` (``delete``, ``compact`` or ``delete,compact``),
+        ``min_dirty_ratio``, ``delete_retention_ms``.
         """
-        await self._describe(Op.S_MAKE, wire.Make(stream=self.name, options=options))
+        given = stream_options(options)
+        await self._describe(Op.S_MAKE, wire.Make(stream=self.name, options=given))
         return self
 
     async def update(self, **options: Any) -> wire.StreamInfo:
         """Change options while it runs; the partition count is fixed."""
-        return await self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=options))
+        given = stream_options(options)
+        return await self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=given))
 
     async def describe(self) -> wire.StreamInfo:
         """Options, and per partition the first and next offset and the size."""
@@ -267,7 +275,7 @@ class Stream(StreamGroups, Generic[T]):
         *,
         reports_starts: bool = False,
     ) -> wire.GroupJoin:
-        first, start_ms = position(start)
+        first, start_ms = position(start, "start")
         return wire.GroupJoin(
             stream=self.name,
             group=group,
@@ -307,11 +315,18 @@ class Stream(StreamGroups, Generic[T]):
         offset: int = 0,
         *,
         max_bytes: int = wire.DEFAULT_BYTES,
-        wait: float = 0.0,
+        wait: Duration = 0.0,
     ) -> list[Record[T]]:
         """Records of a partition from ``offset`` on; empty at the end, after ``wait`` seconds."""
-        ask = wire.Read(self.name, partition, offset, max_bytes, int(wait * 1000))
-        reply = await self._link.call(Op.S_READ, wire.pack(ask), timeout_s=wait + 30.0)
+        ask = wire.Read(
+            self.name,
+            whole(partition, "partition", 0, MAX_OFFSET),
+            whole(offset, "offset", 0, MAX_OFFSET),
+            whole(max_bytes, "max_bytes", 1, MAX_BYTES),
+            millis(wait, "wait"),
+        )
+        timeout_s = ask.wait_ms / 1000 + 30.0
+        reply = await self._link.call(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
         _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
         return [
             Record(partition, row, self._type)
@@ -348,10 +363,3 @@ class Stream(StreamGroups, Generic[T]):
 def _is_full(records: Outgoing, content: bytes) -> bool:
     """Whether the next record is to begin another request."""
     return bool(records) and records.size_bytes + len(content) > CHUNK_BYTES
-
-
-def position(at: wire.Position | datetime) -> tuple[wire.Position, int | None]:
-    """A place in a stream, and a time instead if one was given."""
-    if isinstance(at, datetime):
-        return "beginning", int(at.timestamp() * 1000)
-    return at, None

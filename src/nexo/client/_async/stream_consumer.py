@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.connection import Link
 from nexo.client.checks import Duration, millis, whole
+from nexo.client.failures import readable
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
 from nexo.errors import (
@@ -87,6 +88,9 @@ class Records(Generic[T]):
     def __len__(self) -> int:
         return sum(end - first for _, first, end, _, _ in self._head.deliveries)
 
+    def __repr__(self) -> str:
+        return f"<Records of stream {self._consumer.stream!r}: {len(self)}>"
+
     def __iter__(self) -> Iterator[Delivered[T]]:
         generation = self._head.generation
         for partition, batch in self._batches:
@@ -154,6 +158,10 @@ class Consumer(Generic[T]):
         """How long a lease lasts, as the server said when the group was joined."""
         self.fetched_s = 0.0
         """When the last records came."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else self._name or "not joined"
+        return f"<Consumer of group {self.group!r}, stream {self.stream!r}, {state}>"
 
     @property
     def name(self) -> str:
@@ -267,7 +275,8 @@ class Consumer(Generic[T]):
 
     async def nack(self, *records: Delivered[T], delay: Duration = 0, reason: str = "") -> None:
         """Give records up."""
-        await self.settle("nack", records, delay_ms=millis(delay, "delay"), reason=reason)
+        delay_ms = millis(delay, "delay")
+        await self.settle("nack", records, delay_ms=delay_ms, reason=readable(reason))
 
     async def release(self, *records: Delivered[T]) -> None:
         """Give back records that no handler had: nothing is counted."""

@@ -8,6 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from nexo.client._sync.connection import Link
+from nexo.client._sync.stream_consumer import MAX_BATCH
+from nexo.client.checks import text, whole
+from nexo.client.stream_options import MAX_OFFSET, position
 from nexo.client.stream_records import Record, batches_in
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
@@ -38,7 +41,7 @@ class StreamGroups:
 
     def __init__(self, link: Link, name: str) -> None:
         self._link = link
-        self.name = name
+        self.name = text(name, "a stream's name")
 
     def _ask(self, op: Op, message: object) -> Buffer:
         return self._link.call(op, wire.pack(message)) or b""
@@ -67,16 +70,18 @@ class StreamGroups:
         Running consumers go on from there; acks from before are refused. Returns the group's
         new generation.
         """
-        if isinstance(to, datetime):
-            to_ms = int(to.timestamp() * 1000)
-            ask = wire.GroupSeek(stream=self.name, group=group, to_ms=to_ms)
-        else:
-            ask = wire.GroupSeek(stream=self.name, group=group, to=to)
+        place, time_ms = position(to, "the position")
+        ask = wire.GroupSeek(stream=self.name, group=group, to=place, to_ms=time_ms)
         return wire.unpack(int, self._ask(Op.S_GROUP_SEEK, ask))
 
     def parked(self, group: str, *, limit: int = 100, skip: int = 0) -> list[ParkedRecord]:
         """Records that were set aside after ``max_deliveries`` failures."""
-        ask = wire.ParkedAsk(stream=self.name, group=group, limit=limit, skip=skip)
+        ask = wire.ParkedAsk(
+            stream=self.name,
+            group=group,
+            limit=whole(limit, "limit", 1, MAX_BATCH),
+            skip=whole(skip, "skip", 0, MAX_OFFSET),
+        )
         head, rest = wire.unpack_headed(wire.ParkedList, self._ask(Op.S_PARKED, ask))
         rows = {
             (partition, row.offset): row

@@ -72,10 +72,8 @@ class Subscription(Generic[T]):
 
     def __repr__(self) -> str:
         state = "running" if self.running else "ended"
-        return (
-            f"Subscription(stream={self._consumer.stream!r}, group={self._consumer.group!r}, "
-            f"{state}, handled={self.handled})"
-        )
+        stream, group = self._consumer.stream, self._consumer.group
+        return f"<Subscription of group {group!r}, stream {stream!r}, {state}>"
 
     def __enter__(self) -> Subscription[T]:
         return self

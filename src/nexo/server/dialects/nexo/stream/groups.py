@@ -14,6 +14,7 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidOption, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
+from nexo.protocol.refusals import in_words
 from nexo.server.dialects.nexo.stream.bounds import check_limit, check_not_negative, positions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.leasing import Leasing
@@ -269,4 +270,4 @@ def group_options(given: dict[str, Any]) -> SharedOptions:
     try:
         return msgspec.convert(given, SharedOptions)
     except msgspec.ValidationError as error:
-        raise InvalidOption(f"group options: {error}") from None
+        raise InvalidOption(f"group options: {in_words(error, SharedOptions)}") from None

@@ -1,0 +1,77 @@
+"""What callers of ``create`` and ``update`` write, as the options of a stream (SPEC E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from nexo.client.checks import millis, whole
+from nexo.errors import InvalidInput, InvalidOption
+from nexo.protocol.stream import Position
+
+MAX_OFFSET = 2**63 - 1
+_TIMES = ("retention_ms", "delete_retention_ms")
+
+
+def stream_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``retention={'max_age', 'max_bytes'}`` and ``compaction`` in the broker's words.
+
+    Where an option is in milliseconds, a text like ``"7d"`` or a `timedelta` will do too.
+    """
+    options = dict(given)
+    for name, value in _aliases(options).items():
+        if name in options:
+            raise InvalidOption(f"{name} was given twice, in two spellings")
+        options[name] = value
+    for name in _TIMES:
+        if isinstance(options.get(name), str | timedelta):
+            options[name] = millis(options[name], name)
+    return options
+
+
+def _aliases(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that are spelled otherwise, taken out of ``options``."""
+    found: dict[str, Any] = {}
+    if "compaction" in options:
+        compaction = options.pop("compaction")
+        if not isinstance(compaction, bool):
+            raise InvalidOption(f"compaction is True or False, not {compaction!r}")
+        found["cleanup"] = "compact" if compaction else "delete"
+    if "retention" in options:
+        found |= _retention(options.pop("retention"))
+    return found
+
+
+def _retention(retention: Any) -> dict[str, Any]:
+    limits = retention if isinstance(retention, Mapping) else {"max_age": retention}
+    unknown = limits.keys() - {"max_age", "max_bytes"}
+    if unknown:
+        raise InvalidOption(
+            f"retention has max_age and max_bytes, not {', '.join(map(repr, unknown))}"
+        )
+    found: dict[str, Any] = {}
+    if "max_age" in limits:
+        found["retention_ms"] = millis(limits["max_age"] or 0, "max_age")
+    if "max_bytes" in limits:
+        found["retention_bytes"] = limits["max_bytes"] or 0
+    return found
+
+
+def position(at: Position | datetime, what: str) -> tuple[Position, int | None]:
+    """A place in a stream, and a time instead if one was given."""
+    match at:
+        case datetime():
+            return "beginning", int(at.timestamp() * 1000)
+        case "beginning" | "end":
+            return at, None
+        case dict():
+            for partition, offset in at.items():
+                whole(partition, "a partition", 0, MAX_OFFSET)
+                whole(offset, "an offset", 0, MAX_OFFSET)
+            return at, None
+        case int() if not isinstance(at, bool):
+            return whole(at, what, 0, MAX_OFFSET), None
+    raise InvalidInput(
+        f"{what} is 'beginning', 'end', an offset, offsets by partition, or a datetime, not {at!r}"
+    )
