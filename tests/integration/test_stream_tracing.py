@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import nexo
+from nexo.errors import InvalidInput
 
 WAIT_S = 20.0
 
@@ -81,6 +82,18 @@ async def test_async_handlers_are_traced_and_errors_recorded(
     failed, succeeded = named(spans, "process orders")
     assert [span.context.span_id for span in (failed, succeeded) if span.context] == tries
     assert (failed.status.is_ok, succeeded.status.is_ok) == (False, True)
+
+
+def test_bad_input_is_refused_as_without_tracing(
+    client: nexo.Client, spans: InMemorySpanExporter
+) -> None:  # SPEC F5
+    stream = client.stream("orders").create()
+    with pytest.raises(InvalidInput, match="function"):
+        stream.subscribe("g", None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="headers"):
+        stream.publish("x", headers="x")  # type: ignore[arg-type]
+    assert stream.groups() == []
+    assert stream.read() == []
 
 
 def test_without_a_recorder_no_headers_are_added(client: nexo.Client) -> None:

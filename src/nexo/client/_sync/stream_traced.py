@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
 from nexo.client._sync.stream import Stream
 from nexo.client._sync.stream_subscription import Subscription
+from nexo.client.checks import function
 from nexo.client.stream_records import Headers, Key, Placements, Published, Record
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class TracedStream(Stream[T]):
         self, group: str, handler: Callable[[Record[T]], Any], **options: Any
     ) -> Subscription[T]:
         """See `Stream.subscribe`; each call of ``handler`` is a span."""
+        function(handler)
 
         def traced(record: Record[T]) -> None:
             with telemetry.processing(self.name, group, record.headers):
@@ -54,4 +56,6 @@ class TracedStream(Stream[T]):
 
 
 def _joined(carried: dict[str, Any], headers: Headers) -> Headers:
+    if headers is not None and not isinstance(headers, Mapping):
+        return headers  # it is refused
     return {**carried, **(headers or {})} or None
