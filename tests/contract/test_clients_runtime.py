@@ -46,7 +46,7 @@ async def test_both_runtimes_offer_the_same_names() -> None:
         shown = {
             name: value
             for name, value in vars(module).items()
-            if inspect.isclass(value) and value.__module__ == module.__name__
+            if inspect.isclass(value) and value.__module__ == module.__name__ and name[0] != "_"
         }
         return {
             name: sorted(n for n in vars(value) if not n.startswith("_"))
@@ -54,7 +54,9 @@ async def test_both_runtimes_offer_the_same_names() -> None:
         }
 
     assert names(on_tasks) == names(on_threads)
-    for name in ("spawn", "invoke", "sleep", "now_s"):
+    assert on_threads.DONE is None
+    await on_tasks.DONE
+    for name in ("spawn", "invoke", "sleep", "now_s", "is_failure"):
         assert callable(getattr(on_tasks, name))
         assert callable(getattr(on_threads, name))
 

@@ -56,7 +56,7 @@ class TracedStream(Stream[T]):
         return await super().subscribe(group, traced, **options)
 
 
-def _joined(carried: dict[str, Any], headers: Headers) -> Headers:
+def _joined(carried: dict[str, Any], headers: Any) -> Any:
     if headers is not None and not isinstance(headers, Mapping):
         return headers  # it is refused
     return {**carried, **(headers or {})} or None
