@@ -252,6 +252,19 @@ async def test_seek_replays_and_fences_late_acks(events: Stream[Any]) -> None:  
     assert await events.lag("g") == 0
 
 
+async def test_a_seek_of_one_partition_leaves_the_others(
+    aclient: nexo.AsyncClient,
+) -> None:  # SPEC F4
+    events = await aclient.stream("parted", str).create(partitions=2)
+    placed = [await events.publish(f"v{number}") for number in range(4)]  # they take turns
+    await take(events, "g", 4)
+    _, there = [at for at in placed if at.partition == 1]
+    await events.seek("g", {1: there.offset})
+    assert await events.lag("g") == 1
+    (again,) = await take(events, "g", 1)
+    assert (again.partition, again.offset) == (1, there.offset)
+
+
 async def test_batches_are_taken_and_acked_as_a_whole(events: Stream[Any]) -> None:
     await events.publish_many([b"%d" % i for i in range(1_000)])
     found: list[bytes | None] = []

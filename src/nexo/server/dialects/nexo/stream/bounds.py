@@ -25,14 +25,16 @@ def check_not_negative(value: int, name: str) -> None:
 
 
 def positions(replay: Replay, stream: Stream, to: Position) -> dict[int, int]:
-    """An offset per partition; `OffsetOutOfRange` for one that the partition does not have."""
+    """An offset per partition, or per named one if ``to`` is a mapping.
+
+    `OffsetOutOfRange` for one that the partition does not have.
+    """
     parts = stream.partitions()
-    starts = {i: replay.first_offset(stream, i) for i in range(len(parts))}
     if to == "beginning":
-        return starts
+        return {i: replay.first_offset(stream, i) for i in range(len(parts))}
     if to == "end":
         return {i: part.next_offset for i, part in enumerate(parts)}
     wanted = to if isinstance(to, dict) else dict.fromkeys(range(len(parts)), int(to))
     for index, offset in wanted.items():
         replay.check_offset(stream, index, offset)
-    return starts | wanted
+    return wanted

@@ -81,8 +81,7 @@ class Groups:
         if group is None:
             wanted = group_options(options)
             wanted.check_members()
-            starts = positions(core.replay, stream, start)
-            return core.engine.make_group(stream, name, starts, wanted)
+            return self._make(stream, name, positions(core.replay, stream, start), wanted)
         group.options.check_members()
         if options:
             wanted = group_options(msgspec.to_builtins(group.options) | options)
@@ -90,6 +89,13 @@ class Groups:
                 group.tune(wanted, core.now_ms)
                 core.changed(stream, name, group)
         return group
+
+    def _make(
+        self, stream: Stream, name: str, starts: dict[int, int], options: SharedOptions
+    ) -> SharedGroup:
+        """A new group, at the beginning of partitions that ``starts`` does not name."""
+        starts = positions(self._core.replay, stream, "beginning") | starts
+        return self._core.engine.make_group(stream, name, starts, options)
 
     def enter(self, peer: Peer, stream: Stream, group: str, *, reports_starts: bool = False) -> str:
         """Make the peer a consumer under a name no other had."""
@@ -248,7 +254,7 @@ class Groups:
         """Start a group anew; returns its new generation."""
         group = stream.groups.get(name)
         if group is None:
-            group = self._core.engine.make_group(stream, name, starts, SharedOptions())
+            group = self._make(stream, name, starts, SharedOptions())
         generation = group.seek(starts)
         self.leasing.moved(stream, name, group)
         return generation

@@ -1,0 +1,103 @@
+"""The loop stays awake while requests come one soon after the other, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from nexo.server import vigil
+from nexo.server.vigil import ENOUGH, TRUST, Vigil
+
+SPAN_NS = 100_000
+NEAR_NS, FAR_NS = SPAN_NS // 2, SPAN_NS * 2
+
+
+class Turns(asyncio.AbstractEventLoop):
+    """An event loop that only counts who asks for another turn."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[], object]] = []
+
+    def call_soon(self, callback: Callable[[], object]) -> None:  # type: ignore[override]
+        self.asked.append(callback)
+
+    def turn(self) -> None:
+        asked, self.asked = self.asked, []
+        for callback in asked:
+            callback()
+
+
+class Client:
+    """Asks one request after the other of a loop whose clock it turns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 2) -> None:
+        self.now_ns = 1_000_000_000
+        monkeypatch.setattr(vigil, "monotonic_ns", lambda: self.now_ns)
+        monkeypatch.setattr(vigil.os, "sched_getaffinity", lambda _: set(range(cores)))
+        self.loop = Turns()
+        self.vigil = Vigil(self.loop, SPAN_NS // 1000)
+
+    def ask(self, pause_ns: int, times: int = 1) -> None:
+        """Each request comes so long after the last answer, and is answered at once."""
+        for _ in range(times):
+            self.now_ns += pause_ns
+            self.loop.turn()
+            self.vigil.heard(self.now_ns)
+            self.vigil.sent(self.now_ns)
+
+    @property
+    def awake(self) -> bool:
+        """Whether the loop is to turn again without anything to do."""
+        return bool(self.loop.asked)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    return Client(monkeypatch)
+
+
+def test_one_request_now_and_then_lets_it_sleep(client: Client) -> None:
+    client.ask(FAR_NS, times=100)
+    assert not client.awake
+
+
+def test_requests_that_follow_closely_keep_it_awake(client: Client) -> None:
+    client.ask(FAR_NS)
+    client.ask(NEAR_NS, times=ENOUGH - 1)
+    assert not client.awake
+    client.ask(NEAR_NS)
+    assert client.awake
+
+
+def test_it_sleeps_when_the_next_one_does_not_come(client: Client) -> None:
+    client.ask(NEAR_NS, times=TRUST)
+    for _ in range(3):
+        client.loop.turn()
+        assert client.awake
+    client.now_ns += SPAN_NS
+    client.loop.turn()
+    assert not client.awake
+
+
+def test_it_does_not_look_around_while_a_request_waits_for_its_answer(client: Client) -> None:
+    client.ask(NEAR_NS, times=TRUST)
+    client.vigil.heard(client.now_ns + 1)
+    client.loop.turn()
+    assert not client.awake
+    client.vigil.sent(client.now_ns + NEAR_NS)
+    assert client.awake
+
+
+def test_it_forgets_a_busy_time_after_a_few_that_came_late(client: Client) -> None:
+    client.ask(NEAR_NS, times=10 * TRUST)
+    client.ask(FAR_NS, times=TRUST - ENOUGH + 1)
+    client.loop.turn()
+    assert not client.awake
+
+
+def test_nothing_is_looked_for_on_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch, cores=1)
+    client.ask(NEAR_NS, times=100)
+    assert not client.awake
