@@ -102,6 +102,13 @@ class Settings:
     idle_ping_ms: int = _setting(
         30_000, "NEXO_IDLE_PING_MS", "Ping a silent client after this; drop it after twice this.", 1
     )
+    awake_us: int = _setting(
+        400,
+        "NEXO_AWAKE_US",
+        "While requests come this soon after answers, look for the next before sleeping; 0: never.",
+        0,
+        10_000,
+    )
     write_buffer_bytes: int = _setting(
         MIB,
         "NEXO_WRITE_BUFFER_BYTES",

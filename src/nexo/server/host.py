@@ -32,6 +32,7 @@ from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
 from nexo.server.service import Answer, Handler, Service
 from nexo.server.timings import Timings
+from nexo.server.vigil import Vigil
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.host")
@@ -48,6 +49,7 @@ class Host:
         make_files: Callable[[], Files],
         services: Mapping[Broker, Callable[[HostRuntime], Service]],
         relay_folder: Path | None = None,
+        awake_us: int = 0,
     ) -> None:
         self.settings = settings
         self.make_files = make_files
@@ -55,6 +57,7 @@ class Host:
         self.clock = SteadyClock()
         self.read_buffer = ReadBuffer()
         self.timings = Timings(services)
+        self.vigil = Vigil(self.loop.call_soon, awake_us)
         self.sessions: set[Session] = set()
         self.services: dict[Broker, Service] = {}
         self.handlers: list[Handler | None] = [None] * 256
@@ -157,7 +160,9 @@ class Host:
         touched, self._touched = self._touched, []
         for session in touched:
             session.flush()
-        self.timings.written()
+        answered_ns = self.timings.written()
+        if answered_ns:
+            self.vigil.sent(answered_ns)
 
     # -- what sessions ask --------------------------------------------------------
 

@@ -32,12 +32,14 @@ class Timings:
         """A request that waited has its reply, which leaves at the end of this turn."""
         self._answered.append(request)
 
-    def written(self) -> None:
-        """The replies of this turn are written."""
-        if self._answered:
-            now_ns, answered, self._answered = monotonic_ns(), self._answered, []
-            for (op, arrived_ns), count in Counter(answered).items():
-                self.by_op[op].add(now_ns - arrived_ns, count)
+    def written(self) -> int:
+        """The replies of this turn are written: when, or 0 if none was to a request that waited."""
+        if not self._answered:
+            return 0
+        now_ns, answered, self._answered = monotonic_ns(), self._answered, []
+        for (op, arrived_ns), count in Counter(answered).items():
+            self.by_op[op].add(now_ns - arrived_ns, count)
+        return now_ns
 
     def status(self, broker: Broker) -> dict[str, dict[str, Any]]:
         """The times of a broker's requests, by the name of their opcode."""

@@ -8,8 +8,8 @@ while before it sleeps; as soon as they do not, it sleeps at once.
 
 from __future__ import annotations
 
-import asyncio
 import os
+from collections.abc import Callable
 from time import monotonic_ns
 
 ENOUGH = 4
@@ -21,10 +21,10 @@ TRUST = 12
 class Vigil:
     """The wakefulness of one event loop; ``span_us`` of 0 is none."""
 
-    __slots__ = ("_awake", "_loop", "_sent_ns", "_span_ns", "_trust", "_until_ns")
+    __slots__ = ("_awake", "_call_soon", "_sent_ns", "_span_ns", "_trust", "_until_ns")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, span_us: int) -> None:
-        self._loop = loop
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], span_us: int) -> None:
+        self._call_soon = call_soon
         self._span_ns = span_us * 1000 if len(os.sched_getaffinity(0)) > 1 else 0
         self._sent_ns = self._until_ns = 0
         self._trust = 0
@@ -46,12 +46,12 @@ class Vigil:
             self._until_ns = now_ns + self._span_ns
             if not self._awake:
                 self._awake = True
-                self._loop.call_soon(self._look)
+                self._call_soon(self._look)
 
     def _look(self) -> None:
         """One turn of the loop more: it looks for what has come before it calls this again."""
         if monotonic_ns() < self._until_ns:
             os.sched_yield()  # whoever else wants this processor goes first
-            self._loop.call_soon(self._look)
+            self._call_soon(self._look)
         else:
             self._awake = False

@@ -43,7 +43,8 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    host = Host(settings, partial(OsFiles, settings.max_open_files), {broker: factory(broker)}, run)
+    files, services = partial(OsFiles, settings.max_open_files), {broker: factory(broker)}
+    host = Host(settings, files, services, run, settings.awake_us)
     host.open()
     path = Path(host.relay_path(broker))
     path.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 from collections.abc import Callable
 
 import pytest
@@ -14,13 +14,13 @@ SPAN_NS = 100_000
 NEAR_NS, FAR_NS = SPAN_NS // 2, SPAN_NS * 2
 
 
-class Turns(asyncio.AbstractEventLoop):
+class Turns:
     """An event loop that only counts who asks for another turn."""
 
     def __init__(self) -> None:
         self.asked: list[Callable[[], object]] = []
 
-    def call_soon(self, callback: Callable[[], object]) -> None:  # type: ignore[override]
+    def call_soon(self, callback: Callable[[], object]) -> None:
         self.asked.append(callback)
 
     def turn(self) -> None:
@@ -35,9 +35,9 @@ class Client:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 2) -> None:
         self.now_ns = 1_000_000_000
         monkeypatch.setattr(vigil, "monotonic_ns", lambda: self.now_ns)
-        monkeypatch.setattr(vigil.os, "sched_getaffinity", lambda _: set(range(cores)))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
         self.loop = Turns()
-        self.vigil = Vigil(self.loop, SPAN_NS // 1000)
+        self.vigil = Vigil(self.loop.call_soon, SPAN_NS // 1000)
 
     def ask(self, pause_ns: int, times: int = 1) -> None:
         """Each request comes so long after the last answer, and is answered at once."""

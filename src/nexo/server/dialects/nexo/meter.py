@@ -33,9 +33,10 @@ class Meter:
         self._left: list[int] = []
         """Opcodes of those which the read going on has left waiting."""
 
-    def read(self, size: int, inbox: Inbox) -> None:
-        """Everything that a read brought was run, and the replies so far are written."""
-        took_ns = monotonic_ns() - self.arrived_ns
+    def read(self, size: int, inbox: Inbox) -> int:
+        """Everything that a read brought was run, and the replies so far are written: when."""
+        now_ns = monotonic_ns()
+        took_ns = now_ns - self.arrived_ns
         count, times = inbox.count, self._by_op[inbox.op]
         self.bytes_in += size
         self.requests += count
@@ -43,6 +44,7 @@ class Meter:
         times.total_ns += took_ns * count
         if inbox.runs or self._left:
             self._count_rest(inbox, took_ns)
+        return now_ns
 
     def _count_rest(self, inbox: Inbox, took_ns: int) -> None:
         by_op = self._by_op

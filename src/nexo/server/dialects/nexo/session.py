@@ -44,28 +44,9 @@ class Session(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_closing",
-        "_host",
-        "_in_flight",
-        "_inbox",
-        "_max_in_flight",
-        "_meter",
-        "_ours",
-        "_out",
-        "_relays",
-        "_replying",
-        "_touched",
-        "_transport",
-        "address",
-        "closed",
-        "coded",
-        "congested",
-        "id",
-        "identity",
-        "name",
-        "opened_ms",
-        "pinged",
-        "trusted",
+        "_closing", "_host", "_in_flight", "_inbox", "_max_in_flight", "_meter", "_ours", "_out",
+        "_relays", "_replying", "_touched", "_transport", "_vigil", "address", "closed", "coded",
+        "congested", "id", "identity", "name", "opened_ms", "pinged", "trusted",
     )  # fmt: skip
 
     def __init__(self, host: Host, *, trusted: bool = False, ours: bool = False) -> None:
@@ -73,6 +54,7 @@ class Session(asyncio.BufferedProtocol):
         self._host = host
         self._inbox = Inbox(host.read_buffer, host.settings.max_payload_bytes, self._on_frame)
         self._meter = Meter(host.timings)
+        self._vigil = host.vigil
         self._out: list[Buffer] = []
         self._relays: dict[Broker, Relay] = {}
         self._touched = False
@@ -116,8 +98,9 @@ class Session(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Run every request that arrived, then send all their replies at once."""
-        meter = self._meter
-        meter.arrived_ns = monotonic_ns()
+        meter, vigil = self._meter, self._vigil
+        meter.arrived_ns = now_ns = monotonic_ns()
+        vigil.heard(now_ns)
         self.pinged = False
         self._replying = not meter.waiting
         try:
@@ -127,7 +110,9 @@ class Session(asyncio.BufferedProtocol):
         finally:
             self._replying = False
             self.flush()
-            meter.read(nbytes, self._inbox)
+            now_ns = meter.read(nbytes, self._inbox)
+            if not meter.waiting:
+                vigil.sent(now_ns)
 
     def eof_received(self) -> bool:
         """The peer sends no more; close, which releases what it held (SPEC D8)."""
