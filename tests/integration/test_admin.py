@@ -16,6 +16,10 @@ from pathlib import Path
 import pytest
 
 import nexo
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_ordered import Commit
 from nexo.testing import Process, process
 from tests.integration.admin_api import ACTION, Api, value
 
@@ -468,6 +472,19 @@ def test_streams_show_partitions_tiers_and_groups(api: Api, sdk: nexo.Client, na
     assert sum(part["next_offset"] for part in view["partitions"]) == 10
     (row,) = api.get("/stream/list", search=name)["streams"]
     assert (row["records"], row["groups"]) == (10, ["readers"])
+
+
+def test_the_lag_of_an_ordered_group_is_what_it_can_read(
+    api: Api, sdk: nexo.Client, name: str
+) -> None:  # SPEC G6
+    stream = sdk.stream(name).create()
+    stream.publish_many(["x"] * 3)
+    commit = Commit(group=f"{name}-billing", offsets=[(name, 0, 0, "")])
+    sdk.link(Broker.STREAM).call(Op.S_COMMIT, wire.pack(commit))
+    with sdk.transaction() as tx:
+        tx.produce(name, "not yet")
+        (group,) = api.get("/stream/groups", stream=name)
+    assert (group["mode"], group["lag"], group["partitions"][0]["lag"]) == ("ordered", 2, 2)
 
 
 def test_a_group_is_sought_and_forgotten(api: Api, sdk: nexo.Client, name: str) -> None:

@@ -147,27 +147,27 @@ async def _ordered(desk: Desk, stream: str) -> list[GroupView]:
     link = desk.link(Broker.STREAM)
     reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk()))
     infos = wire.unpack(list[ordered.OrderedInfo], reply or b"")
-    ends = [part.next_offset for part in (await desk.client.stream(stream).describe()).partitions]
-    views = (_ordered_view(desk, info, stream, ends) for info in infos)
+    parts = (await desk.client.stream(stream).describe()).partitions
+    views = (_ordered_view(desk, info, stream, parts) for info in infos)
     return [view for view in views if view is not None]
 
 
 def _ordered_view(
-    desk: Desk, info: ordered.OrderedInfo, stream: str, ends: list[int]
+    desk: Desk, info: ordered.OrderedInfo, stream: str, parts: list[wire.PartitionInfo]
 ) -> GroupView | None:
     owners = {partition: member for topic, partition, member in info.owners if topic == stream}
     offsets = {row.partition: row.offset for row in info.offsets if row.topic == stream}
     if not owners and not offsets:
         return None
     lanes = []
-    for partition, end in enumerate(ends):
-        floor = offsets.get(partition, -1) + 1
-        owner = owners.get(partition)
-        lanes.append(Lane(partition, floor, end, max(0, end - floor), owner=owner))
+    for partition, part in enumerate(parts):
+        floor = max(offsets.get(partition, -1) + 1, part.start_offset)
+        left = max(0, part.stable_offset - floor)
+        lanes.append(Lane(partition, floor, part.next_offset, left, owner=owners.get(partition)))
     watch = desk.sampler.survey.groups.watches.get((stream, info.name, "ordered"))
     return GroupView(
         info.name, "ordered", info.generation, info.options, info.members,
-        sum(lane.lag for lane in lanes), 0, 0,
+        info.lags.get(stream, 0), 0, 0,
         watch.finished.series.last if watch else None, watch.lag.tail(60) if watch else [], lanes,
     )  # fmt: skip
 
