@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from nexo import testing
 settings.register_profile("calm", deadline=None)
 settings.register_profile("soak", deadline=None, max_examples=10_000)
 settings.load_profile("calm")
+
+
+@pytest.fixture
+def unlogged() -> Iterator[None]:
+    """For tests whose log is huge or not UTF-8, which no report of a parallel run can hold."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture

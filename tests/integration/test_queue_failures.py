@@ -173,6 +173,7 @@ class Silent(Exception):
         (Silent(), "Silent"),
     ],
 )
+@pytest.mark.usefixtures("unlogged")
 async def test_any_error_can_be_the_reason_of_a_dead_letter(
     aclient: nexo.AsyncClient, error: Exception, kept: str
 ) -> None:

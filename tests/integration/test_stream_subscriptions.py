@@ -132,6 +132,7 @@ async def fail_in_odd_words(_record: Record[Any]) -> None:
     raise FileNotFoundError("x\udcff" * 3_000_000)
 
 
+@pytest.mark.usefixtures("unlogged")
 @pytest.mark.parametrize("concurrency", [1, 3])
 @pytest.mark.parametrize("fail", [fail_by_cancelling, fail_by_exiting, fail_in_odd_words])
 async def test_whatever_a_handler_raises_is_its_failure_alone(

@@ -278,6 +278,7 @@ def test_raw_data_lies_raw_in_its_letter(broker: LocalStreamBroker) -> None:
     assert DeadLetter.of(buried).data == data
 
 
+@pytest.mark.usefixtures("unlogged")
 def test_what_a_handler_says_is_kept_short(broker: LocalStreamBroker) -> None:
     class Unspeakable(Exception):
         def __repr__(self) -> str:
