@@ -4,41 +4,44 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from nexo.client.stream_records import Outgoing, content_of, headers_bytes, key_bytes
 from nexo.errors import InvalidInput
-from nexo.topics._async.delivery import Delivery
 from nexo.topics.model import ProducerRecord, TopicPartition
+
+D = TypeVar("D")
+"""What tells the sender of a message what became of it."""
 
 BATCH_BYTES = 1024**2
 """A batch of this size is full, however few its messages are."""
 
 
-class Packed:
+class Packed(Generic[D]):
     """One message, ready to go."""
 
     __slots__ = ("content", "delivery", "headers", "key", "kind", "partition", "size_bytes")
 
-    def __init__(self, record: ProducerRecord) -> None:
+    def __init__(self, record: ProducerRecord, delivery: D) -> None:
         self.kind, content = (0, None) if record.value is None else content_of(record.value)
         self.content: bytes | None = content
         self.key = key_bytes(record.key)
         self.headers = headers_bytes(record.headers)
         self.partition = record.partition
-        self.delivery = Delivery()
+        self.delivery = delivery
         self.size_bytes = len(content or b"") + len(self.key or b"") + len(self.headers)
         if content is None and self.key is None:
             raise InvalidInput("a message without a value deletes its key, so it needs one")
 
 
-class Lane:
+class Lane(Generic[D]):
     """What waits for one partition."""
 
     __slots__ = ("at", "busy", "count", "first_s", "sequence", "waiting")
 
     def __init__(self, at: TopicPartition) -> None:
         self.at = at
-        self.waiting: deque[Packed] = deque()
+        self.waiting: deque[Packed[D]] = deque()
         self.first_s = 0.0
         """Since when the first of them waits."""
         self.busy = False
@@ -47,7 +50,7 @@ class Lane:
         self.sequence = 0
 
 
-def batch_of(packed: Sequence[Packed]) -> Outgoing:
+def batch_of(packed: Sequence[Packed[Any]]) -> Outgoing:
     """Messages as one batch."""
     records = Outgoing()
     for each in packed:
@@ -55,7 +58,7 @@ def batch_of(packed: Sequence[Packed]) -> Outgoing:
     return records
 
 
-def chunks(numbers: list[int], packed: Sequence[Packed]) -> Iterator[list[int]]:
+def chunks(numbers: list[int], packed: Sequence[Packed[Any]]) -> Iterator[list[int]]:
     """Messages in runs that fit into a request."""
     run: list[int] = []
     size_bytes = 0

@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Sequence
 from threading import Lock
+from typing import Any
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
@@ -35,8 +36,8 @@ from nexo.protocol.batch import ANONYMOUS, Compression, Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.topics._async.delivery import Delivery
-from nexo.topics._async.packing import BATCH_BYTES, Lane, Packed, batch_of, chunks
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
+from nexo.topics.packing import BATCH_BYTES, Lane, Packed, batch_of, chunks
 from nexo.topics.partitioning import Partitioner
 
 log = logging.getLogger("nexo.topics")
@@ -64,9 +65,9 @@ class NexoSender:
         self._identifying = runtime.Lock()
         self._counts: dict[str, int] = {}
         self._turns: dict[str, int] = {}
-        self._unplaced: dict[str, list[Packed]] = {}
+        self._unplaced: dict[str, list[Packed[Delivery]]] = {}
         """Messages of topics whose partition count is not known, or no longer."""
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes: dict[TopicPartition, Lane[Delivery]] = {}
         self._guard = Lock()
         """Any thread may send, in the sync client."""
         self._open = 0
@@ -89,7 +90,7 @@ class NexoSender:
             raise self._fatal
         if not isinstance(topic, str):
             raise InvalidInput(f"topic {topic!r} is not a name: give a text")
-        packed = Packed(record)
+        packed = Packed(record, Delivery())
         with self._guard:
             self._open += 1
             if topic in self._counts:
@@ -101,7 +102,7 @@ class NexoSender:
                 self._task = runtime.spawn(self._run, name="nexo-producer")
         return packed.delivery
 
-    def _place(self, topic: str, packed: Packed) -> None:
+    def _place(self, topic: str, packed: Packed[Delivery]) -> None:
         count = self._counts[topic]
         try:
             partition = self._partition_of(topic, packed, count)
@@ -120,7 +121,7 @@ class NexoSender:
         if len(lane.waiting) in (1, self._options.batch_size):
             self._wake.set()
 
-    def _partition_of(self, topic: str, packed: Packed, count: int) -> int:
+    def _partition_of(self, topic: str, packed: Packed[Any], count: int) -> int:
         """As given, by the key, or in turn."""
         if packed.partition is not None:
             return _existing(topic, packed.partition, count)
@@ -172,11 +173,11 @@ class NexoSender:
             return None
         return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
 
-    def _may_go(self, lane: Lane) -> bool:
+    def _may_go(self, lane: Lane[Delivery]) -> bool:
         """Whether something waits, and its place is not in doubt."""
         return bool(lane.waiting) and lane.at.topic in self._counts
 
-    def _due(self, lane: Lane) -> bool:
+    def _due(self, lane: Lane[Delivery]) -> bool:
         if not self._may_go(lane):
             return False
         waited_s = runtime.now_s() - lane.first_s
@@ -186,7 +187,7 @@ class NexoSender:
             or waited_s >= self._options.linger_ms / 1000
         )
 
-    def _lanes_of(self, topic: str) -> list[Lane]:
+    def _lanes_of(self, topic: str) -> list[Lane[Delivery]]:
         return [lane for lane in list(self._lanes.values()) if lane.at.topic == topic]
 
     async def _learn(self, topic: str) -> None:
@@ -203,9 +204,9 @@ class NexoSender:
             for packed in self._take_back(topic):
                 self._place(topic, packed)
 
-    def _take_back(self, topic: str) -> list[Packed]:
+    def _take_back(self, topic: str) -> list[Packed[Delivery]]:
         """What waits for a topic, those placed before first: of one key, in order."""
-        found: list[Packed] = []
+        found: list[Packed[Delivery]] = []
         for lane in self._lanes_of(topic):
             found += lane.waiting
             lane.waiting.clear()
@@ -222,7 +223,7 @@ class NexoSender:
         reply = await self._link.call(Op.S_DESCRIBE, wire.pack(wire.Name(stream=topic)))
         return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
 
-    async def _work(self, lane: Lane) -> None:
+    async def _work(self, lane: Lane[Delivery]) -> None:
         """Send a lane's batches while they are due."""
         while True:
             again = await self._send(lane, self._cut(lane))
@@ -235,7 +236,7 @@ class NexoSender:
                     self._wake.set()
                     return
 
-    def _cut(self, lane: Lane) -> list[Packed]:
+    def _cut(self, lane: Lane[Delivery]) -> list[Packed[Delivery]]:
         with self._guard:
             batch, size_bytes = [lane.waiting.popleft()], 0
             while lane.waiting and len(batch) < self._options.batch_size:
@@ -246,7 +247,9 @@ class NexoSender:
             lane.first_s = runtime.now_s()
             return batch
 
-    async def _send(self, lane: Lane, batch: list[Packed]) -> list[Packed]:
+    async def _send(
+        self, lane: Lane[Delivery], batch: list[Packed[Delivery]]
+    ) -> list[Packed[Delivery]]:
         """Returns what has to be placed again."""
         try:
             first = await self._store(lane, batch)
@@ -265,8 +268,8 @@ class NexoSender:
         return []
 
     async def _send_singly(
-        self, lane: Lane, batch: list[Packed], error: PayloadTooLarge
-    ) -> list[Packed]:
+        self, lane: Lane[Delivery], batch: list[Packed[Delivery]], error: PayloadTooLarge
+    ) -> list[Packed[Delivery]]:
         """Only the message that is too large shall fail."""
         if len(batch) == 1:
             self._decided(batch, error)
@@ -276,7 +279,7 @@ class NexoSender:
                 return batch[number:]
         return []
 
-    async def _store(self, lane: Lane, batch: list[Packed]) -> int:
+    async def _store(self, lane: Lane[Delivery], batch: list[Packed[Delivery]]) -> int:
         """The offset of the first; sent again until it is known to be stored, or time is over."""
         producer = await self._producer(lane)
         head, body = batch_of(batch).encode(
@@ -305,7 +308,7 @@ class NexoSender:
             self._identity = None
         return False
 
-    async def _producer(self, lane: Lane) -> Producer:
+    async def _producer(self, lane: Lane[Delivery]) -> Producer:
         if not self._options.idempotent:
             return ANONYMOUS
         async with self._identifying:
@@ -319,7 +322,7 @@ class NexoSender:
 
     # -- what became of messages
 
-    def _decided(self, batch: list[Packed], error: BaseException) -> None:
+    def _decided(self, batch: list[Packed[Delivery]], error: BaseException) -> None:
         for packed in batch:
             packed.delivery.fail(error)
         self._finished(len(batch))
@@ -339,7 +342,7 @@ class NexoSender:
         self, topic: str, records: Sequence[ProducerRecord]
     ) -> list[RecordMetadata]:
         """In a transaction, unless all go to one partition: a batch is stored whole anyway."""
-        packed = [Packed(record) for record in records]
+        packed = [Packed(record, None) for record in records]
         if not packed:
             return []
         try:
@@ -349,7 +352,7 @@ class NexoSender:
                 self._forget_count(topic)
             return await self._store_together(topic, packed)
 
-    async def _store_together(self, topic: str, packed: list[Packed]) -> list[RecordMetadata]:
+    async def _store_together(self, topic: str, packed: list[Packed[None]]) -> list[RecordMetadata]:
         count = self._counts.get(topic) or await self._known_count(topic)
         lanes: dict[int, list[int]] = {}
         for number, each in enumerate(packed):
@@ -367,7 +370,7 @@ class NexoSender:
         return count
 
     async def _send_batch(
-        self, at: TopicPartition, packed: list[Packed], count: int
+        self, at: TopicPartition, packed: list[Packed[None]], count: int
     ) -> list[RecordMetadata]:
         head, body = batch_of(packed).encode(int(time.time() * 1000), compression=self._compression)
         reply = await self._link.call(Op.S_PUBLISH, wire.publish_head(*at, count), head, *body)
@@ -375,7 +378,7 @@ class NexoSender:
         return [RecordMetadata(*at, first + number) for number in range(len(packed))]
 
     async def _send_transaction(
-        self, topic: str, lanes: dict[int, list[int]], packed: list[Packed], count: int
+        self, topic: str, lanes: dict[int, list[int]], packed: list[Packed[None]], count: int
     ) -> list[RecordMetadata]:
         places: dict[int, RecordMetadata] = {}
         async with self._client.transaction() as tx:

@@ -41,6 +41,7 @@ from nexo.topics.model import (
     topic_names,
 )
 from nexo.topics.places import Partition, lane_of, lanes_of, position_in, time_ms
+from nexo.topics.progress import Progress, last_of
 from nexo.topics.settings import at_least_one, group_timeout_ms, option_ms
 from nexo.topics.valued import T
 
@@ -96,10 +97,7 @@ class Consumer(Generic[T]):
         }
         self._backend: TopicsBackend = backend_for(server)
         self._reader: Reader | None = None
-        self._handed: list[Message[T]] = []
-        """What the user holds."""
-        self._positions: dict[TopicPartition, tuple[int, str]] = {}
-        """The last message handed out and processed, per partition, if not committed yet."""
+        self._progress: Progress[T] = Progress()
         self._retry_at_s = 0.0
         self._handled: BaseException | None = None
         """The exception that was being handled when the user got what they hold."""
@@ -165,8 +163,7 @@ class Consumer(Generic[T]):
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """From the reader: these go; what is processed of them is committed first."""
         self._handlers.tell("revoked", partitions, self)
-        gone = {at: self._positions.pop(at) for at in partitions if at in self._positions}
-        self._handed = [m for m in self._handed if m.position.lane not in partitions]
+        gone = self._progress.leave(partitions)
         if self._auto_commit and gone and self._reader is not None:
             self._reader.commit(gone)
 
@@ -199,7 +196,7 @@ class Consumer(Generic[T]):
         with self._guard:
             if self._closed:
                 return []  # they go to others
-            self._handed, self._handled = found, sys.exc_info()[1]
+            self._progress.held, self._handled = found, sys.exc_info()[1]
         for message in found:
             message.source = self
         if (transaction := current_transaction.get()) is not None:
@@ -208,31 +205,21 @@ class Consumer(Generic[T]):
 
     def _processed(self, reader: Reader) -> None:
         """The next messages are asked for: those handed out are done with."""
-        self._note_processed()
-        if self._auto_commit and self._positions and runtime.now_s() >= self._retry_at_s:
+        self._progress.finish()
+        if self._auto_commit and self._progress.processed and runtime.now_s() >= self._retry_at_s:
             self._commit_processed(reader)
 
-    def _note_processed(self) -> None:
-        for message in self._handed:
-            self._positions[message.position.lane] = message.offset, ""
-        self._handed = []
-
     def _commit_processed(self, reader: Reader) -> None:
-        positions = dict(self._positions)
+        commits = dict(self._progress.processed)
         try:
-            reader.commit(positions)
+            reader.commit(commits)
         except (ConnectionLost, Unavailable, TimeoutError) as error:
             log.warning("group %r could not commit: %s", self.group_id, error)
             self._retry_at_s = runtime.now_s() + self._retry_s
             return
         except Fenced as error:
             log.info("group %r could not commit, others do it again: %s", self.group_id, error)
-        self._forget(positions)
-
-    def _forget(self, commits: Commits) -> None:
-        for at, stored in commits.items():
-            if at in self._positions and self._positions[at][0] <= stored[0]:
-                del self._positions[at]
+        self._progress.committed(commits)
 
     def __iter__(self) -> Consumer[T]:
         return self
@@ -258,13 +245,12 @@ class Consumer(Generic[T]):
         """
         reader = self._joined()
         if what is None:
-            held = {m.position.lane: (m.offset, metadata) for m in self._handed}
-            commits = {at: (o, metadata or m) for at, (o, m) in self._positions.items()} | held
+            commits = self._progress.so_far(metadata)
         else:
-            commits = commits_of(what, metadata, self._handed, reader.assignment)
+            commits = commits_of(what, metadata, self._progress.held, reader.assignment)
         if commits:
             reader.commit(commits)
-            self._forget(commits)
+            self._progress.committed(commits)
 
     def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
@@ -315,13 +301,11 @@ class Consumer(Generic[T]):
     def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
         reader = self._joined()
         reader.seek(positions)
-        self._handed = [m for m in self._handed if m.position.lane not in positions]
-        for at in positions:
-            self._positions.pop(at, None)
+        self._progress.leave(positions)
 
     def commit_within(self, transaction: Transaction, messages: list[Message[Any]]) -> None:
         """From ``client.transaction()``: have these committed with it."""
-        self.give_commits(transaction, _up_to(messages))
+        self.give_commits(transaction, last_of(messages))
 
     def give_commits(self, transaction: Transaction, commits: Commits) -> None:
         """Add offsets to a transaction of the stream broker."""
@@ -332,29 +316,19 @@ class Consumer(Generic[T]):
 
     def ended_within(self, messages: list[Message[Any]], *, committed: bool) -> None:
         """From ``client.transaction()``: it has ended."""
-        commits = _up_to(messages)
+        commits = last_of(messages)
         if committed:
             self.stored(commits)
         else:
-            self.unread([*messages, *(m for m in self._handed if m.position.lane in commits)])
+            self.unread([*messages, *(m for m in self.handed if m.position.lane in commits)])
 
     def stored(self, commits: Commits) -> None:
         """A transaction has committed these."""
-        self._handed = [
-            m for m in self._handed if m.offset > commits.get(m.position.lane, (-1, ""))[0]
-        ]
-        self._forget(commits)
+        self._progress.committed_within(commits)
 
     def unread(self, messages: Iterable[Message[Any]]) -> None:
         """Have messages handed out again: their transaction was rolled back."""
-        first: dict[TopicPartition, int] = {}
-        for message in messages:
-            at = message.position.lane
-            first[at] = min(message.offset, first.get(at, message.offset))
-        self._handed = [m for m in self._handed if m.offset < first.get(m.position.lane, 1 << 63)]
-        for at, offset in first.items():
-            if at in self._positions and self._positions[at][0] >= offset:
-                del self._positions[at]
+        first = self._progress.take_back(messages)
         if self._reader is not None:
             self._reader.unread(first)
 
@@ -380,7 +354,7 @@ class Consumer(Generic[T]):
     @property
     def handed(self) -> Sequence[Message[T]]:
         """What the user holds: handed out, and not yet done with."""
-        return self._handed
+        return self._progress.held
 
     def close(self) -> None:
         """Leave the group; with ``auto_commit``, what was handed out counts as processed.
@@ -395,7 +369,7 @@ class Consumer(Generic[T]):
         with self._guard:
             self._closed = True
         if failed:
-            self._handed = []
+            self._progress.held = []
         self._leave()
         self._backend.close()
 
@@ -407,7 +381,7 @@ class Consumer(Generic[T]):
         self._processed(reader)
         reader.close()
         self._reader = self._handled = None
-        self._positions.clear()
+        self._progress.processed.clear()
 
     def __enter__(self) -> Consumer[T]:
         if self._topics:
@@ -421,12 +395,3 @@ class Consumer(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         self._close(failed=error is not None)
-
-
-def _up_to(messages: Iterable[Message[Any]]) -> dict[TopicPartition, tuple[int, str]]:
-    """The last of each partition."""
-    last: dict[TopicPartition, int] = {}
-    for message in messages:
-        at = message.position.lane
-        last[at] = max(message.offset, last.get(at, message.offset))
-    return {at: (offset, "") for at, offset in last.items()}

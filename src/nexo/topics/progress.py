@@ -1,0 +1,78 @@
+"""How far a consumer is: what the user holds, and what they have processed (SPEC G5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Generic
+
+from nexo.topics.model import Commits, Message, TopicPartition
+from nexo.topics.valued import T
+
+_BEYOND = 1 << 63
+"""Larger than any offset."""
+
+
+class Progress(Generic[T]):
+    """Messages handed out are held until they are processed, and processed until committed."""
+
+    __slots__ = ("held", "processed")
+
+    def __init__(self) -> None:
+        self.held: list[Message[T]] = []
+        self.processed: dict[TopicPartition, tuple[int, str]] = {}
+        """The last offset of each partition, with its metadata, as it is committed."""
+
+    def finish(self) -> None:
+        """All that is held is processed."""
+        for message in self.held:
+            self.processed[message.position.lane] = message.offset, ""
+        self.held = []
+
+    def so_far(self, metadata: str) -> dict[TopicPartition, tuple[int, str]]:
+        """What to commit if all that is held counts as processed."""
+        held = {each.position.lane: (each.offset, metadata) for each in self.held}
+        before = self.processed.items()
+        return {at: (offset, metadata or said) for at, (offset, said) in before} | held
+
+    def committed(self, commits: Commits) -> None:
+        """These are stored, and need not be again."""
+        for at, (offset, _) in commits.items():
+            if at in self.processed and self.processed[at][0] <= offset:
+                del self.processed[at]
+
+    def committed_within(self, commits: Commits) -> None:
+        """A transaction has stored these, whether they were still held or not."""
+        self.held = [
+            each for each in self.held if each.offset > commits.get(each.position.lane, (-1, ""))[0]
+        ]
+        self.committed(commits)
+
+    def leave(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """Nothing of these is held any more; returns what was processed of them."""
+        self.held = [each for each in self.held if each.position.lane not in partitions]
+        return {at: self.processed.pop(at) for at in partitions if at in self.processed}
+
+    def take_back(self, messages: Iterable[Message[Any]]) -> dict[TopicPartition, int]:
+        """These and all behind them were not processed; returns the first of each partition."""
+        first: dict[TopicPartition, int] = {}
+        for message in messages:
+            at = message.position.lane
+            first[at] = min(message.offset, first.get(at, message.offset))
+        self.held = [
+            each for each in self.held if each.offset < first.get(each.position.lane, _BEYOND)
+        ]
+        for at, offset in first.items():
+            if at in self.processed and self.processed[at][0] >= offset:
+                del self.processed[at]
+        return first
+
+
+def last_of(messages: Iterable[Message[Any]]) -> dict[TopicPartition, tuple[int, str]]:
+    """The commits that cover these messages."""
+    last: dict[TopicPartition, int] = {}
+    for message in messages:
+        at = message.position.lane
+        last[at] = max(message.offset, last.get(at, message.offset))
+    return {at: (offset, "") for at, offset in last.items()}
