@@ -16,6 +16,8 @@ ENOUGH = 4
 """So many requests in a row came soon after an answer before the loop waits for one awake."""
 TRUST = 12
 """The most that counts: after so many that came late less `ENOUGH`, the loop sleeps again."""
+LARGE_BYTES = 8 * 1024
+"""Who sends so much at once works in batches, and needs the processor more than a quick answer."""
 
 
 class Vigil:
@@ -30,10 +32,12 @@ class Vigil:
         self._trust = 0
         self._awake = False
 
-    def heard(self, now_ns: int) -> None:
-        """A request has come; what it needs goes first."""
+    def heard(self, now_ns: int, size: int) -> None:
+        """Requests of so many bytes have come; what they need goes first."""
         self._until_ns = 0
-        if now_ns - self._sent_ns < self._span_ns:
+        if size > LARGE_BYTES:
+            self._trust = 0
+        elif now_ns - self._sent_ns < self._span_ns:
             if self._trust < TRUST:
                 self._trust += 1
         elif self._trust:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nexo.server import vigil
-from nexo.server.vigil import ENOUGH, TRUST, Vigil
+from nexo.server.vigil import ENOUGH, LARGE_BYTES, TRUST, Vigil
 
 SPAN_NS = 100_000
 NEAR_NS, FAR_NS = SPAN_NS // 2, SPAN_NS * 2
@@ -39,12 +39,12 @@ class Client:
         self.loop = Turns()
         self.vigil = Vigil(self.loop.call_soon, SPAN_NS // 1000)
 
-    def ask(self, pause_ns: int, times: int = 1) -> None:
+    def ask(self, pause_ns: int, times: int = 1, size: int = 100) -> None:
         """Each request comes so long after the last answer, and is answered at once."""
         for _ in range(times):
             self.now_ns += pause_ns
             self.loop.turn()
-            self.vigil.heard(self.now_ns)
+            self.vigil.heard(self.now_ns, size)
             self.vigil.sent(self.now_ns)
 
     @property
@@ -83,7 +83,7 @@ def test_it_sleeps_when_the_next_one_does_not_come(client: Client) -> None:
 
 def test_it_does_not_look_around_while_a_request_waits_for_its_answer(client: Client) -> None:
     client.ask(NEAR_NS, times=TRUST)
-    client.vigil.heard(client.now_ns + 1)
+    client.vigil.heard(client.now_ns + 1, 100)
     client.loop.turn()
     assert not client.awake
     client.vigil.sent(client.now_ns + NEAR_NS)
@@ -95,6 +95,13 @@ def test_it_forgets_a_busy_time_after_a_few_that_came_late(client: Client) -> No
     client.ask(FAR_NS, times=TRUST - ENOUGH + 1)
     client.loop.turn()
     assert not client.awake
+
+
+def test_batches_let_it_sleep(client: Client) -> None:
+    for _ in range(100):
+        client.ask(NEAR_NS, times=ENOUGH - 1)
+        client.ask(NEAR_NS, size=LARGE_BYTES + 1)
+        assert not client.awake
 
 
 def test_nothing_is_looked_for_on_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:

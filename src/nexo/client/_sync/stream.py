@@ -14,7 +14,7 @@ from nexo.client._sync.stream_groups import StreamGroups
 from nexo.client._sync.stream_publisher import Publisher
 from nexo.client._sync.stream_subscription import Subscription
 from nexo.client.checks import Duration, millis, whole
-from nexo.client.replies import Reply, check_sizes
+from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import MAX_OFFSET, position, stream_options
 from nexo.client.stream_records import (
     Headers,
@@ -165,11 +165,14 @@ class Stream(StreamGroups, Generic[T]):
 
     def _step(self, contents: list[bytes]) -> int:
         """How many of them make a request; 0 if they differ too much in size to say."""
+        count, total = len(contents), sum(map(len, contents))
+        step, welcome = self._slice(count), self._link.welcome
+        if total + 8 * count <= room_bytes(welcome, CHUNK_BYTES):
+            return step
         largest = max(map(len, contents))
-        check_sizes(self._link.welcome, [largest])
-        mean = sum(map(len, contents)) // len(contents)
-        step = min(CHUNK_BYTES // (mean + 8), self._slice(len(contents)))
-        return max(1, step) if largest * step <= 4 * CHUNK_BYTES else 0
+        check_sizes(welcome, [largest])
+        step = max(1, min(CHUNK_BYTES // (total // count + 8), step))
+        return step if largest * step <= 4 * CHUNK_BYTES else 0
 
     def _slice(self, records: int) -> int:
         """How many records without a key go to one partition before it is the next one's turn."""

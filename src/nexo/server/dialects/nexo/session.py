@@ -100,7 +100,7 @@ class Session(asyncio.BufferedProtocol):
         """Run every request that arrived, then send all their replies at once."""
         meter, vigil = self._meter, self._vigil
         meter.arrived_ns = now_ns = monotonic_ns()
-        vigil.heard(now_ns)
+        vigil.heard(now_ns, nbytes)
         self.pinged = False
         self._replying = not meter.waiting
         try:
