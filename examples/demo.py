@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nexo
 from nexo import testing
+from nexo.cli.sparks import quiet_start
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import set_schema
@@ -70,7 +71,7 @@ def main(count: int) -> None:
         for name in ("orders", "payments"):
             client.stream(name).create(partitions=2, tiering=True)
         set_types(lake, server.url)
-        with step("starting Spark"):
+        with step("starting Spark"), quiet_start(afterwards=False):
             spark = session("local[*]", app="demo")
         pipeline = Pipeline(spark, lake, server.url)
         moments = []

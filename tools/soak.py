@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import re
 import subprocess
@@ -85,6 +86,7 @@ class Line:
 def main() -> int:
     """Entry point."""
     options = _options()
+    logging.getLogger("nexo.client").setLevel(logging.ERROR)  # lost connections are the point here
     began = time.monotonic()
     lines: list[Line] = []
     stopped = False
