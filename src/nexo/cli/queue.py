@@ -68,7 +68,7 @@ def command() -> None:
 @click.option("--update", is_flag=True, help="Change an existing queue to these options.")
 @_queue_options
 def create(name: str, update: bool, **options: Any) -> None:
-    """Create the queue NAME; options that are not given keep their defaults."""
+    """Create the queue NAME, or find it if it has the options given."""
     with client() as nexo:
         _show_briefly(nexo.queue(name).create(update=update, **_given(options)).info())
 
