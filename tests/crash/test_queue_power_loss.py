@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nexo.errors import DiskFull, NexoError, RequestTimeout
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import NACK
+from nexo.protocol.queue import NACK, Page, Pop, decode, encode
 from nexo.server.dialects.nexo.queue import open_queue
 from nexo.storage.faulty import FaultyFiles, PowerLoss
-from tests.unit.brokers.queue.desk import START_MS, Desk, push_request
+from tests.unit.brokers.queue.desk import START_MS, Desk, delivered, push_request
 
 SEEDS = range(8)
 FOLDER = Path("/data/queue")
@@ -108,7 +109,7 @@ def test_a_push_the_disk_refused_never_comes_back() -> None:  # SPEC I7
     desk = Desk(files)
     peer = desk.client()
     peer.create("q")
-    files.fail_call, files.fail_errno = files.calls + 1, errno.ENOSPC
+    files.fill()
     for value in (b"\x01a", b"\x01b"):
         with pytest.raises(DiskFull):
             peer.push_many("q", [value])
@@ -126,14 +127,69 @@ def test_an_ack_the_disk_refused_is_written_and_confirmed_later() -> None:  # SP
     peer.create("q")
     peer.push_many("q", [b"\x01a", b"\x01b"])
     token, jobs = peer.pop("q", 1)
-    files.fail_call, files.fail_errno = files.calls + 1, errno.ENOSPC
+    files.fill()
     with pytest.raises(RequestTimeout):
         peer.settle("q", token)
     assert list(Desk(files.crash(0)).client().pop("q")[1].values()) == [b"\x01a", b"\x01b"]
+    desk.runtime.end_turn()
+    assert not peer.replies, "tried again after a while, not all the time"
     desk.pass_time(1_000)
     assert list(peer.replies.values()) == [b""], "confirmed once it is written"
     assert list(jobs.values()) == [b"\x01a"]
     assert list(Desk(files.restart()).client().pop("q")[1].values()) == [b"\x01b"]
+
+
+def test_a_job_that_waits_for_the_disk_goes_to_who_waits_for_jobs() -> None:  # SPEC I7, D3
+    files = FaultyFiles()
+    desk = Desk(files)
+    producer, worker = desk.client(), desk.client()
+    producer.create("q")
+    producer.push_many("q", [b"\x01a"])
+    worker.settle("q", worker.pop("q")[0])
+    waiting = worker.send(Op.Q_POP, encode(Pop("q", 10, 60_000)))
+    desk.runtime.end_turn()
+    files.fill()
+    with pytest.raises(RequestTimeout):
+        producer.push_many("q", [b"\x01b"], dedup_keys=["k"], replace=True)
+    token, jobs = delivered(worker.replies.pop(waiting))
+    assert list(jobs.values()) == [b"\x01b"]
+    desk.pass_time(1_000)
+    assert len(producer.replies) == 1, "confirmed once it is written"
+    worker.settle("q", token)
+    assert not Desk(files.restart()).client().pop("q")[1]
+
+
+@pytest.mark.parametrize("op", ["pop", "peek"])
+def test_jobs_can_be_asked_for_while_one_waits_for_the_disk(op: str) -> None:  # SPEC I7, D3
+    files = FaultyFiles()
+    desk = Desk(files)
+    peer = desk.client()
+    peer.create("q")
+    peer.push_many("q", [b"\x01a"])
+    files.fill()
+    with pytest.raises(RequestTimeout):
+        peer.push_many("q", [b"\x01b"], dedup_keys=["k"], replace=True)
+    files.fill()
+    if op == "pop":
+        assert list(peer.pop("q")[1].values()) == [b"\x01a", b"\x01b"]
+    else:
+        jobs = decode(peer.call(Op.Q_PEEK, encode(Page("q"))), list[dict[str, Any]])
+        assert [job["value"] for job in jobs] == [b"\x01a", b"\x01b"]
+
+
+def test_a_pop_gets_no_job_of_a_push_that_is_refused() -> None:  # SPEC I7
+    files = FaultyFiles()
+    desk = Desk(files)
+    peer = desk.client()
+    peer.create("q")
+    pushing = peer.send(Op.Q_PUSH_MANY, push_request("q", [b"\x01a"]))
+    files.fill()
+    popping = peer.send(Op.Q_POP, encode(Pop("q", 1, 0)))
+    files.fill()
+    desk.runtime.end_turn()
+    assert isinstance(peer.replies[pushing], DiskFull)
+    desk.pass_time(0)
+    assert peer.replies[popping] is None
 
 
 def test_a_full_disk_refuses_pushes_and_lets_work_go_on() -> None:  # SPEC I7

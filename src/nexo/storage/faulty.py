@@ -209,6 +209,10 @@ class FaultyFiles:
 
     # -- faults ---------------------------------------------------------------
 
+    def fill(self) -> None:
+        """Have the next call find the disk full."""
+        self.fail_call, self.fail_errno = self.calls + 1, errno.ENOSPC
+
     def step(self, half_done: Callable[[], None] | None = None, *, final: bool = False) -> None:
         """Count a call; fail or lose power if this is the one. Syncs fail for good."""
         if final and self._failed is not None:

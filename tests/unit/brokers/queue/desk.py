@@ -145,17 +145,7 @@ class DeskPeer:
 
     def pop(self, name: str, limit: int = 100, lease_ms: int = 0) -> tuple[int, dict[int, bytes]]:
         """Token and values by job number; token 0 if there was nothing."""
-        reply = self.call(Op.Q_POP, encode(Pop(name, limit, 0, lease_ms)))
-        if reply is None:
-            return 0, {}
-        head, raw = split_head(reply)
-        delivery = decode(head, Delivery)
-        found = {
-            piece.first + index: value
-            for piece, values in pieces_of(delivery, raw)
-            for index, value in enumerate(values)
-        }
-        return delivery.token, found
+        return delivered(self.call(Op.Q_POP, encode(Pop(name, limit, 0, lease_ms))))
 
     def settle(self, name: str, token: int, how: int = ACK, jobs: Sequence[int] = ()) -> Any:
         runs = [edge for job in jobs for edge in (job, job + 1)] or None
@@ -163,6 +153,20 @@ class DeskPeer:
 
     def info(self, name: str) -> dict[str, Any]:
         return decode(self.call(Op.Q_INFO, encode(Named(name))), dict[str, Any])
+
+
+def delivered(reply: bytes | None) -> tuple[int, dict[int, bytes]]:
+    """What the reply to a pop holds: as `DeskPeer.pop`."""
+    if reply is None:
+        return 0, {}
+    head, raw = split_head(reply)
+    delivery = decode(head, Delivery)
+    found = {
+        piece.first + index: value
+        for piece, values in pieces_of(delivery, raw)
+        for index, value in enumerate(values)
+    }
+    return delivery.token, found
 
 
 def push_request(name: str, values: Sequence[bytes], **given: Any) -> bytes:

@@ -25,7 +25,7 @@ from nexo.brokers.queue.records import (
     decode_record,
     encode_record,
 )
-from nexo.errors import Corrupt, NexoError
+from nexo.errors import Corrupt, DiskFull, NexoError
 from nexo.protocol.queue import pack_block
 from nexo.server.dialects.nexo.queue.values import Budget, Values
 from nexo.server.dialects.nexo.queue.waiters import Waiters
@@ -123,20 +123,32 @@ class OpenQueue:
         if not records:
             return False
         raw = [encode_record(record) for record in records]
-        offset = self._journal.append(raw, now_ms)
+        try:
+            offset = self._journal.append(raw, now_ms)
+        except (NexoError, OSError):
+            self.values.hold(record for record in records if isinstance(record, Pushed))
+            raise
         self._tail_bytes += sum(map(len, raw))
         self.engine.outbox = []
         self._asked.clear()
         self._refusal = None
+        self.values.hold(())
         for number, record in enumerate(records, offset):
             self._place(record, number)
         return True
 
-    def write_pushes(self, now_ms: int) -> None:
-        """Make sure that the values of all jobs can be found."""
+    def write_pushes(self, now_ms: int) -> bool:
+        """Make sure that the values of all jobs can be found.
+
+        False if the disk has no room for them: they are found, but may yet be refused.
+        """
         pushes = (record for record in self.engine.outbox if isinstance(record, Pushed))
-        if any(len(push.dropped or ()) < push.count for push in pushes):
-            self.write(now_ms)
+        try:
+            if any(len(push.dropped or ()) < push.count for push in pushes):
+                self.write(now_ms)
+        except (DiskFull, OSError):
+            return False
+        return True
 
     def refuse_pushes(self, error: NexoError) -> None:
         """Undo the pushes that could not be written, as their clients hear (SPEC I7)."""
@@ -149,6 +161,11 @@ class OpenQueue:
                     push.base, push.count, push.now_ms, nothing, dropped=list(range(push.count))
                 )
         self._asked.clear()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether records wait for room on the disk."""
+        return self._refusal is not None
 
     @property
     def checkpoint_due(self) -> bool:

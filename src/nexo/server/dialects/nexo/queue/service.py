@@ -83,9 +83,9 @@ class QueueService:
 
         now_ms = self.now_ms()
         self._used_by.setdefault(peer.id, set()).add(queue)
-        queue.write_pushes(now_ms)
-        if not attempt(now_ms):
-            if not wait_ms:
+        settled = queue.write_pushes(now_ms)  # else the end of the turn tells what may go out
+        if not (settled and attempt(now_ms)):
+            if settled and not wait_ms:
                 give_up()
                 return
             queue.pops.add(Waiter(peer, request_id, now_ms + wait_ms, attempt, give_up))
@@ -112,7 +112,7 @@ class QueueService:
     def _after_turn(self, queue: OpenQueue, now_ms: int) -> None:
         queue.pops.serve(now_ms)
         queue.watchers.serve_any(now_ms)
-        if queue.engine.outbox:
+        if queue.engine.outbox and not queue.is_refused:
             self.turn.touch(queue)
         if queue.checkpoint_due:
             self._checkpoint(queue, now_ms)

@@ -7,10 +7,11 @@ jobs cost their bookkeeping, not their bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nexo.brokers.queue.places import Places
+from nexo.brokers.queue.places import Place, Places
 from nexo.brokers.queue.records import Moved, Pushed, decode_record
 from nexo.errors import Corrupt
 from nexo.protocol.queue import block_count, cut
@@ -20,6 +21,8 @@ from nexo.storage.journal import Journal, decode
 MEMORY_BYTES = 64 * 1024 * 1024
 _OVERHEAD_BYTES = 200
 """What a kept block costs beside its bytes."""
+_NOWHERE = -1
+"""The offset of what is not written yet."""
 _READ_AHEAD_BYTES = 128 * 1024
 _READ_KEPT_BYTES = 1024 * 1024
 
@@ -49,6 +52,8 @@ class Values:
         self._log = journal.log
         self._budget = budget
         self._kept: dict[int, bytes] = {}
+        self._unwritten: dict[int, Pushed] = {}
+        """Pushes that the disk has refused so far: their values are nowhere else."""
         self._read: dict[int, Pushed | Moved] = {}
         """Records read from the log of late, by offset."""
         self._read_bytes = 0
@@ -66,12 +71,16 @@ class Values:
         for job, pushed_ms in zip(record.jobs, record.pushed_ms, strict=True):
             self.places.move(job, offset, pushed_ms)
 
+    def hold(self, pushes: Iterable[Pushed]) -> None:
+        """These, and no others, wait to be written."""
+        self._unwritten = {push.base: push for push in pushes}
+
     def slice_at(self, lo: int, hi: int) -> Slice:
         """The values of jobs from ``lo`` on, as far as they lie together; for a delivery.
 
         Once the end of a block is reached it leaves memory: it is rarely needed again.
         """
-        base, offset, pushed_ms = self.places.find(lo)
+        base, offset, pushed_ms = self._find(lo)
         block, index, usable = self._block(lo, base, offset)
         count = min(hi - lo, usable)
         if count == usable:
@@ -80,13 +89,19 @@ class Values:
 
     def one(self, job: int) -> tuple[bytes, int]:
         """One job's value, and when it was pushed."""
-        base, offset, pushed_ms = self.places.find(job)
+        base, offset, pushed_ms = self._find(job)
         block, index, _ = self._block(job, base, offset)
         return cut(block, index, index + 1)[1], pushed_ms
 
+    def _find(self, job: int) -> Place:
+        for push in self._unwritten.values():
+            if push.base <= job < push.base + push.count:
+                return Place(push.base, _NOWHERE, push.now_ms)
+        return self.places.find(job)
+
     def _block(self, job: int, base: int, offset: int) -> tuple[bytes, int, int]:
         """The block with a job's value, its index there, and how many follow on from it."""
-        block = self._kept.get(base)
+        block = self._unwritten[base].block if offset == _NOWHERE else self._kept.get(base)
         if block is None:
             record = self._read.get(offset) or self._read_at(offset)
             if isinstance(record, Moved):
