@@ -9,6 +9,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.storage.faulty import FaultyFiles
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 
@@ -81,6 +82,26 @@ def test_a_silent_member_is_put_out(desk: Desk) -> None:  # SPEC G6
     assert len(second.owned) == 2
     info = two.call(Op.S_ORDERED_GROUPS, ordered.OrderedAsk(group="g"), list[ordered.OrderedInfo])
     assert info[0].members == [second.member]
+
+
+def test_members_stay_while_a_commit_waits_for_room_on_the_disk() -> None:  # SPEC I7, G6
+    files = FaultyFiles()
+    desk = Desk(files)
+    peer = desk.client()
+    peer.make("t")
+    peer.publish("t", b"a")
+    me = join(peer, "t")
+    files.fill()
+    ask = ordered.Commit(
+        group="g", member=me.member, generation=me.generation, offsets=[("t", 0, 0, "")]
+    )
+    waiting = peer.send(Op.S_COMMIT, wire.pack(ask))
+    assert waiting not in peer.replies
+    files.fill()
+    known = ordered.Heartbeat(group="g", member=me.member, generation=me.generation, known=1)
+    assert peer.call(Op.S_HEARTBEAT, known, ordered.Assigned).owned == me.owned
+    desk.after(2_000)
+    assert peer.replies[waiting] == "ok"
 
 
 def test_deleting_a_topic_forgets_its_offsets(desk: Desk) -> None:  # SPEC G1

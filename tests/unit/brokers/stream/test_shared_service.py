@@ -11,6 +11,7 @@ from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotFound,
 from nexo.protocol import stream as wire
 from nexo.protocol.batch import Compression
 from nexo.protocol.ops import Op
+from nexo.storage.faulty import FaultyFiles
 from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer
 
 
@@ -142,6 +143,35 @@ def test_a_fetch_and_an_ack_say_what_is_begun(desk: Desk) -> None:  # SPEC F3
     desk.after(60_000)
     late = watcher.join("s", "other").take()
     assert [got.attempt for got in late] == [2, 2, 2, 1]
+
+
+def test_a_bad_beginning_refuses_the_ack_too(desk: Desk) -> None:  # SPEC F2
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", b"b")
+    worker = peer.join("s", "g", reports_starts=True)
+    worker.take(1)
+    with pytest.raises(InvalidInput):
+        worker.settle("ack", 0, begins=[(7, 1, 2)])
+    assert desk.service.core.engine.find("s", "g")[1].floor(0) == 0
+    assert worker.settle("ack", 0) == []
+
+
+def test_a_lease_is_renewed_while_an_ack_waits_for_room_on_the_disk() -> None:  # SPEC I7, F2
+    files = FaultyFiles()
+    desk = Desk(files)
+    peer = desk.client()
+    peer.make("s")
+    peer.publish("s", b"a", b"b")
+    worker = peer.join("s", "g")
+    worker.take()
+    files.fill()
+    with pytest.raises(KeyError):  # no reply yet
+        worker.settle("ack", 0)
+    files.fill()
+    assert worker.settle("extend", 1) == []
+    desk.after(2_000)
+    assert [lane.floor for lane in peer.group("s", "g").partitions] == [1]
 
 
 def test_a_seek_fences_late_acks_and_running_consumers_go_on(desk: Desk) -> None:  # SPEC F4

@@ -104,9 +104,13 @@ class SharedGroup:
         member = self._members.pop(consumer, None)
         return 0 if member is None else self._flight.part(member, now_ms, spans)
 
-    def check(self, consumer: str, generation: int) -> None:
-        """Raise `Fenced` after a seek the consumer has not seen, `NotMember` for a stranger."""
+    def check(self, consumer: str, generation: int, spans: Iterable[Span] = ()) -> None:
+        """Raise `Fenced` after a seek the consumer has not seen, `NotMember` for a stranger.
+
+        `InvalidInput` for spans that cannot be.
+        """
         self._member(consumer, generation)
+        self._checked(spans)
 
     def _member(self, consumer: str, generation: int | None = None) -> Member:
         if generation is not None and generation != self.generation:

@@ -23,6 +23,9 @@ from nexo.server.dialects.nexo.stream.polling import Poll, Polling
 from nexo.server.dialects.nexo.stream.times import offsets_at
 from nexo.server.service import Handler, Peer
 
+_FLEETING = frozenset({"extend", "start"})
+"""Ways to settle that change leases only. Those are in memory, so no reply waits for the disk."""
+
 
 class Groups:
     """Everything a consumer of a shared group asks for."""
@@ -178,11 +181,16 @@ class Groups:
                 for r in refusals
             ]
         )
-        self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
+        if ask.verb in _FLEETING:
+            peer.data(request_id, reply)
+        else:
+            self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
 
     def apply(self, stream: Stream, ask: wire.Settle) -> list[Refusal]:
         """Tell the group; returns what was refused."""
         group = stream.group(ask.group)
+        if ask.begins:
+            group.check(ask.consumer, ask.generation, ask.begins)
         refusals = self._tell(group, ask)
         if ask.begins:
             group.start(ask.consumer, ask.generation, ask.begins)

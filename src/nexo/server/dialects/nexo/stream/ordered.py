@@ -50,7 +50,8 @@ class Ordered:
         member = ask.member or self._name(peer)
         assignment = group.join(member, topics, core.now_ms)
         self._members.setdefault(peer.id, set()).add((ask.group, member))
-        self._reply(peer, request_id, ask.group, group, member, assignment)
+        self._after(ask.group, group)
+        self._show(peer, request_id, member, assignment)
 
     def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
         _check_timeouts(given)
@@ -71,16 +72,16 @@ class Ordered:
         ask = unpack(wire.Heartbeat, payload)
         group = self._core.engine.find_ordered(ask.group)
         assignment = group.heartbeat(ask.member, ask.generation, self._core.now_ms)
+        self._after(ask.group, group)
         if ask.wait_ms <= 0 or _is_news(ask, assignment):
-            self._reply(peer, request_id, ask.group, group, ask.member, assignment)
+            self._beat(peer, request_id, ask, assignment)
         else:
-            self._after(ask.group, group)
             self._wait(peer, request_id, ask, group)
 
     def _wait(self, peer: Peer, request_id: int, ask: wire.Heartbeat, group: OrderedGroup) -> None:
         def give_up() -> None:
             try:
-                self._show(peer, request_id, ask.member, group.assignment(ask.member))
+                self._beat(peer, request_id, ask, group.assignment(ask.member))
             except NotMember as error:
                 peer.fail(request_id, error)
 
@@ -95,32 +96,20 @@ class Ordered:
         self._core.waits.add(Wait(peer, request_id, [channel], due_ms, attempt, give_up))
         self._core.runtime.wake_at(due_ms)
 
+    def _beat(self, peer: Peer, request_id: int, ask: wire.Heartbeat, found: Assignment) -> None:
+        """Answer a heartbeat; what its member knows already waits for no disk (SPEC I7)."""
+        if _is_news(ask, found):
+            self._show(peer, request_id, ask.member, found)
+        else:
+            peer.data(request_id, pack(_assigned(ask.member, found)))
+
     def _channel(self, group: str) -> Channel:
         """Numbers below 0 are no streams'."""
         return self._channels.setdefault(group, -1 - len(self._channels)), READERS
 
-    def _reply(
-        self,
-        peer: Peer,
-        request_id: int,
-        name: str,
-        group: OrderedGroup,
-        member: str,
-        found: Assignment,
-    ) -> None:
-        self._after(name, group)
-        self._show(peer, request_id, member, found)
-
     def _show(self, peer: Peer, request_id: int, member: str, found: Assignment) -> None:
-        reply = wire.Assigned(
-            member=member,
-            generation=found.generation,
-            leader=found.leader,
-            owned=found.owned,
-            revoked=found.revoked,
-            awaited=found.awaited,
-        )
-        self._core.data_when_safe(Persistence.FILE_ASYNC, peer, request_id, pack(reply))
+        reply = pack(_assigned(member, found))
+        self._core.data_when_safe(Persistence.FILE_ASYNC, peer, request_id, reply)
 
     def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Free what a member owns."""
@@ -247,6 +236,17 @@ class Ordered:
                 self._after(name, group)
             else:
                 self._core.runtime.wake_at(deadline)
+
+
+def _assigned(member: str, found: Assignment) -> wire.Assigned:
+    return wire.Assigned(
+        member=member,
+        generation=found.generation,
+        leader=found.leader,
+        owned=found.owned,
+        revoked=found.revoked,
+        awaited=found.awaited,
+    )
 
 
 def _is_news(ask: wire.Heartbeat, found: Assignment) -> bool:

@@ -126,7 +126,8 @@ class XGroups:
         """Answer with new messages if there are any."""
         _, group, claims = self._find(ask.stream, ask.group)
         log, now_ms = self._messages.log(stream), self._core.now_ms
-        self._messages.pass_over(stream, log)
+        if claims.behind is not None:
+            self._messages.pass_over(stream, log)
         while True:
             end = log.fitting(claims.position(0), ask.count, DEFAULT_BYTES)
             found = claims.deliver(ask.consumer, ask.count, [end], now_ms, ask.max_pending)
