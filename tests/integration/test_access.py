@@ -16,11 +16,12 @@ from click.testing import CliRunner, Result
 
 import nexo
 from nexo.cli import main
-from nexo.errors import Forbidden, NexoError, Unauthenticated
+from nexo.errors import Forbidden, LockedOut, NexoError, Unauthenticated
 from nexo.model import Broker
 from nexo.protocol.frames import Status, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
+from nexo.server.access import attempts, door
 from nexo.server.access.attempts import PER_USER
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.users import UsersFile
@@ -122,6 +123,56 @@ def test_failed_logins_are_limited_but_those_who_are_known_still_enter(guarded: 
         pass
     with nexo.connect(url_for(guarded, "root")) as client:
         assert client.store.get("k") == 1
+
+
+def test_who_was_in_waits_while_there_are_too_many_logins(
+    guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A5, A10
+    async def run() -> None:
+        async with nexo.AsyncClient(url_for(guarded, "root"), timeout_s=1.0) as client:
+            await client.store.set("k", 1)
+            await asyncio.to_thread(restart_crowded, guarded, monkeypatch)
+            with pytest.raises(NexoError, match="within 1 s: too many logins at once"):
+                await client.store.get("k")
+            monkeypatch.undo()
+            await client.store.get("k")
+
+    asyncio.run(run())
+
+
+def test_a_subscription_comes_back_after_too_many_logins(
+    guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A5, A10
+    url = url_for(guarded, "root")
+    with nexo.connect(url, timeout_s=1.0) as client, client.pubsub.subscribe("news") as news:
+        restart_crowded(guarded, monkeypatch)
+        with pytest.raises(LockedOut):
+            client.pubsub.subscribe("more")
+        monkeypatch.undo()
+        with nexo.connect(url) as other:
+            deadline_s = time.monotonic() + WAIT_S
+            while not other.pubsub.publish("news", "hello"):
+                assert time.monotonic() < deadline_s, "it never came back"
+        assert news.get(WAIT_S).value == "hello"
+
+
+def restart_crowded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new server, which has as many logins under way as it takes, until the patch is undone."""
+    server.stop()
+    monkeypatch.setattr(door, "MOST_CHECKS", 0)
+    server.start()
+
+
+def test_wrong_tokens_do_not_make_wrong_passwords_forgotten(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A10
+    monkeypatch.setattr(attempts, "_MOST_KEYS", 20)
+    wrong = encode_hello(Broker.STORE, Hello(user="root", password="a guess"))
+    for _ in range(PER_USER):
+        assert b"is wrong" in raw.ask(Op.HELLO, wrong)[1]
+    for number in range(30):
+        raw.ask(Op.HELLO, encode_hello(Broker.STORE, Hello(user=f"user{number}", token="a guess")))
+    assert b"LOCKED_OUT" in raw.ask(Op.HELLO, wrong)[1]
 
 
 def test_guesses_are_counted_over_all_brokers_together(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
-"""Why a connection cannot be opened, in words that say what to try."""
+"""Why a connection cannot be opened, in words that say what to try; and whether to try again."""
 
 from __future__ import annotations
 
 import ssl
+from typing import TypeGuard
 
 from nexo.client.address import Address
-from nexo.errors import ConnectionLost
+from nexo.errors import ConnectionLost, InvalidInput, LockedOut, NexoError, Unauthenticated
 
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 
@@ -17,6 +18,17 @@ def reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
         return "the answer is not TLS: if the server does not speak it, write nexo://"
     return str(error) or "no answer in time"
+
+
+def is_final(error: Exception | None, *, was_up: bool) -> TypeGuard[NexoError]:
+    """Whether it is no use to try again.
+
+    Who ``was_up`` and is locked out now, as when all return to a new server at once, only has
+    to wait.
+    """
+    if isinstance(error, LockedOut) and was_up:
+        return False
+    return isinstance(error, Unauthenticated | InvalidInput)
 
 
 def _hint(error: ssl.SSLCertVerificationError) -> str:

@@ -17,9 +17,9 @@ from nexo.client._async.poll import Poll
 from nexo.client._async.wire import PushHandler, ReplyFuture, Wire
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.backoff import pause_s
-from nexo.client.connecting import no_welcome, reason
+from nexo.client.connecting import is_final, no_welcome, reason
 from nexo.client.replies import Reply, hello_frame
-from nexo.errors import ConnectionLost, InvalidInput, NexoError, Unauthenticated
+from nexo.errors import ConnectionLost, NexoError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
@@ -159,11 +159,11 @@ class Link:
         while True:
             try:
                 wire = await self._connect()
-            except (Unauthenticated, InvalidInput) as error:
-                self._runner = None
-                self._fail_waiters(error)
-                return
             except (OSError, TimeoutError, NexoError) as error:
+                if is_final(error, was_up=self._was_up):
+                    self._runner = None
+                    self._fail_waiters(error)
+                    return
                 failures += 1
                 self._connect_failed(error)
                 await asyncio.sleep(pause_s(failures))

@@ -16,8 +16,9 @@ from nexo.client._sync.poll import Poll
 from nexo.client._sync.wire import Wire
 from nexo.client.address import Address
 from nexo.client.backoff import pause_s
+from nexo.client.connecting import is_final
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
-from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unauthenticated
+from nexo.errors import ConnectionLost, NexoError, RequestTimeout
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 from nexo.protocol.hello import Welcome
@@ -138,7 +139,7 @@ class Duplex:
     def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
         if self._closed:
             raise ConnectionLost("the client is closed")
-        if isinstance(self._failure, Unauthenticated):
+        if is_final(self._failure, was_up=self._was_up):
             raise self._failure
         failed = self._failure is not None or self._was_up
         if fail_fast and failed and self.address.while_down == "fail":
@@ -171,7 +172,7 @@ class Duplex:
         with self._change:
             self._failure = error
             self._change.notify_all()
-            if isinstance(error, Unauthenticated):
+            if is_final(error, was_up=self._was_up):
                 self._thread = None
                 return False
             self._change.wait_for(lambda: self._closed, pause_s(failures))

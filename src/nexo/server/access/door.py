@@ -24,7 +24,8 @@ MOST_CHECKS = 64
 """Password checks waiting at once; beyond, logins are refused rather than queued."""
 
 _TOKEN = "\0token"
-"""Stands for the user in the count of failures: nobody is called so."""
+"""Stands for whatever user is named with a token in the count of failures: nobody is called so,
+and names that cost nothing to try would push others out of a bounded count."""
 
 _SHOWN_CHARS = 64
 
@@ -129,7 +130,8 @@ class Door:
 
     def _count(self, caller: Caller, asked: Hello) -> LockedOut | None:
         """Note a failure; whoever guesses on and on is told to wait, whatever they guess."""
-        user, now_ms = asked.user or _TOKEN, self._clock.now_ms()
+        user = asked.user if asked.user and asked.token is None else _TOKEN
+        now_ms = self._clock.now_ms()
         locked = self._attempts.locked(caller.address, user, now_ms)
         report = self._attempts.failed(caller.address, user, now_ms)
         if report and self._rumours is not None:
