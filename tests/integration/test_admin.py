@@ -502,6 +502,20 @@ def test_a_group_is_sought_and_forgotten(api: Api, sdk: nexo.Client, name: str) 
     assert stream.groups() == []
 
 
+def test_an_ordered_group_is_sought_within_what_is_there(
+    api: Api, sdk: nexo.Client, name: str
+) -> None:  # SPEC F4, G5
+    sdk.stream(name).create().publish_many(["x"] * 10)
+    ask = {"stream": name, "group": f"{name}-billing", "mode": "ordered"}
+    commit = Commit(group=ask["group"], offsets=[(name, 0, 0, "")])
+    sdk.link(Broker.STREAM).call(Op.S_COMMIT, wire.pack(commit))
+    api.post("/stream/seek", **ask, offset=4)
+    refused = api.act("/stream/seek", **ask, offset=11)
+    assert (refused.status, refused.json["code"]) == (400, "OFFSET_RANGE")
+    (group,) = api.get("/stream/groups", stream=name)
+    assert group["lag"] == 6
+
+
 def test_parked_records_are_replayed_and_discarded(api: Api, sdk: nexo.Client, name: str) -> None:
     stream = sdk.stream(name).create()
     stream.publish_many(["a", "b", "c"])

@@ -196,6 +196,9 @@ def test_ordered_groups_are_shown_and_moved_too(nexo_url: str, client: package.C
     refused = nexo(nexo_url, "seek", "s", "billing", "12")
     assert refused.exit_code == 1
     assert "outside partition 0 of stream 's'" in refused.stderr
+    for args in (("seek", "s", "billing", "2:0"), ("tail", "s", "--from", "2:0", "--no-follow")):
+        refused = nexo(nexo_url, *args)
+        assert "partition 2 does not exist: there are 2, from 0" in refused.stderr
     assert stream.groups() == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +56,11 @@ def positions(
 ) -> dict[int, int]:
     """The offset that a place means in each partition; never outside of what is there.
 
-    ``tell`` hears of an offset that was given and is not there.
+    ``tell`` hears of an offset that was given and is not there; `InvalidOption` for a partition.
     """
     info = client.stream(stream).describe()
+    if isinstance(place, dict):
+        _check_there(place, len(info.partitions))
     if isinstance(place, datetime):
         ask = wire.OffsetsAt(stream=stream, time_ms=int(place.timestamp() * 1000))
         reply = client.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(ask))
@@ -88,9 +90,14 @@ def only(found: dict[int, int], partition: int | None) -> dict[int, int]:
     """The positions of one partition, or of all."""
     if partition is None:
         return found
-    if partition not in found:
-        raise InvalidOption(f"there are {len(found)} partitions, from 0 on")
+    _check_there([partition], len(found))
     return {partition: found[partition]}
+
+
+def _check_there(partitions: Iterable[int], count: int) -> None:
+    for number in partitions:
+        if not 0 <= number < count:
+            raise InvalidOption(f"partition {number} does not exist: there are {count}, from 0")
 
 
 def _start(part: wire.PartitionInfo, number: int, place: wire.Position) -> int:

@@ -12,7 +12,7 @@ from nexo.admin.api.records import Partition, RecordRow, record_row
 from nexo.admin.api.stream import OneStream
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
-from nexo.errors import InvalidInput, NotFound
+from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -237,8 +237,13 @@ async def _positions(desk: Desk, ask: SeekAsk) -> list[int]:
         return wire.unpack(list[int], reply or b"")
     parts = (await desk.client.stream(ask.stream).describe()).partitions
     if ask.offset is not None:
-        wanted = ask.offset
-        return [min(max(wanted, part.start_offset), part.next_offset) for part in parts]
+        for number, part in enumerate(parts):
+            if not part.start_offset <= ask.offset <= part.next_offset:
+                raise OffsetOutOfRange(
+                    f"offset {ask.offset} is outside partition {number} of stream {ask.stream!r}, "
+                    f"which takes {part.start_offset}..{part.next_offset}"
+                )
+        return [ask.offset] * len(parts)
     return [part.next_offset if ask.to == "end" else part.start_offset for part in parts]
 
 
