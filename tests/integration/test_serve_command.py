@@ -62,18 +62,20 @@ def test_embedded_it_is_one_process_with_all_brokers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [(), ("--embedded",)])
 def test_a_folder_in_use_is_refused(tmp_path: Path, mode: tuple[str, ...]) -> None:
-    with serving(*mode, "--port=0", "--data-dir", str(tmp_path)):
+    with serving(*mode, "--port=0", "--data-dir", str(tmp_path)) as (process, _):
         second = run("--port=0", "--data-dir", str(tmp_path))
     assert second.returncode == 1
     assert f"error[CONFIG]: data_dir = {tmp_path} is in use" in second.stderr
+    assert f"process {process.pid} on 127.0.0.1:" in second.stderr
 
 
-def test_a_port_in_use_is_refused_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [(), ("--embedded",)])
+def test_a_port_in_use_is_refused_and_named(tmp_path: Path, mode: tuple[str, ...]) -> None:
     port = str(free_port())
     with serving("--port", port, "--data-dir", str(tmp_path / "one")):
-        second = run("--port", port, "--data-dir", str(tmp_path / "two"))
+        second = run(*mode, "--port", port, "--data-dir", str(tmp_path / "two"))
     assert second.returncode == 1
-    assert port in second.stderr
+    assert f"error[CONFIG]: cannot listen on 127.0.0.1:{port}" in second.stderr
 
 
 def test_one_port_for_both_is_refused(tmp_path: Path) -> None:  # SPEC A8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Callable
-from dataclasses import Field, fields
+from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from nexo.model import Broker
 
 if TYPE_CHECKING:
     from nexo.server.addresses import Addresses
+    from nexo.server.folder_lock import FolderLock
 
 # ruff: noqa: PLC0415 - ``nexo serve --help`` need not import the server
 
@@ -104,7 +105,7 @@ def _run(settings: Settings, pipeline: bool) -> None:
         def ready(addresses: Addresses) -> None:
             click.echo(banner(settings, addresses), err=True)
             if pipeline:
-                beside.start(addresses.url)
+                beside.start(addresses.near_url)
 
         supervisor.run(settings, ready)
 
@@ -133,12 +134,12 @@ def _run_embedded(settings: Settings) -> None:
     make_folders(settings)
     lock = FolderLock(settings)
     try:
-        loops.run(_serve_embedded(settings))
+        loops.run(_serve_embedded(settings, lock))
     finally:
         lock.close()
 
 
-async def _serve_embedded(settings: Settings) -> None:
+async def _serve_embedded(settings: Settings, lock: FolderLock) -> None:
     import asyncio
     import signal
 
@@ -151,6 +152,7 @@ async def _serve_embedded(settings: Settings) -> None:
     server = EmbeddedServer(settings)
     await server.open()
     addresses = Addresses(settings.host, server.port, None, settings.tls_cert is not None)
+    lock.write(pid=os.getpid(), **asdict(addresses))
     click.echo(banner(settings, addresses), err=True)
     await stop.wait()
     await server.close()

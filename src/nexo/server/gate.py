@@ -13,7 +13,7 @@ import logging
 import socket
 from collections.abc import Callable
 
-from nexo.errors import ProtocolError
+from nexo.errors import ConfigError, ProtocolError
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER_SIZE, Kind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
@@ -171,6 +171,9 @@ def tune(sock: socket.socket) -> None:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound, listening TCP socket."""
+    """A bound, listening TCP socket; `ConfigError` if it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None

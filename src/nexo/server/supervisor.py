@@ -179,8 +179,8 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
     if lock.left_by:
         log.info("%s ended without a stop: recovering its data", lock.left_by)
     try:
-        listener = _listen(settings.host, settings.port)
-        http = _listen(settings.host, settings.http_port) if settings.dashboard else None
+        listener = listening_socket(settings.host, settings.port)
+        http = listening_socket(settings.host, settings.http_port) if settings.dashboard else None
     except ConfigError:
         lock.close()
         raise
@@ -189,10 +189,3 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
         await Supervisor(settings, listener, lock, http).serve(on_ready)
 
     loops.run(main())
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return listening_socket(host, port)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None

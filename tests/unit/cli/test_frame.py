@@ -314,9 +314,14 @@ def test_the_banner_shows_addresses_that_work() -> None:  # SPEC A1, A10
     assert "dashboard" not in serve.banner(load(), Addresses("127.0.0.1", 7654, None))
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_server_on_all_addresses_is_named_by_its_machine(host: str) -> None:
-    assert Addresses(host, 7654, 8080).url == f"nexo://{socket.gethostname()}:7654"
+@pytest.mark.parametrize(("host", "near"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+def test_a_server_on_all_addresses_is_named_by_its_machine(host: str, near: str) -> None:
+    everywhere = Addresses(host, 7654, 8080)
+    assert everywhere.url == f"nexo://{socket.gethostname()}:7654"
+    assert everywhere.near_url == f"nexo://{near}:7654", "which needs no name to be known"
+    secure = Addresses(host, 7654, 8080, tls=True)
+    assert secure.near_url == secure.url, "as certificates are for names"
+    assert Addresses("10.0.0.1", 7654, 8080).near_url == "nexo://10.0.0.1:7654"
 
 
 def test_every_flag_of_serve_shows_its_variable() -> None:  # SPEC A8
