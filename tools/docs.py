@@ -92,7 +92,8 @@ flush_ms = "20ms"
 {table(("setting", "variable", "default", "meaning"), rows)}
 `PUBSUB_DEFAULT_RETAINED_TTL_SECS` sets `retained_ttl_ms` in seconds.
 
-Clients and commands read `NEXO_URL` (`nexo://127.0.0.1:7654`).
+Clients and commands read `NEXO_URL` (`nexo://127.0.0.1:7654`) and, where the address has no
+login, `NEXO_TOKEN`, or `NEXO_USER` and `NEXO_PASSWORD`.
 """
 
 
@@ -152,9 +153,10 @@ command prints one JSON object per line, with all fields.
 
 What ends with 1 says why on standard error, as `error[CODE]: message`, or with `--json` as
 `{"error": CODE, "message": …}`. Not there is also: a queue without a job to `pop`, a key without
-a record, a condition of `store set` that does not hold, `del` of what never was. Wrong usage is
-an unknown command or option, or a text that is no number, duration, JSON or place; with `--json`
-its code is `USAGE`.
+a record. Two results end with 1 too, and are printed as results are: a condition of `store set`
+that does not hold, and a count of 0 where the store was to delete something. Wrong usage is an
+unknown command or option, or a text that is no number, duration, JSON or place; with `--json` its
+code is `USAGE`.
 """
 
 
