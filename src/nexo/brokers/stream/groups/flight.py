@@ -209,7 +209,9 @@ class Flight:
         for lane, ranges in zip(self._lanes, idle, strict=True):
             for first, end in lane.in_flight(member):
                 for start, stop, inside in ranges.split(first, end):
-                    if not inside:
+                    if inside:  # though a fetch may have said that it begins with the first
+                        lane.started.remove(start, stop)
+                    else:
                         lane.started.add(start, stop)
 
 

@@ -206,6 +206,14 @@ class TestWhatCountsAsDelivered:  # SPEC F3
         shared.leave("a", NOW, unstarted=[(0, 2, 10)])
         assert attempts(shared.deliver("b", 10, [10], NOW)) == [(0, 2, 2), (2, 10, 1)]
 
+    def test_what_was_to_begin_and_never_did_does_not_count(self) -> None:
+        shared = group()
+        shared.join("r", reports_starts=True)
+        take(shared, "r", 4)
+        shared.start("r", 1, [(0, 0, 1)])
+        shared.leave("r", NOW, unstarted=[(0, 0, 4)])
+        assert attempts(shared.deliver("b", 9, [4], NOW)) == [(0, 4, 1)]
+
     def test_of_a_silent_consumer_the_message_it_was_at_counts(self) -> None:
         shared = group()
         take(shared, "a", 10)
