@@ -73,6 +73,10 @@ async def test_publish_many_says_where_each_went(aclient: nexo.AsyncClient) -> N
     stream = await aclient.stream("keyed").create(partitions=8)
     keys = [f"order_{i % 20}" for i in range(200)]
     places = await stream.publish_many(list(range(200)), keys=keys)
+    assert places[-200] == places[0]
+    for outside in (200, -201):
+        with pytest.raises(IndexError):
+            places[outside]
     assert len(places) == 200
     for i in (0, 7, 199):
         partition, offset = places[i]
@@ -357,6 +361,27 @@ async def test_a_lost_input_rolls_the_outputs_back(aclient: nexo.AsyncClient) ->
         await process()
     assert await target.read() == []
     assert await source.lag("g") == 1
+
+
+async def test_a_transaction_whose_input_is_gone_holds_back_nobody(
+    aclient: nexo.AsyncClient,
+) -> None:  # SPEC H1
+    source = await aclient.stream("in").create()
+    target = await aclient.stream("out").create()
+    await source.publish("x")
+
+    async def process() -> None:
+        async with source.consume("g") as consumer:
+            record = await anext(consumer)
+            async with aclient.transaction() as tx:
+                await tx.produce("out", "never")
+                await tx.commit(record)
+                await source.delete()
+
+    with pytest.raises(NotFound):
+        await process()
+    await target.publish("after")
+    assert [r.value for r in await target.read()] == ["after"]
 
 
 async def test_a_record_is_given_up_for_a_while_that_makes_sense(aclient: nexo.AsyncClient) -> None:

@@ -270,8 +270,8 @@ class Placements(Sequence[Published]):
     def __getitem__(self, index: int | slice) -> Published | list[Published]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if index < 0:
-            index += len(self)
+        if index < 0 and (index := index + len(self)) < 0:
+            raise IndexError("no such record")
         run, at = self._lanes[index] if self._lanes else self._find(index)
         partition, first, _ = self._runs[run]
         return Published(partition, first + at)

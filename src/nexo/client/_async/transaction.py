@@ -202,9 +202,11 @@ class Transaction:
         number = self._number()
         self._id = None
         self._tell(committed=False)
-        if self._acks:
-            await self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
-        await self._link.call(Op.S_TX_ABORT, wire.pack(number))
+        try:
+            if self._acks:
+                await self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
+        finally:  # left open, it would hold back the readers of what it wrote to
+            await self._link.call(Op.S_TX_ABORT, wire.pack(number))
 
     async def _roll_back(self) -> None:
         """`abort` after a failure, which is told rather than this one's."""
