@@ -68,6 +68,19 @@ async def test_only_the_record_over_the_streams_limit_is_refused(
     assert len(await stream.read()) == count - 1
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_what_goes_with_a_record_over_the_limit_keeps_its_order(
+    aclient: nexo.AsyncClient, key: str | None
+) -> None:  # SPEC E2, E7
+    stream: Stream[Any] = await aclient.stream("s").create(max_message_bytes=100)
+    sent = [stream.publish("first", key=key), stream.publish("x" * 200, key=key)]
+    await asyncio.sleep(0)
+    sent.append(stream.publish("second", key=key))
+    found = await asyncio.gather(*sent, return_exceptions=True)
+    assert isinstance(found[1], PayloadTooLarge)
+    assert [record.value for record in await stream.read()] == ["first", "second"]
+
+
 async def test_a_publish_many_that_is_refused_stores_nothing(events: Stream[Any]) -> None:  # E7
     small = [b"x" * MIB] * 3
     for bad in (

@@ -82,7 +82,7 @@ class Stream(StreamGroups, Generic[T]):
 
     async def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
         info = wire.unpack(wire.StreamInfo, await self._link.call(op, wire.pack(ask)) or b"")
-        self._publisher.learned(len(info.partitions))
+        self._publisher.learned(info)
         return info
 
     async def exists(self) -> bool:

@@ -6,6 +6,7 @@ The sync twin, written by hand, sends each by itself.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +17,7 @@ from nexo.client.stream_records import Outgoing, Published, slices
 from nexo.errors import PartitionsChanged
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import ROUTE, places, publish_head
+from nexo.protocol.stream import ROUTE, StreamInfo, places, publish_head
 
 RUN_BYTES = 256 * 1024
 """A run of this size leaves without waiting for the end of the turn."""
@@ -34,6 +35,8 @@ class Publisher:
         self.stream = stream
         self.count: int | None = None
         """How many partitions there are, if that is known."""
+        self._alone_bytes = sys.maxsize
+        """A larger value leaves alone: the stream may refuse it, and would what goes with it."""
         self._describe = describe
         self._runs: dict[int, _Run] = {}
         self._refused: list[_Run] = []
@@ -42,15 +45,30 @@ class Publisher:
         self._learning: asyncio.Task[None] | None = None
 
     def send(
-        self, partition: int, kind: int, content: bytes | None, key: bytes | None, headers: bytes
+        self,
+        partition: int,
+        kind: int,
+        content: bytes | None,
+        key: bytes | None,
+        headers: bytes,
+        receipt: asyncio.Future[Published] | None = None,
     ) -> asyncio.Future[Published]:
-        """Publish one record; await the result for its place, or do not."""
+        """Publish one record; await the result for its place, or do not.
+
+        The result is ``receipt`` if one was given out for it before.
+        """
         run = self._runs.get(partition)
-        if run is None:
+        alone = content is not None and len(content) > self._alone_bytes
+        if alone and run is not None:
+            self._flush(partition)
+        if alone or run is None:
             run = self._begin(partition)
         run.records.add(kind, content, key, headers)
-        receipt = run.gathering.receipt()
-        if run.records.size_bytes >= run.room_bytes:
+        if receipt is None:
+            receipt = run.gathering.receipt()
+        else:
+            run.gathering.adopt([receipt])
+        if alone or run.records.size_bytes >= run.room_bytes:
             self._flush(partition)
         return receipt
 
@@ -115,11 +133,13 @@ class Publisher:
         finally:
             self._learning = None
 
-    def learned(self, count: int) -> None:
-        """There are so many: send what waits for that, in order."""
+    def learned(self, info: StreamInfo) -> None:
+        """So many there are: send what waits for that, in order."""
+        count = len(info.partitions)
         if count != self.count:
             self._end_of_turn()  # what was placed by another number leaves with that
         self.count = count
+        self._alone_bytes = info.options.get("max_message_bytes") or sys.maxsize
         for run in self._unplaced():
             run.spread()
 
@@ -131,11 +151,7 @@ class Publisher:
         """Send a record that was gathered before, with the receipt that was given out for it."""
         key, count = row[2], self.count
         at = ROUTE if key is None or count is None or count == 1 else partition_of(key, count)
-        run = self._runs.get(at) or self._begin(at)
-        run.records.add(*row)
-        run.gathering.adopt([receipt])
-        if run.records.size_bytes >= run.room_bytes:
-            self._flush(at)
+        self.send(at, *row, receipt)
 
     def _unplaced(self) -> list[_Run]:
         runs = self._refused if self._held is None else [*self._refused, self._held]

@@ -83,7 +83,7 @@ class Stream(StreamGroups, Generic[T]):
 
     def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
         info = wire.unpack(wire.StreamInfo, self._link.call(op, wire.pack(ask)) or b"")
-        self._publisher.learned(len(info.partitions))
+        self._publisher.learned(info)
         return info
 
     def exists(self) -> bool:

@@ -10,7 +10,7 @@ from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import PartitionsChanged
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import PLACE, places, publish_head
+from nexo.protocol.stream import PLACE, StreamInfo, places, publish_head
 from nexo.protocol.values import ValueType
 
 _KINDS = [bytes((kind,)) for kind in ValueType]
@@ -53,9 +53,9 @@ class Publisher:
             self._describe()
         return count
 
-    def learned(self, count: int) -> None:
-        """There are so many partitions."""
-        self.count = count
+    def learned(self, info: StreamInfo) -> None:
+        """So many partitions there are."""
+        self.count = len(info.partitions)
 
     def _publish(self, partition: int, count: int, records: Outgoing) -> Published:
         head, body = records.encode(int(time.time() * 1000))
