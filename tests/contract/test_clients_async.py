@@ -168,6 +168,36 @@ async def test_hooks_finish_before_requests_that_waited(server: ScriptedServer, 
     assert order == ["hook", "request"]
 
 
+async def test_requests_made_while_hooks_run_come_after_those_that_waited(
+    server: ScriptedServer, link: Link
+) -> None:
+    """SPEC A3: in the order they were made."""
+    order: list[Reply] = []
+
+    async def resubscribe() -> None:
+        await link.call(HOLD_OP)
+
+    async def ask(what: bytes) -> None:
+        order.append(await link.call(Op.ECHO, what))
+
+    link.on_reconnect(resubscribe)
+    lost = link.call(HOLD_OP)
+    await held(server)
+    server.stop()
+    with pytest.raises(ConnectionLost):
+        await lost
+    server.held.clear()
+    first = asyncio.create_task(ask(b"first"))
+    await asyncio.sleep(0)
+    server.start()
+    await held(server)
+    second = asyncio.create_task(ask(b"second"))
+    assert await link.ready(0.05) is False
+    await asyncio.to_thread(server.answer)
+    await asyncio.gather(first, second)
+    assert order == [b"first", b"second"]
+
+
 async def test_closing_fails_what_is_in_flight_and_what_comes_after(
     server: ScriptedServer, link: Link
 ) -> None:

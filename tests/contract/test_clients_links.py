@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from nexo.errors import (
     ConnectionLost,
+    InvalidOption,
     NexoError,
     NotFound,
     PayloadTooLarge,
@@ -264,6 +266,29 @@ def test_a_request_while_down_fails_at_once_if_told_so(
     link = open_link(f"{server.url}?while_down=fail&down_wait=1000&timeout=1000")
     with pytest.raises(ConnectionLost, match="cannot connect"):
         link.call(Op.ECHO, b"")
+
+
+def test_a_certificate_that_cannot_be_read_is_told_at_once(open_link: Open) -> None:
+    """SPEC A10: nothing gets better by waiting for it."""
+    link = open_link("nexos://127.0.0.1:1?ca_file=/no/such/file&down_wait=20&timeout=20")
+    began_s = time.monotonic()
+    with pytest.raises(InvalidOption, match="ca_file"):
+        link.call(Op.ECHO, b"")
+    assert time.monotonic() - began_s < 10
+
+
+@pytest.mark.parametrize("kind", ["pool", "duplex"])
+def test_cutting_short_what_is_lost_already_raises_nothing(
+    server: ScriptedServer, kind: str
+) -> None:
+    """SPEC A5: the reply tells."""
+    link = ALL[kind](server.url)
+    poll: Any = link.poll(HOLD_OP)
+    server.wait_for(lambda: server.held)
+    poll._wire.close()
+    poll.cancel()
+    server.stop()
+    link.close()
 
 
 def test_wrong_credentials_fail_the_request_and_are_not_tried_again_by_themselves(

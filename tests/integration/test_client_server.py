@@ -38,6 +38,24 @@ async def test_connecting_to_nothing_is_a_clear_error_in_asyncio() -> None:
         await nexo.connect_async("nexo://127.0.0.1:1?while_down=fail")
 
 
+async def test_closing_waits_for_what_need_not_be_awaited(aclient: nexo.AsyncClient) -> None:
+    """SPEC D2, D3, E2."""
+    stream, queue = aclient.stream("s"), aclient.queue("q")
+    await stream.create(partitions=2)
+    await queue.create()
+    await queue.push("done")
+    async with nexo.AsyncClient(str(aclient.address)) as other:
+        (job,) = await other.queue("q").pop()
+        other.stream("s").publish("plain")
+        other.stream("s").publish("keyed", key="k")
+        other.queue("q").push("new")
+        job.ack()
+    found = [record.value for lane in range(2) for record in await stream.read(lane)]
+    assert sorted(found) == ["keyed", "plain"]
+    info = await queue.info()
+    assert (info.waiting, info.finished_total) == (1, 1)
+
+
 def test_the_url_may_come_from_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXO_URL", url)
     with nexo.connect() as client:

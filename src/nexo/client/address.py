@@ -156,13 +156,21 @@ def _text(value: Any) -> None:
         raise ValueError(f"cannot be written as UTF-8: {error.reason}") from None
 
 
+def _host(value: Any) -> None:
+    _text(value)
+    try:
+        value.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"is no name of a host: {error}") from None
+
+
 def _optional_text(value: Any) -> None:
     if value is not None:
         _text(value)
 
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
-    "host": _text,
+    "host": _host,
     "port": _port,
     "tls": _flag,
     "user": _optional_text,

@@ -99,6 +99,13 @@ def test_a_url_is_text_with_a_real_port() -> None:
         parse_url("nexo://host:0")
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_what_no_host_can_be_called_is_refused(host: str) -> None:
+    """SPEC A5, K1: no attempt to connect could go well."""
+    with pytest.raises(InvalidOption, match="is no name of a host"):
+        parse_url(f"nexo://{host}")
+
+
 @pytest.mark.parametrize(
     "url",
     [

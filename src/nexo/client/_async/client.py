@@ -52,7 +52,10 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """End every connection; what is in flight fails with `ConnectionLost`."""
+        """End every connection; what is in flight fails with `ConnectionLost`.
+
+        But what need not be awaited, as a `publish`, reaches the server first.
+        """
         if "pubsub" in self.__dict__:
             await self.pubsub.close()
         for link in self._links.values():

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nexo.client._async.held import HeldRequest, HeldRequests
 from nexo.client._async.poll import Poll
@@ -43,9 +43,12 @@ class Link:
         self.welcome: Welcome | None = None
         """What the server said at the last HELLO."""
         self._wire: Wire | None = None
+        self._opening: Wire | None = None
+        """A new connection while hooks run, which alone use it: other requests wait their turn."""
         self._held = HeldRequests(address)
         self._hooks: list[Hook] = []
         self._close_hooks: list[Hook] = []
+        self._unawaited: set[asyncio.Future[Any]] = set()
         self._push: PushHandler = _ignore
         self._runner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
@@ -105,19 +108,24 @@ class Link:
         """
         return self
 
-    async def ready(self) -> None:
-        """Wait for a connection, however long it takes."""
+    async def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
         if self._closed:
             raise ConnectionLost("the client is closed")
         self._start()
-        if self._ready is not None:
-            await asyncio.shield(self._ready)
+        if (ready := self._ready) is None:
+            return True
+        done, _ = await asyncio.wait({ready}, timeout=timeout_s)
+        if done:
+            ready.result()
+        return bool(done)
 
     async def close(self) -> None:
         """End the connection; requests in flight fail with `ConnectionLost`."""
         hooks, self._close_hooks = self._close_hooks, []
         for hook in hooks:
             await hook()
+        await self._see_through()
         self._closed = True
         self._fail_waiters(ConnectionLost("the client is closed"))
         if self._runner is not None:
@@ -126,19 +134,38 @@ class Link:
                 await self._runner
             self._runner = None
 
+    def let_end(self, work: asyncio.Future[Any]) -> None:
+        """Have `close` wait for requests that their callers need not await."""
+        self._unawaited.add(work)
+        work.add_done_callback(self._unawaited.discard)
+
+    async def _see_through(self) -> None:
+        await asyncio.sleep(0)  # what was gathered in this turn leaves at its end
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.address.timeout_s):
+                while self._unawaited:
+                    await asyncio.wait(self._unawaited)
+
     # -- without a connection (SPEC A5)
 
     def _hold(self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None) -> ReplyFuture:
         """Keep a request until there is a connection, or fail it, as the address says."""
+        by_hook = self._runner is not None and asyncio.current_task() is self._runner
+        if by_hook and self._opening is not None:
+            return self._opening.request(op, parts, timeout_s)
         future: ReplyFuture = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(ConnectionLost("the client is closed"))
-        elif self.address.while_down == "fail" and self._was_up:
+        elif by_hook or (self._fails_at_once and self._opening is None):
             future.set_exception(ConnectionLost(f"not connected to {self.address}"))
         else:
             self._held.add(HeldRequest(future, op, parts, timeout_s))
         self._start()
         return future
+
+    @property
+    def _fails_at_once(self) -> bool:
+        return self.address.while_down == "fail" and self._was_up
 
     def _fail_waiters(self, error: NexoError) -> None:
         """There will be no connection."""
@@ -213,12 +240,14 @@ class Link:
     async def _serve(self, wire: Wire) -> None:
         if wire.closed.done():
             return
-        self._wire = wire
         wire.sweep()
         if self._was_up:
+            self._opening = wire
             await self._run_hooks()
+            self._opening = None
         self._was_up = True
         if not wire.closed.done():
+            self._wire = wire
             self._held.release(wire)
             self._settle_ready(None)
         await asyncio.shield(wire.closed)
@@ -246,6 +275,8 @@ class Link:
 
     def _lost(self, wire: Wire) -> None:
         """No request may be given to a connection that has ended."""
+        if self._opening is wire:
+            self._opening = None
         if self._wire is wire:
             self._wire = None
             self._ready = wire.loop.create_future()

@@ -62,15 +62,15 @@ class Gathering(Generic[R]):
         """Give the next requests that join receipts that were given out before."""
         self._receipts += receipts
 
-    def send(self, link: Link, op: Op, *parts: Buffer) -> asyncio.Future[Reply] | None:
-        """Send the joined request; None if it could not even leave."""
+    def send(self, link: Link, op: Op, *parts: Buffer) -> None:
+        """Send the joined request."""
         try:
             reply = link.call(op, *parts)
         except Exception as error:  # whoever waits would wait for ever
             self.refuse(error)
-            return None
+            return
+        link.let_end(reply)
         self.await_reply(reply)
-        return reply
 
     def await_reply(self, reply: asyncio.Future[Reply]) -> None:
         """Have ``reply``, once it is there, told to everyone who waits."""

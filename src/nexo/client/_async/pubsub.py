@@ -192,8 +192,8 @@ class PubSub:
         return parse_rows(await self._link.call(op, pack_command(asked)) or b"")
 
     async def close(self) -> None:
-        """Let messages under way reach the server and say goodbye: no last will is published."""
-        await self._publisher.drain()
+        """Say goodbye: no last will is published."""
+        self._publisher.flush()
         with suppress(NexoError):  # a server that is gone needs no goodbye
             await self.clear_will()
 

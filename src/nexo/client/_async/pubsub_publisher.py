@@ -27,13 +27,6 @@ class Publisher:
         self.link = link
         self.clock = SteadyClock()
         self._run: _Run | None = None
-        self._last: asyncio.Future[Reply] | None = None
-
-    async def drain(self) -> None:
-        """Wait until everything sent so far was answered, well or not."""
-        self.flush()
-        while self._last is not None and not self._last.done():
-            await asyncio.wait({self._last})
 
     def send(
         self, topic: bytes, value: bytes, options: Publish | None = None
@@ -73,7 +66,7 @@ class Publisher:
         except Exception as error:  # whoever waits would wait for ever
             run.gathering.refuse(error)
             return
-        self._last = run.gathering.send(self.link, *request) or self._last
+        run.gathering.send(self.link, *request)
 
     def call(self, frames: bytes, options: Publish | None) -> asyncio.Future[Reply]:
         """Send whole frames as one request."""

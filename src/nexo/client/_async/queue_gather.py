@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from nexo.client._async.connection import Link
 from nexo.client._async.gathering import Gathering
@@ -95,7 +95,7 @@ class Pusher:
     _of_link: ClassVar[WeakKeyDictionary[Link, Pusher]] = WeakKeyDictionary()
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        self._link = ref(link)  # not itself, or `_of_link` would keep it for ever
         self._run: _Run | None = None
 
     @classmethod
@@ -129,7 +129,9 @@ class Pusher:
 
     def _begin(self, head: PushHead) -> _Run:
         self.flush()
-        run = self._run = _Run(self._link, head)
+        link = self._link()
+        assert link is not None, "whoever pushes has it"
+        run = self._run = _Run(link, head)
         asyncio.get_running_loop().call_soon(self._end_of_turn, run)
         return run
 
@@ -225,6 +227,7 @@ class Settler:
             gathering.fail(error)
             return
         # First the owners: a job must be free again when its waiter hears of the failure.
+        self._link.let_end(reply)
         reply.add_done_callback(partial(self._note, owners))
         gathering.await_reply(reply)
         self._last = reply

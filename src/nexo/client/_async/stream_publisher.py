@@ -121,6 +121,7 @@ class Publisher:
     def _learn_soon(self) -> None:
         if self._learning is None:
             self._learning = asyncio.get_running_loop().create_task(self._learn())
+            self.link.let_end(self._learning)
 
     async def _learn(self) -> None:
         try:

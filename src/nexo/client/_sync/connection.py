@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from nexo.client._sync.duplex import Duplex, Hook, added
 from nexo.client._sync.poll import Poll
@@ -169,7 +170,8 @@ class PoolPoll:
         """Have the server answer now, with what it has: `reply` returns at once."""
         with self._lock:
             if self._wire is not None:
-                self._wire.send(cancel_frame(self._link.broker, self._request_id))
+                with suppress(ConnectionLost):  # then `reply` ends with it
+                    self._wire.send(cancel_frame(self._link.broker, self._request_id))
 
     def _let_go(self) -> None:
         """From here on the connection is another call's; no cancel may write to it."""

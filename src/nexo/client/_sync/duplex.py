@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeAlias
 
 from nexo.client._sync.poll import Poll
@@ -92,9 +93,9 @@ class Duplex:
         """
         return added(self._close_hooks, hook)
 
-    def ready(self) -> None:
-        """Wait for a connection, however long it takes."""
-        self._up(None)
+    def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
+        return self._awaited(timeout_s, fail_fast=False) is not None
 
     def close(self) -> None:
         """End the connection and its thread; requests in flight fail with `ConnectionLost`."""
@@ -124,16 +125,24 @@ class Duplex:
             self._waiting.pop(request_id, None)
             raise
 
-    def _up(self, limit_s: float | None) -> Wire:
+    def _up(self, limit_s: float) -> Wire:
         """The connection, waiting for one as the address allows (SPEC A5)."""
+        wire = self._awaited(limit_s, fail_fast=True)
+        if wire is None:
+            raise self._failure or ConnectionLost(f"no connection to {self.address}")
+        return wire
+
+    def _awaited(self, limit_s: float | None, *, fail_fast: bool) -> Wire | None:
+        """The connection; None if there was none within ``limit_s``."""
         deadline_s = None if limit_s is None else time.monotonic() + limit_s
         with self._change:
             self._start()
             while self._wire is None:
-                self._raise_if_hopeless(fail_fast=limit_s is not None)
+                self._raise_if_hopeless(fail_fast=fail_fast)
                 rest_s = None if deadline_s is None else deadline_s - time.monotonic()
-                if (rest_s is not None and rest_s <= 0) or not self._change.wait(rest_s):
-                    raise self._failure or ConnectionLost(f"no connection to {self.address}")
+                if rest_s is not None and rest_s <= 0:
+                    return None
+                self._change.wait(rest_s)
             return self._wire
 
     def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
@@ -296,7 +305,8 @@ class DuplexPoll:
     def cancel(self) -> None:
         """Have the server answer now, with what it has: `reply` returns at once."""
         if not self._future.done():
-            self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
+            with suppress(ConnectionLost):  # then `reply` ends with it
+                self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
 
 
 def added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:

@@ -193,8 +193,8 @@ class PubSub:
         return parse_rows(self._link.call(op, pack_command(asked)) or b"")
 
     def close(self) -> None:
-        """Let messages under way reach the server and say goodbye: no last will is published."""
-        self._publisher.drain()
+        """Say goodbye: no last will is published."""
+        self._publisher.flush()
         with suppress(NexoError):  # a server that is gone needs no goodbye
             self.clear_will()
 

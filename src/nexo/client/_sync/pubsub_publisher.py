@@ -19,9 +19,6 @@ class Publisher:
     def flush(self) -> None:
         """Nothing is gathered here."""
 
-    def drain(self) -> None:
-        """Nothing is under way between calls."""
-
     def send(self, topic: bytes, value: bytes, options: Publish | None = None) -> int:
         """Publish one message; returns the number of receivers."""
         frame = message_frame(topic, value, self.clock.now_ms())
