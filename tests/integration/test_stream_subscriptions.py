@@ -16,6 +16,7 @@ import nexo
 from nexo.client._async.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.errors import InvalidInput, NotFound
+from nexo.testing import Server
 from tests.integration.test_stream import events, take, until
 
 __all__ = ["events"]
@@ -113,6 +114,42 @@ async def test_only_the_record_a_handler_had_counts_when_its_process_dies(
     await other.close()
     found = {r.offset: r.deliveries for r in await take(events, "g", 4)}
     assert found == {2: 2, 3: 1, 4: 1, 5: 1}
+
+
+# -- endings
+
+
+async def test_a_subscription_stops_while_the_server_is_down(nexo_server: Server) -> None:
+    """SPEC A5, F5: nothing runs, so there is nothing to wait for."""
+    async with nexo.AsyncClient(nexo_server.url, down_wait_s=0.1) as client:
+        stream = await client.stream("events").create()
+        subscription = await stream.subscribe("g", print)
+        await asyncio.to_thread(nexo_server.stop)
+        await until(lambda: client.link(nexo.model.Broker.STREAM)._wire is None)
+        async with asyncio.timeout(5):
+            await subscription.stop()
+        assert not subscription.running
+
+
+def test_a_subscription_of_threads_stops_while_the_server_is_down(nexo_server: Server) -> None:
+    """SPEC A5, F5."""
+    with nexo.connect(nexo_server.url, down_wait_s=0.1) as client:
+        subscription = client.stream("events").create().subscribe("g", print)
+        nexo_server.stop()
+        subscription.stop(timeout=5)
+        assert not subscription.running
+
+
+async def test_a_consumer_that_is_closed_while_it_joins_is_no_member(
+    events: Stream[Any],
+) -> None:  # SPEC F1, F5
+    consumer = events.consume("g")
+    waiting = asyncio.ensure_future(anext(consumer, None))
+    await asyncio.sleep(0)
+    await consumer.close()
+    async with asyncio.timeout(5):
+        assert await waiting is None
+    assert (await events.group("g")).consumers == []
 
 
 # -- failures

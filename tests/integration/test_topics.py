@@ -850,6 +850,21 @@ async def test_a_consumer_goes_on_after_the_server_came_back(nexo_server: Any) -
             assert await values(consumer, 7) == [3, 4, 5, 6, 7, 8, 9]
 
 
+async def test_polling_takes_no_longer_than_told_while_the_server_is_down(
+    nexo_server: Any,
+) -> None:
+    """SPEC A5, G4."""
+    async with nexo.AsyncClient(nexo_server.url, down_wait_s=0.1) as client:
+        await fill(client, "t", 2)
+        async with AsyncConsumer("t", "g", server=client) as consumer:
+            assert await values(consumer, 1) == [0]
+            await asyncio.to_thread(nexo_server.stop)
+            async with asyncio.timeout(5):
+                assert await consumer.poll(0.3) is None
+            await asyncio.to_thread(nexo_server.start)
+            assert (await values(consumer, 2))[-1] == 1
+
+
 # -- auto-commit (G5)
 
 

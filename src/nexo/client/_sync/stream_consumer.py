@@ -39,6 +39,7 @@ _GRACE_S = 30.0
 _RETRY_S = 0.5
 MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
+_NOTHING = wire.pack_headed(wire.Taken(0, [], []))
 
 
 class Delivered(Record[T]):
@@ -82,7 +83,7 @@ class Records(Generic[T]):
     __slots__ = ("_batches", "_consumer", "_head")
 
     def __init__(self, consumer: Consumer[T], reply: Reply) -> None:
-        self._head, rest = wire.unpack_headed(wire.Taken, reply or b"")
+        self._head, rest = wire.unpack_headed(wire.Taken, reply or _NOTHING)
         self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
         self._consumer = consumer
 
@@ -176,7 +177,15 @@ class Consumer(Generic[T]):
         reply = self._link.call(Op.S_GROUP_JOIN, wire.pack(self._ask))
         joined = wire.unpack(wire.GroupJoined, reply or b"")
         self._name, self.ack_wait_s = joined.consumer, joined.ack_wait_ms / 1000
-        return self._name
+        if self._closed:
+            self.close()  # it was closed while it joined
+        return joined.consumer
+
+    def _joined(self) -> str | None:
+        """The name to fetch by; None once it is closed."""
+        if self._name is None and not self._closed:
+            self.join()
+        return None if self._closed else self._name
 
     def on_close(self, hook: Any) -> Callable[[], None]:
         """Have ``hook`` called when the client is closed; returns what takes it out again."""
@@ -185,7 +194,9 @@ class Consumer(Generic[T]):
     def fetch(self, *, wait: Duration | None = None) -> Records[T]:
         """The next records, up to a batch; empty if none came within ``wait`` seconds."""
         wait_ms = self._wait_ms if wait is None else millis(wait)
-        name = self._name or self.join()
+        name = self._joined()
+        if name is None:
+            return Records(self, None)
         ask = wire.Take(
             self.stream,
             self.group,
@@ -199,6 +210,8 @@ class Consumer(Generic[T]):
             Op.S_TAKE, wire.pack(ask), timeout_s=wait_ms / 1000 + _GRACE_S, on_late=self._give_back
         )
         self._poll = poll
+        if self._closed:
+            poll.cancel()
         try:
             records = Records(self, poll.reply())
             self.fetched_s = runtime.now_s()
@@ -261,8 +274,8 @@ class Consumer(Generic[T]):
             try:
                 return self.fetch()
             except (ConnectionLost, NotMember):
-                if not self._closed:
-                    self._link.ready()
+                while not self._closed and not self._link.ready(_RETRY_S):
+                    pass
             except (Unavailable, TimeoutError, Corrupt) as error:
                 log.warning("fetch from %r failed, trying again: %s", self.stream, error)
                 runtime.sleep(_RETRY_S)

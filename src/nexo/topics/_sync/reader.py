@@ -28,6 +28,8 @@ _GRACE_S = 30.0
 """How much longer than the long poll itself its reply may take."""
 _IDLE_S = 0.05
 """Between looks while nothing is owned."""
+_LOOK_S = 0.5
+"""Between looks whether it was closed, while there is no connection."""
 _MAX_WAIT_S = 600.0
 """Longest wait asked of the server at a time."""
 
@@ -134,7 +136,10 @@ class NexoReader:
         deadline_s = runtime.now_s() + timeout_s
         self._members.in_hand.clear()
         while True:
-            found = self._attempt(max_records, deadline_s)
+            found: list[Message[Any]] = []
+            left_s = max(0.0, deadline_s - runtime.now_s())
+            if self._link.ready(min(left_s, _LOOK_S)):
+                found = self._attempt(max_records, deadline_s)
             if found or self._closed or runtime.now_s() >= deadline_s:
                 return found
 
@@ -148,11 +153,8 @@ class NexoReader:
             if not found and (left_s := deadline_s - runtime.now_s()) > 0:
                 self._read(min(left_s, _MAX_WAIT_S))
             return found or self._hand_out(max_records)
-        except NotMember:
+        except (NotMember, ConnectionLost):
             self._members.lost()
-        except ConnectionLost:
-            self._members.lost()
-            self._link.ready()
         return []
 
     def _hand_out(self, max_records: int) -> list[Message[Any]]:
@@ -189,7 +191,7 @@ class NexoReader:
         places = [(*lane.at, offset) for lane, offset in zip(lanes, asked, strict=True)]
         ask = wire.ReadMany(places, self._options.max_bytes, int(wait_s * 1000))
         self._poll = self._link.poll(Op.S_READ_MANY, wire.pack(ask), timeout_s=wait_s + _GRACE_S)
-        if self._members.unsettled:
+        if self._members.unsettled or self._closed:
             self.interrupt()
         try:
             reply = self._poll.reply()
