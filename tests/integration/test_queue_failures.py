@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from nexo.errors import (
     PayloadTooLarge,
     QueueFull,
 )
+from nexo.model import Broker
 
 WAIT_S = 10.0
 TOO_LARGE = bytes(11 * 1024 * 1024)
@@ -110,7 +113,47 @@ async def test_pushes_of_one_turn_fill_a_queue_to_its_limit(aclient: nexo.AsyncC
         await queue.push_many(range(3))
 
 
+async def test_a_client_that_is_gone_leaves_nothing_behind(nexo_url: str, jobs: Queue[Any]) -> None:
+    """SPEC K1: programs may open and close any number of them."""
+    async with nexo.AsyncClient(nexo_url) as other:
+        await other.queue("jobs").push(1)
+    link = weakref.ref(other.link(Broker.QUEUE))
+    del other
+    gc.collect()
+    assert link() is None
+
+
 # -- handlers ----------------------------------------------------------------
+
+
+async def test_one_job_takes_one_place_of_many(jobs: Queue[Any]) -> None:
+    """SPEC D3: what is free costs nothing."""
+    tasks: list[int] = []
+
+    def handle(job: Job[Any]) -> None:
+        tasks.append(sum(task.get_name() == "nexo-worker" for task in asyncio.all_tasks()))
+
+    async with await jobs.subscribe(handle, concurrency=100):
+        await jobs.push(1)
+        await settled(jobs)
+    assert tasks == [1]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_a_handler_may_stop_its_own_consumer(jobs: Queue[Any], concurrency: int) -> None:
+    """SPEC D3: it does not wait for itself, and what has not started goes back."""
+    seen: list[Any] = []
+
+    async def handle(job: Job[Any]) -> None:
+        await consumer.stop()
+        seen.append(job.value)
+
+    await jobs.push_many(range(10))
+    consumer = await jobs.subscribe(handle, concurrency=concurrency)
+    assert await consumer.wait(WAIT_S)
+    assert seen
+    info = await jobs.info()
+    assert (info.working, info.waiting) == (0, 10 - len(seen))
 
 
 @pytest.mark.parametrize("result", [object(), float("nan"), TOO_LARGE])

@@ -63,6 +63,21 @@ def test_handlers_run_in_threads_and_stop(client: nexo.Client) -> None:  # SPEC 
     assert not consumer.running
 
 
+def test_a_handler_may_stop_its_own_consumer(client: nexo.Client) -> None:  # SPEC D3
+    queue = client.queue("jobs").create()
+    started = threading.Event()
+
+    def handle(job: Job[Any]) -> None:
+        started.wait(10)
+        consumer.stop()
+
+    queue.push("last")
+    consumer = queue.subscribe(handle)
+    started.set()
+    assert consumer.wait(10)
+    assert queue.info().finished_total == 1
+
+
 def test_a_queue_that_never_was_is_not_found(client: nexo.Client) -> None:
     with pytest.raises(NotFound):
         client.queue("nowhere").push(1)

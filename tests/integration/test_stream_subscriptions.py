@@ -116,6 +116,18 @@ async def test_only_the_record_a_handler_had_counts_when_its_process_dies(
     assert found == {2: 2, 3: 1, 4: 1, 5: 1}
 
 
+async def test_one_record_takes_one_place_of_many(events: Stream[Any]) -> None:  # SPEC F5
+    tasks: list[int] = []
+
+    def handle(record: Record[Any]) -> None:
+        tasks.append(sum(task.get_name() == "nexo-worker" for task in asyncio.all_tasks()))
+
+    async with await events.subscribe("g", handle, concurrency=100):
+        await events.publish(1)
+        await until(lambda: bool(tasks))
+    assert tasks == [1]
+
+
 # -- endings
 
 

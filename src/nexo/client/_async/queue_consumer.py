@@ -120,13 +120,16 @@ class Consumer(Generic[T]):
         """Take no more jobs, give back what has not started, let running handlers finish.
 
         Handlers that run longer than ``timeout`` seconds are not waited for any longer; they
-        and their leases go on until they end or the client closes.
+        and their leases go on until they end or the client closes. A handler may call it: it
+        then returns at once.
         """
         self._forget_hook()
         self._stopping.set()
         if self._poll is not None:
             self._poll.cancel()
         await self._release_unstarted()
+        if self._workers.is_current():
+            return  # a handler's own end cannot be waited for
         for task in self._tasks:
             if not task.is_current():
                 await task.join(timeout)
@@ -168,7 +171,7 @@ class Consumer(Generic[T]):
             if self._stopping.is_set():
                 await self._release_unstarted()
                 return
-            await self._workers.start(self._handle_next)
+            await self._workers.start_next(self._next_job, self._handle)
 
     async def _next(self) -> JobBatch[T] | None:
         self._poll = poll = self._link.poll(Op.Q_POP, self._pop, timeout_s=self._reply_s)
@@ -207,11 +210,15 @@ class Consumer(Generic[T]):
 
     # -- one job --------------------------------------------------------------
 
-    async def _handle_next(self) -> None:
+    def _next_job(self) -> tuple[Job[T], JobBatch[T]] | None:
+        """The next one to start; None if what was left was given back meanwhile."""
         try:
-            job, batch = self._unstarted.popleft()
+            return self._unstarted.popleft()
         except IndexError:
-            return  # given back meanwhile
+            return None
+
+    async def _handle(self, taken: tuple[Job[T], JobBatch[T]]) -> None:
+        job, batch = taken
         try:
             await self._call(job, batch)
         except NexoError as error:

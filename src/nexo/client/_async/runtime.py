@@ -123,6 +123,20 @@ class Workers:
     async def start(self, work: Callable[..., Awaitable[object]], *args: Any) -> None:
         """Wait for a free place, then run ``work(*args)`` in it; ``work`` must not raise."""
         await self._free.acquire()
+        self._begin(work, args)
+
+    async def start_next(
+        self, take: Callable[[], T | None], work: Callable[[T], Awaitable[object]]
+    ) -> None:
+        """Wait for a free place, then run ``work`` in it with what ``take`` gives, if anything."""
+        await self._free.acquire()
+        item = take()
+        if item is None:
+            self._free.release()
+        else:
+            self._begin(work, (item,))
+
+    def _begin(self, work: Callable[..., Awaitable[object]], args: tuple[Any, ...]) -> None:
         task = asyncio.get_running_loop().create_task(self._run(work, args), name=self._name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

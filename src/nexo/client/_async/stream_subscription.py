@@ -163,7 +163,7 @@ class Subscription(Generic[T]):
         self._waiting.extend(records)
         while self._waiting and not self._stopping.is_set():
             if self._workers is not None:
-                await self._workers.start(self._handle_beside)
+                await self._workers.start_next(self._next, self._handle_beside)
             else:
                 await self._handle_next()
         begun = len(records) - len(self._waiting) - self._given_back
@@ -181,11 +181,8 @@ class Subscription(Generic[T]):
         if self._careful or runtime.now_s() - self._flushed_s >= _FLUSH_S:
             await self._flush()
 
-    async def _handle_beside(self) -> None:
+    async def _handle_beside(self, record: Delivered[T]) -> None:
         """One record, while others are handled; the keeper tells of them together."""
-        record = self._next()
-        if record is None:
-            return
         if self._careful:
             await self._settle("start", record.generation, [_span(record)])
         else:

@@ -119,12 +119,23 @@ class Workers:
         """Wait for a free place, then run ``work(*args)`` in it; ``work`` must not raise."""
         with self._change:
             self._change.wait_for(lambda: self._busy < self._limit)
-            self._busy += 1
-            self._work.append((work, args))
-            if self._idle >= len(self._work):
-                self._change.notify_all()
-                return
-        threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+            self._begin(work, args)
+
+    def start_next(self, take: Callable[[], T | None], work: Callable[[T], object]) -> None:
+        """Wait for a free place, then run ``work`` in it with what ``take`` gives, if anything."""
+        with self._change:
+            self._change.wait_for(lambda: self._busy < self._limit)
+            item = take()
+            if item is not None:
+                self._begin(work, (item,))
+
+    def _begin(self, work: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self._busy += 1
+        self._work.append((work, args))
+        if self._idle >= len(self._work):
+            self._change.notify_all()
+        else:
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
 
     def is_current(self) -> bool:
         """Whether the caller runs in one of them, and thus must not wait for all."""

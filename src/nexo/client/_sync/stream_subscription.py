@@ -164,7 +164,7 @@ class Subscription(Generic[T]):
         self._waiting.extend(records)
         while self._waiting and not self._stopping.is_set():
             if self._workers is not None:
-                self._workers.start(self._handle_beside)
+                self._workers.start_next(self._next, self._handle_beside)
             else:
                 self._handle_next()
         begun = len(records) - len(self._waiting) - self._given_back
@@ -182,11 +182,8 @@ class Subscription(Generic[T]):
         if self._careful or runtime.now_s() - self._flushed_s >= _FLUSH_S:
             self._flush()
 
-    def _handle_beside(self) -> None:
+    def _handle_beside(self, record: Delivered[T]) -> None:
         """One record, while others are handled; the keeper tells of them together."""
-        record = self._next()
-        if record is None:
-            return
         if self._careful:
             self._settle("start", record.generation, [_span(record)])
         else:
