@@ -450,3 +450,25 @@ async def test_a_message_that_is_forbidden_fails_alone(guarded: Server) -> None:
         sent = (client.pubsub.publish(topic, 1) for topic in topics)
         results = await asyncio.gather(*sent, return_exceptions=True)
     assert [type(result) for result in results] == [int, Forbidden, int]
+
+
+async def test_a_subscription_that_is_no_longer_allowed_ends_alone(guarded: Server) -> None:
+    """SPEC A5, A10: after a reconnect the others of the client go on."""
+    users = users_of(guarded)
+    await asyncio.to_thread(guarded.stop)
+    users.set_grants("ana", map(parse_grant, ("pubsub:read:news/#", "pubsub:read:chat/#")))
+    await asyncio.to_thread(guarded.start)
+    async with (
+        nexo.AsyncClient(url_for(guarded, "ana")) as ana,
+        nexo.AsyncClient(url_for(guarded, "root")) as root,
+    ):
+        news, chat = await ana.pubsub.subscribe("news/#"), await ana.pubsub.subscribe("chat/#")
+        await asyncio.to_thread(guarded.crash)
+        users.set_grants("ana", [parse_grant("pubsub:read:chat/#")])
+        await asyncio.to_thread(guarded.start)
+        async with asyncio.timeout(WAIT_S):
+            while not await root.pubsub.publish("chat/1", "hi"):
+                await asyncio.sleep(0.01)
+        assert (await chat.get(WAIT_S)).value == "hi"
+        with pytest.raises(Forbidden):
+            await news.get(WAIT_S)

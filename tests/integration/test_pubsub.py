@@ -245,6 +245,18 @@ async def test_a_cancelled_task_within_a_handler_ends_nothing_else(
     assert "handler of 't' failed" in caplog.text
 
 
+async def test_a_cancelled_unsubscribe_ends_the_subscription_too(connect: Connect) -> None:
+    """SPEC C2: nothing will come, so nobody may wait for it."""
+    subscription = await connect().subscribe("t")
+    ending = asyncio.ensure_future(subscription.unsubscribe())
+    await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    async with asyncio.timeout(WAIT_S):
+        assert [message async for message in subscription] == []
+
+
 def test_a_closed_sync_client_subscribes_to_nothing(nexo_server: Server) -> None:
     """SPEC A3, K1: as the async one."""
     client = nexo.connect(nexo_server.url)

@@ -16,7 +16,7 @@ from nexo.client._async import runtime
 from nexo.client._async.connection import Link
 from nexo.client.checks import Duration, millis
 from nexo.client.pubsub_message import Message
-from nexo.errors import ConnectionLost, Overloaded, RequestTimeout
+from nexo.errors import ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import RETAINED, Subscribe, pack_command, parse_pushes
@@ -53,7 +53,7 @@ class Subscription(Generic[T]):
         self._waiting: deque[Message[T]] = deque()
         self._arrived = runtime.Event()
         self._ended = False
-        self._overrun = False
+        self._failure: NexoError | None = None
         self._task: runtime.Task | None = None
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Subscription(Generic[T]):
         """The next message; `RequestTimeout` when none comes in time.
 
         Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended
-        because of its policy.
+        because of its policy, or what the server refused it with after a reconnect.
         """
         limit_s = None if timeout_s is None else millis(timeout_s, "timeout") / 1_000
         deadline_s = None if limit_s is None else runtime.now_s() + limit_s
@@ -91,8 +91,8 @@ class Subscription(Generic[T]):
         self._arrived.clear()
         if self._waiting:
             return  # came just before the flag went down
-        if self._overrun:
-            raise Overloaded(f"the subscription to {self.pattern!r} was too slow")
+        if self._failure is not None:
+            raise self._failure
         if self._ended:
             raise ConnectionLost(f"the subscription to {self.pattern!r} has ended")
         left_s = None if deadline_s is None else max(0.0, deadline_s - runtime.now_s())
@@ -101,8 +101,10 @@ class Subscription(Generic[T]):
 
     async def unsubscribe(self) -> None:
         """End it; iterating ends once what already arrived is taken."""
-        await self._inbox.remove(self)
-        self._end()
+        try:
+            await self._inbox.remove(self)
+        finally:
+            self._end()
         if self._task is not None and not self._task.is_current():
             await self._task.join()
 
@@ -127,8 +129,8 @@ class Subscription(Generic[T]):
         try:
             async for message in self:
                 await self._call(handler, message)
-        except Overloaded as error:
-            log.error("%s: it ends", error)
+        except NexoError as error:
+            log.error("the subscription to %r ends: %s", self.pattern, error)
 
     async def _call(self, handler: Callable[[Message[T]], Any], message: Message[T]) -> None:
         try:
@@ -154,12 +156,18 @@ class Subscription(Generic[T]):
         """Make it fit, as the policy says."""
         self.dropped += excess
         if self._options.policy != Policy.DROP_OLDEST:
-            self._overrun = self._ended = self._options.policy == Policy.DISCONNECT
+            if self._options.policy == Policy.DISCONNECT:
+                self._fail(Overloaded(f"the subscription to {self.pattern!r} was too slow"))
             return messages[: len(messages) - excess]
         for _ in range(min(excess, len(self._waiting))):
             with suppress(IndexError):  # the reader was quicker
                 self._waiting.popleft()
         return messages[-self._buffer :]
+
+    def _fail(self, error: NexoError) -> None:
+        """End it with an error, which comes after what already arrived."""
+        self._failure = error
+        self._end()
 
     def _end(self) -> None:
         self._ended = True
@@ -188,7 +196,7 @@ class Inbox:
         try:
             await self._subscribe(subscription)
         except BaseException:
-            self._change(tuple(s for s in self._subscriptions if s is not subscription))
+            self._drop(subscription)
             raise
 
     async def remove(self, subscription: Subscription[Any]) -> None:
@@ -205,7 +213,7 @@ class Inbox:
         except ConnectionLost:
             pass  # the subscription went with the connection
         finally:
-            self._change(tuple(s for s in self._subscriptions if s is not subscription))
+            self._drop(subscription)
 
     def _hook(self) -> None:
         if not self._hooked:
@@ -218,7 +226,16 @@ class Inbox:
 
     async def _resubscribe(self) -> None:
         for subscription in self._subscriptions:
-            await self._subscribe(subscription)
+            try:
+                await self._subscribe(subscription)
+            except ConnectionLost:
+                raise  # the next connection begins anew
+            except NexoError as error:
+                self._drop(subscription)
+                subscription._fail(error)
+
+    def _drop(self, subscription: Subscription[Any]) -> None:
+        self._change(tuple(s for s in self._subscriptions if s is not subscription))
 
     def _change(self, subscriptions: tuple[Subscription[Any], ...]) -> None:
         self._subscriptions = subscriptions

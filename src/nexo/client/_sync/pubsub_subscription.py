@@ -17,7 +17,7 @@ from nexo.client._sync import runtime
 from nexo.client._sync.connection import Link
 from nexo.client.checks import Duration, millis
 from nexo.client.pubsub_message import Message
-from nexo.errors import ConnectionLost, Overloaded, RequestTimeout
+from nexo.errors import ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import RETAINED, Subscribe, pack_command, parse_pushes
@@ -54,7 +54,7 @@ class Subscription(Generic[T]):
         self._waiting: deque[Message[T]] = deque()
         self._arrived = runtime.Event()
         self._ended = False
-        self._overrun = False
+        self._failure: NexoError | None = None
         self._task: runtime.Task | None = None
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Subscription(Generic[T]):
         """The next message; `RequestTimeout` when none comes in time.
 
         Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended
-        because of its policy.
+        because of its policy, or what the server refused it with after a reconnect.
         """
         limit_s = None if timeout_s is None else millis(timeout_s, "timeout") / 1_000
         deadline_s = None if limit_s is None else runtime.now_s() + limit_s
@@ -92,8 +92,8 @@ class Subscription(Generic[T]):
         self._arrived.clear()
         if self._waiting:
             return  # came just before the flag went down
-        if self._overrun:
-            raise Overloaded(f"the subscription to {self.pattern!r} was too slow")
+        if self._failure is not None:
+            raise self._failure
         if self._ended:
             raise ConnectionLost(f"the subscription to {self.pattern!r} has ended")
         left_s = None if deadline_s is None else max(0.0, deadline_s - runtime.now_s())
@@ -102,8 +102,10 @@ class Subscription(Generic[T]):
 
     def unsubscribe(self) -> None:
         """End it; iterating ends once what already arrived is taken."""
-        self._inbox.remove(self)
-        self._end()
+        try:
+            self._inbox.remove(self)
+        finally:
+            self._end()
         if self._task is not None and not self._task.is_current():
             self._task.join()
 
@@ -128,8 +130,8 @@ class Subscription(Generic[T]):
         try:
             for message in self:
                 self._call(handler, message)
-        except Overloaded as error:
-            log.error("%s: it ends", error)
+        except NexoError as error:
+            log.error("the subscription to %r ends: %s", self.pattern, error)
 
     def _call(self, handler: Callable[[Message[T]], Any], message: Message[T]) -> None:
         try:
@@ -155,12 +157,18 @@ class Subscription(Generic[T]):
         """Make it fit, as the policy says."""
         self.dropped += excess
         if self._options.policy != Policy.DROP_OLDEST:
-            self._overrun = self._ended = self._options.policy == Policy.DISCONNECT
+            if self._options.policy == Policy.DISCONNECT:
+                self._fail(Overloaded(f"the subscription to {self.pattern!r} was too slow"))
             return messages[: len(messages) - excess]
         for _ in range(min(excess, len(self._waiting))):
             with suppress(IndexError):  # the reader was quicker
                 self._waiting.popleft()
         return messages[-self._buffer :]
+
+    def _fail(self, error: NexoError) -> None:
+        """End it with an error, which comes after what already arrived."""
+        self._failure = error
+        self._end()
 
     def _end(self) -> None:
         self._ended = True
@@ -189,7 +197,7 @@ class Inbox:
         try:
             self._subscribe(subscription)
         except BaseException:
-            self._change(tuple(s for s in self._subscriptions if s is not subscription))
+            self._drop(subscription)
             raise
 
     def remove(self, subscription: Subscription[Any]) -> None:
@@ -206,7 +214,7 @@ class Inbox:
         except ConnectionLost:
             pass  # the subscription went with the connection
         finally:
-            self._change(tuple(s for s in self._subscriptions if s is not subscription))
+            self._drop(subscription)
 
     def _hook(self) -> None:
         if not self._hooked:
@@ -219,7 +227,16 @@ class Inbox:
 
     def _resubscribe(self) -> None:
         for subscription in self._subscriptions:
-            self._subscribe(subscription)
+            try:
+                self._subscribe(subscription)
+            except ConnectionLost:
+                raise  # the next connection begins anew
+            except NexoError as error:
+                self._drop(subscription)
+                subscription._fail(error)
+
+    def _drop(self, subscription: Subscription[Any]) -> None:
+        self._change(tuple(s for s in self._subscriptions if s is not subscription))
 
     def _change(self, subscriptions: tuple[Subscription[Any], ...]) -> None:
         self._subscriptions = subscriptions
