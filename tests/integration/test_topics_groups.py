@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +13,16 @@ import pytest
 
 import nexo
 from nexo.client._async.connection import Duplex
-from nexo.errors import Fenced, InvalidInput, InvalidOption, NotFound, NotMember, RequestTimeout
+from nexo.errors import (
+    Fenced,
+    Forbidden,
+    InvalidInput,
+    InvalidOption,
+    NotFound,
+    NotMember,
+    RequestTimeout,
+    Unavailable,
+)
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -49,6 +59,17 @@ async def orders(aclient: nexo.AsyncClient) -> str:
 
 async def owning(*wanted: tuple[AsyncConsumer[Any], list[int]]) -> None:
     await until(lambda: all(numbers(consumer) == parts for consumer, parts in wanted))
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, on_call: Callable[[Op], None]) -> None:
+    """Have ``on_call`` called with each request of this client; what it raises, the call does."""
+    call = Duplex.call
+
+    def watched(link: Duplex, op: Op, *parts: Any, **options: Any) -> Any:
+        on_call(op)
+        return call(link, op, *parts, **options)
+
+    monkeypatch.setattr(Duplex, "call", watched)
 
 
 # -- sharing out
@@ -290,16 +311,14 @@ async def test_a_join_that_fails_halfway_is_made_good(
 ) -> None:
     """SPEC G6: no partition is owned by a member that does not read it."""
     asked = 0
-    call = Duplex.call
 
-    def fail_once(link: Duplex, op: Op, *parts: Any, **options: Any) -> Any:
+    def fail_once(op: Op) -> None:
         nonlocal asked
         asked += op is Op.S_COMMITTED
         if op is Op.S_COMMITTED and asked == 1:
             raise RequestTimeout("no reply came in time")
-        return call(link, op, *parts, **options)
 
-    monkeypatch.setattr(Duplex, "call", fail_once)
+    watch(monkeypatch, fail_once)
     await AsyncTopic(orders, server=aclient).produce("x")
     consumer: AsyncConsumer[Any] = AsyncConsumer(orders, "g", server=aclient)
     with pytest.raises(RequestTimeout):
@@ -308,6 +327,71 @@ async def test_a_join_that_fails_halfway_is_made_good(
     assert message is not None
     assert message.value == "x"
     await consumer.close()
+
+
+async def test_what_cannot_be_committed_goes_to_its_new_owner_all_the_same(
+    aclient: nexo.AsyncClient, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC G6: nobody owns it twice, and it is done again."""
+
+    def refuse(op: Op) -> None:
+        if op is Op.S_COMMIT:
+            raise Unavailable("no commits for now")
+
+    async with AsyncProducer(server=aclient) as producer:
+        await producer.send(orders, "x", partition=7)
+    async with AsyncConsumerGroup("g", topics=orders, server=aclient) as group:
+        first = await group.join()
+        assert await first.poll(WAIT_S) is not None
+        second = await group.join()
+        with monkeypatch.context() as patch:
+            watch(patch, refuse)
+            assert await first.poll(0.05) is None
+            await owning((first, [0, 1, 2, 3]), (second, [4, 5, 6, 7]))
+        message = await second.poll(WAIT_S)
+        assert message is not None
+        assert message.value == "x"
+
+
+async def test_closing_leaves_the_group_though_nothing_can_be_committed(
+    aclient: nexo.AsyncClient, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC G5, G6: its partitions are free for others."""
+
+    def refuse(op: Op) -> None:
+        if op is Op.S_COMMIT:
+            raise Forbidden("no commits any more")
+
+    await AsyncTopic(orders, server=aclient).produce("x")
+    async with AsyncConsumerGroup("g", topics=orders, server=aclient) as group:
+        first = await group.join()
+        assert await first.poll(WAIT_S) is not None
+        with monkeypatch.context() as patch:
+            watch(patch, refuse)
+            with pytest.raises(Forbidden):
+                await first.close()
+        assert (await group.describe()).members == ()
+
+
+async def test_a_member_that_cannot_take_over_does_not_keep_the_group_busy(
+    aclient: nexo.AsyncClient, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC G6: each try makes a new generation for all."""
+    joins: list[float] = []
+
+    def refuse(op: Op) -> None:
+        if op is Op.S_COMMITTED:
+            raise Unavailable("not now")
+        if op is Op.S_ORDERED_JOIN:
+            joins.append(time.monotonic())
+
+    async with AsyncConsumer(orders, "g", server=aclient) as consumer:
+        with monkeypatch.context() as patch:
+            watch(patch, refuse)
+            leave = ordered.OrderedLeave(group="g", member=consumer.member_id)
+            await aclient.link(Broker.STREAM).call(Op.S_ORDERED_LEAVE, wire.pack(leave))
+            await until(lambda: len(joins) >= 3)
+        assert joins[2] - joins[1] > 0.2
 
 
 async def test_a_member_that_was_put_out_joins_again(

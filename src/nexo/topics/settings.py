@@ -127,6 +127,13 @@ def not_negative(name: str, given: Any) -> float:
     return given
 
 
+def one_of(name: str, given: Any, *allowed: str) -> Any:
+    """One of a few words."""
+    if given not in allowed:
+        raise InvalidOption(f"{name} = {given!r}: must be {' or '.join(map(repr, allowed))}")
+    return given
+
+
 def topic_options(
     retention: str | timedelta | None,
     compaction: bool | None,

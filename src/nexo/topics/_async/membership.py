@@ -27,6 +27,8 @@ _BEATS = 3
 _GRACE_S = 30.0
 """How much longer than it waits for news a heartbeat's reply may take."""
 _DEFAULT_SESSION_MS = 30_000
+_RETRY_S = 0.5
+"""The pause after a failure, so that one that stays does not keep the group busy."""
 
 
 class Membership:
@@ -139,6 +141,7 @@ class Membership:
                 await self.settle()
             except (NexoError, TimeoutError) as error:
                 self._failed(error)
+                await self._stopping.wait(_RETRY_S)
 
     async def _listen(self) -> None:
         """Wait for news, for as long as a heartbeat may take."""

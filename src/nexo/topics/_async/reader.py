@@ -99,7 +99,8 @@ class NexoReader:
         """From the membership: stop reading these."""
         try:
             await self._told.revoked(partitions)
-        except (Fenced, ConnectionLost) as error:
+        except NexoError as error:
+            # They go in any case, and the next owner does again what could not be committed.
             log.info("group %r: %s", self._options.group_id, error)
         for at in partitions:
             self._lanes.pop(at, None)

@@ -42,7 +42,7 @@ from nexo.topics.model import (
 )
 from nexo.topics.places import Partition, lane_of, lanes_of, position_in, time_ms
 from nexo.topics.progress import Progress, last_of
-from nexo.topics.settings import at_least_one, group_timeout_ms, option_ms
+from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
 from nexo.topics.valued import T
 
 log = logging.getLogger("nexo.topics")
@@ -78,10 +78,6 @@ class Consumer(Generic[T]):
     ) -> None:
         if not group_id:
             raise InvalidOption("a consumer needs a group_id")
-        if auto_offset_reset not in ("earliest", "latest"):
-            raise InvalidOption(
-                f"auto_offset_reset = {auto_offset_reset!r}: must be 'earliest' or 'latest'"
-            )
         self.group_id = text(group_id, "group_id")
         self._auto_commit = auto_commit
         self._retry_s = option_ms("auto_commit_interval", auto_commit_interval) / 1000
@@ -93,7 +89,7 @@ class Consumer(Generic[T]):
             "strategy": rebalance_strategy,
             "session_timeout_ms": group_timeout_ms("session_timeout", session_timeout),
             "rebalance_timeout_ms": group_timeout_ms("rebalance_timeout", rebalance_timeout),
-            "reset": auto_offset_reset,
+            "reset": one_of("auto_offset_reset", auto_offset_reset, "earliest", "latest"),
         }
         self._backend: TopicsBackend = backend_for(server)
         self._reader: Reader | None = None
@@ -147,7 +143,7 @@ class Consumer(Generic[T]):
         if not self._topics:
             raise Conflict("the consumer has no topic: subscribe it to one")
         if self._reader is None:
-            options = ReaderOptions(self._topics, self.group_id, **self._given)  # type: ignore[arg-type]
+            options = ReaderOptions(self._topics, self.group_id, **self._given)
             self._reader = self._backend.reader(options, self, self._type)
         self._reader.join()
 
@@ -370,18 +366,22 @@ class Consumer(Generic[T]):
             self._closed = True
         if failed:
             self._progress.held = []
-        self._leave()
-        self._backend.close()
+        try:
+            self._leave()
+        finally:
+            self._backend.close()
 
     def _leave(self) -> None:
         reader, self._retry_at_s = self._reader, 0.0
         if reader is None:
             return
         reader.interrupt()
-        self._processed(reader)
-        reader.close()
-        self._reader = self._handled = None
-        self._progress.processed.clear()
+        try:
+            self._processed(reader)
+        finally:  # a member that nobody uses would keep its partitions
+            reader.close()
+            self._reader = self._handled = None
+            self._progress.processed.clear()
 
     def __enter__(self) -> Consumer[T]:
         if self._topics:

@@ -8,12 +8,11 @@ from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._sync.client import Client
-from nexo.errors import InvalidOption
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.rebalancing import RebalanceHandlers
 from nexo.topics.model import GroupDescription, Rebalance, Strategy, topic_names
-from nexo.topics.settings import group_timeout_ms
+from nexo.topics.settings import group_timeout_ms, one_of
 from nexo.topics.valued import T
 
 
@@ -36,10 +35,7 @@ class ConsumerGroup(Generic[T]):
         type_: type[T] | None = None,
         **consumer_options: Any,
     ) -> None:
-        if rebalance_strategy not in ("range", "roundRobin"):
-            raise InvalidOption(
-                f"rebalance_strategy = {rebalance_strategy!r}: must be 'range' or 'roundRobin'"
-            )
+        one_of("rebalance_strategy", rebalance_strategy, "range", "roundRobin")
         self.group_id = group_id
         self.topics = topic_names(topics)
         group_timeout_ms("session_timeout", session_timeout)
