@@ -521,6 +521,17 @@ async def test_a_producer_sends_again_after_a_cut_and_keeps_order(
             assert await values(consumer, 60) == list(range(60))
 
 
+async def test_a_producer_waits_for_a_server_it_has_not_asked_yet(nexo_server: Any) -> None:
+    """SPEC G3: nothing is known of the topic, and nothing is lost."""
+    async with nexo.AsyncClient(nexo_server.url, while_down="fail") as client:
+        await AsyncAdminClient(client).create_topic("t")
+        async with AsyncProducer(server=client, linger_ms=0) as producer:
+            await asyncio.to_thread(nexo_server.stop)
+            sent = producer.send("t", "x")
+            await asyncio.to_thread(nexo_server.start)
+            assert await sent.result(10) == ("t", 0, 0)
+
+
 # -- consumers (G4, G5)
 
 

@@ -11,11 +11,10 @@ with another number the broker refuses it, and everything that waits is placed a
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
@@ -37,11 +36,12 @@ from nexo.protocol.batch import ANONYMOUS, Compression, Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.topics._sync.delivery import Delivery
+from nexo.topics._sync.together import store_together
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
-from nexo.topics.packing import BATCH_BYTES, Lane, Packed, batch_of, chunks
+from nexo.topics.packing import BATCH_BYTES, Lane, Packed, batch_of
 from nexo.topics.partitioning import Partitioner
 
-log = logging.getLogger("nexo.topics")
+_T = TypeVar("_T")
 
 _CONCURRENT = 8
 """Partitions sent to at once."""
@@ -49,6 +49,8 @@ _AGAIN_S = 0.05
 """Before a batch is sent again."""
 _UNCERTAIN = (ConnectionLost, RequestTimeout)
 """After these nobody knows whether the batch was stored."""
+_PASSING = (*_UNCERTAIN, Unavailable)
+"""What may go well the next time."""
 
 
 class NexoSender:
@@ -192,7 +194,7 @@ class NexoSender:
     def _learn(self, topic: str) -> None:
         """Ask how many partitions a topic has, and place what waits for it, in order."""
         try:
-            count = self.count(topic)
+            count = self._insist(lambda: self.count(topic))
         except Exception as error:  # these messages fail; those of other topics go on
             with self._guard:
                 waiting = self._take_back(topic)
@@ -283,39 +285,40 @@ class NexoSender:
             int(time.time() * 1000), producer=producer, compression=self._compression
         )
         where = wire.publish_head(*lane.at, lane.count)
+        # Without a sequence, what is sent again might be stored twice.
+        passing = _PASSING if self._options.idempotent else (Unavailable,)
+        try:
+            reply = self._insist(lambda: self._link.call(Op.S_PUBLISH, where, head, *body), passing)
+        except _UNCERTAIN:
+            self._identity = None  # nobody knows where its sequence goes on
+            raise
+        lane.sequence += len(batch)
+        return next(wire.places(reply or b""))[1]
+
+    def _insist(self, ask: Callable[[], _T], passing: tuple[type[NexoError], ...] = _PASSING) -> _T:
+        """Ask again, for as long as a message may take, after errors that are ``passing``."""
         deadline_s = runtime.now_s() + self._options.delivery_timeout_s
         while True:
             try:
-                reply = self._link.call(Op.S_PUBLISH, where, head, *body)
-            except (ConnectionLost, RequestTimeout, Unavailable) as error:
-                if not self._again(error, deadline_s):
+                return ask()
+            except passing:
+                if runtime.now_s() >= deadline_s or self._closed:
                     raise
-                runtime.sleep(_AGAIN_S)
-                continue
-            lane.sequence += len(batch)
-            return next(wire.places(reply or b""))[1]
-
-    def _again(self, error: NexoError, deadline_s: float) -> bool:
-        """Whether to send a batch again; if not, and nobody knows its fate, start anew."""
-        if isinstance(error, _UNCERTAIN) and not self._options.idempotent:
-            return False  # it might be stored twice
-        if runtime.now_s() < deadline_s and not self._closed:
-            return True
-        if isinstance(error, _UNCERTAIN):
-            self._identity = None
-        return False
+            runtime.sleep(_AGAIN_S)
 
     def _producer(self, lane: Lane[Delivery]) -> Producer:
         if not self._options.idempotent:
             return ANONYMOUS
         with self._identifying:
-            if self._identity is None:
-                reply = self._link.call(Op.S_PRODUCER, pack_str(self._options.name))
+            identity = self._identity
+            if identity is None:
+                name = pack_str(self._options.name)
+                reply = self._insist(lambda: self._link.call(Op.S_PRODUCER, name))
                 start = wire.unpack(transactions.ProducerStart, reply or b"")
-                self._identity = Producer(start.producer, start.epoch, 0)
-                for each in self._lanes.values():
+                identity = self._identity = Producer(start.producer, start.epoch, 0)
+                for each in list(self._lanes.values()):
                     each.sequence = 0
-        return Producer(self._identity.id, self._identity.epoch, lane.sequence)
+        return Producer(identity.id, identity.epoch, lane.sequence)
 
     # -- what became of messages
 
@@ -336,7 +339,7 @@ class NexoSender:
     # -- all or none
 
     def send_together(self, topic: str, records: Sequence[ProducerRecord]) -> list[RecordMetadata]:
-        """In a transaction, unless all go to one partition: a batch is stored whole anyway."""
+        """All of them or none."""
         packed = [Packed(record, None) for record in records]
         if not packed:
             return []
@@ -352,10 +355,7 @@ class NexoSender:
         lanes: dict[int, list[int]] = {}
         for number, each in enumerate(packed):
             lanes.setdefault(self._partition_of(topic, each, count), []).append(number)
-        if len(lanes) == 1 and sum(each.size_bytes for each in packed) <= BATCH_BYTES:
-            (partition,) = lanes
-            return self._send_batch(TopicPartition(topic, partition), packed, count)
-        return self._send_transaction(topic, lanes, packed, count)
+        return store_together(self._client, topic, lanes, packed, count, self._compression)
 
     def _known_count(self, topic: str) -> int:
         count = self.count(topic)
@@ -363,27 +363,6 @@ class NexoSender:
             if topic not in self._unplaced:  # else it is `_learn` that says so
                 self._counts.setdefault(topic, count)
         return count
-
-    def _send_batch(
-        self, at: TopicPartition, packed: list[Packed[None]], count: int
-    ) -> list[RecordMetadata]:
-        head, body = batch_of(packed).encode(int(time.time() * 1000), compression=self._compression)
-        reply = self._link.call(Op.S_PUBLISH, wire.publish_head(*at, count), head, *body)
-        _, first, _ = next(wire.places(reply or b""))
-        return [RecordMetadata(*at, first + number) for number in range(len(packed))]
-
-    def _send_transaction(
-        self, topic: str, lanes: dict[int, list[int]], packed: list[Packed[None]], count: int
-    ) -> list[RecordMetadata]:
-        places: dict[int, RecordMetadata] = {}
-        with self._client.transaction() as tx:
-            for partition, lane in lanes.items():
-                for numbers in chunks(lane, packed):
-                    batch = batch_of([packed[number] for number in numbers])
-                    _, first = tx.publish_batch(topic, partition, batch, count=count)
-                    for at, number in enumerate(numbers):
-                        places[number] = RecordMetadata(topic, partition, first + at)
-        return [places[number] for number in range(len(packed))]
 
 
 def _existing(topic: str, partition: object, count: int) -> int:
