@@ -23,8 +23,8 @@ def reason(error: Exception) -> str:
 def is_final(error: Exception | None, *, was_up: bool) -> TypeGuard[NexoError]:
     """Whether it is no use to try again.
 
-    Who ``was_up`` and is locked out now, as when all return to a new server at once, only has
-    to wait.
+    Who ``was_up`` and is locked out now, by the failures of others at its address, only has to
+    wait.
     """
     if isinstance(error, LockedOut) and was_up:
         return False

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from nexo.errors import LockedOut, NexoError, Unauthenticated
+from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
 from nexo.model import Clock
 from nexo.protocol.hello import Hello
 from nexo.server.access import secrets
@@ -94,11 +94,12 @@ class Door:
 
     def _check_password(self, caller: Caller, asked: Hello, done: Done) -> None:
         name, password = asked.user or "", asked.password or ""
-        refusal = self._attempts.locked(caller.address, name, self._clock.now_ms())
-        if refusal is None and self._checks >= MOST_CHECKS:
-            refusal = LockedOut("too many logins at once; try again")
-        if refusal is not None:
-            done(refusal)
+        locked = self._attempts.locked(caller.address, name, self._clock.now_ms())
+        if locked is not None:
+            done(locked)
+            return
+        if self._checks >= MOST_CHECKS:
+            done(Overloaded("too many logins at once; try again"))
             return
         self._checks += 1
         stored = self._logins.stored_password(name)
