@@ -35,7 +35,7 @@ class Publisher:
         self.stream = stream
         self.count: int | None = None
         """How many partitions there are, if that is known."""
-        self._alone_bytes = sys.maxsize
+        self.alone_bytes = sys.maxsize
         """A larger value leaves alone: the stream may refuse it, and would what goes with it."""
         self._describe = describe
         self._runs: dict[int, _Run] = {}
@@ -45,32 +45,27 @@ class Publisher:
         self._learning: asyncio.Task[None] | None = None
 
     def send(
-        self,
-        partition: int,
-        kind: int,
-        content: bytes | None,
-        key: bytes | None,
-        headers: bytes,
-        receipt: asyncio.Future[Published] | None = None,
+        self, partition: int, kind: int, content: bytes | None, key: bytes | None, headers: bytes
     ) -> asyncio.Future[Published]:
-        """Publish one record; await the result for its place, or do not.
-
-        The result is ``receipt`` if one was given out for it before.
-        """
+        """Publish one record; await the result for its place, or do not."""
         run = self._runs.get(partition)
-        alone = content is not None and len(content) > self._alone_bytes
-        if alone and run is not None:
-            self._flush(partition)
-        if alone or run is None:
+        if run is None:
             run = self._begin(partition)
         run.records.add(kind, content, key, headers)
-        if receipt is None:
-            receipt = run.gathering.receipt()
-        else:
-            run.gathering.adopt([receipt])
-        if alone or run.records.size_bytes >= run.room_bytes:
-            self._flush(partition)
+        receipt = run.gathering.receipt()
+        if run.records.size_bytes >= run.watch_bytes:
+            self._look_at(partition, run, content)
         return receipt
+
+    def _look_at(self, partition: int, run: _Run, content: bytes | None) -> None:
+        """Send a run that is full, or whose last record, of ``content``, has to leave alone."""
+        if content is not None and len(content) > self.alone_bytes:
+            del self._runs[partition]
+            last = len(run.records) - 1
+            run.send_part(slice(last))
+            run.send_part(slice(last, None))
+        elif run.records.size_bytes >= run.room_bytes:
+            self._flush(partition)
 
     def send_keyed(
         self, kind: int, content: bytes | None, key: bytes, headers: bytes
@@ -140,7 +135,7 @@ class Publisher:
         if count != self.count:
             self._end_of_turn()  # what was placed by another number leaves with that
         self.count = count
-        self._alone_bytes = info.options.get("max_message_bytes") or sys.maxsize
+        self.alone_bytes = info.options.get("max_message_bytes") or sys.maxsize
         for run in self._unplaced():
             run.spread()
 
@@ -152,7 +147,11 @@ class Publisher:
         """Send a record that was gathered before, with the receipt that was given out for it."""
         key, count = row[2], self.count
         at = ROUTE if key is None or count is None or count == 1 else partition_of(key, count)
-        self.send(at, *row, receipt)
+        run = self._runs.get(at) or self._begin(at)
+        run.records.add(*row)
+        run.gathering.adopt([receipt])
+        if run.records.size_bytes >= run.watch_bytes:
+            self._look_at(at, run, row[1])
 
     def _unplaced(self) -> list[_Run]:
         runs = self._refused if self._held is None else [*self._refused, self._held]
@@ -163,7 +162,9 @@ class Publisher:
 class _Run:
     """Records that share one batch."""
 
-    __slots__ = ("count", "gathering", "partition", "publisher", "records", "room_bytes")
+    __slots__ = (
+        "count", "gathering", "partition", "publisher", "records", "room_bytes", "watch_bytes",
+    )  # fmt: skip
 
     def __init__(self, publisher: Publisher, partition: int, count: int) -> None:
         self.publisher = publisher
@@ -171,6 +172,7 @@ class _Run:
         self.count = count
         self.records = Outgoing()
         self.room_bytes = room_bytes(publisher.link.welcome, RUN_BYTES)
+        self.watch_bytes = min(self.room_bytes, publisher.alone_bytes)
         self.gathering: Gathering[Published] = _Receipts(self)
 
     def send(self) -> None:
@@ -195,11 +197,14 @@ class _Run:
         """Send it in parts: in halves if one record of many was refused, and none was stored."""
         step = -(-len(self.records) // parts)
         for at in range(0, len(self.records), step):
-            which = slice(at, at + step)
-            part = _Run(self.publisher, self.partition, self.count)
-            part.records = self.records.part(which)
-            part.gathering.adopt(self.gathering.receipts[which])
-            part.send()
+            self.send_part(slice(at, at + step))
+
+    def send_part(self, which: slice) -> None:
+        """Send some of the records, if any, as a run of their own."""
+        part = _Run(self.publisher, self.partition, self.count)
+        part.records = self.records.part(which)
+        part.gathering.adopt(self.gathering.receipts[which])
+        part.send()
 
     def spread(self) -> None:
         """Have each record sent to the partition that its key has now."""
