@@ -426,6 +426,19 @@ def command(server: Server, *args: str) -> Result:
     return CliRunner().invoke(main, ["--url", url_for(server, "ana"), *args])
 
 
+def test_a_stream_is_shown_to_who_may_read_it_alone(guarded: Server) -> None:  # SPEC K5
+    """Ordered groups are of no one stream: who may not read all of them is told so."""
+    add(users_of(guarded), "bob", "stream:*:s*")
+    with nexo.connect(url_for(guarded, "root")) as root:
+        root.stream("s").create().seek("g", "end")
+    guarded.stop()
+    guarded.start()
+    for args in (["describe", "s"], ["groups", "s"], ["list", "s"]):
+        shown = CliRunner().invoke(main, ["stream", *args, "--url", url_for(guarded, "bob")])
+        assert shown.exit_code == 0, shown.stderr
+        assert shown.stderr == "ordered groups are not shown: it takes stream:read:*\n"
+
+
 def test_bench_tells_the_first_refusal_not_that_of_its_clean_up(guarded: Server) -> None:
     """SPEC A10, K5."""
     refused = command(guarded, "bench", "--seconds", "10ms")

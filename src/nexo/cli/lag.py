@@ -9,7 +9,7 @@ import click
 from nexo.cli import output
 from nexo.cli.options import client
 from nexo.cli.surveys import group_rows
-from nexo.errors import NotFound
+from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -64,3 +64,12 @@ def ordered_groups(nexo: Client, stream: str | None = None) -> list[OrderedInfo]
     reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, wire.pack(OrderedAsk()))
     found = wire.unpack(list[OrderedInfo], reply or b"")
     return [group for group in found if stream is None or stream in group.lags]
+
+
+def shown_ordered_groups(nexo: Client, stream: str | None = None) -> list[OrderedInfo]:
+    """As `ordered_groups`; who may not read all of them is told that none are shown."""
+    try:
+        return ordered_groups(nexo, stream)
+    except Forbidden:
+        output.note("ordered groups are not shown: it takes stream:read:*")
+        return []

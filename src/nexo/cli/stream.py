@@ -87,7 +87,9 @@ def list_(prefix: str, names: bool) -> None:
         if names:
             output.rows(({"name": name} for name in found), ("name",))
         else:
-            ordered = Counter(topic for group in lag.ordered_groups(nexo) for topic in group.lags)
+            ordered = Counter(
+                topic for group in lag.shown_ordered_groups(nexo) for topic in group.lags
+            )
             shown = (_summary(nexo.stream(name).describe(), ordered[name]) for name in found)
             output.rows(shown, _LISTED, "there are no streams")
 
@@ -107,7 +109,7 @@ def _summary(info: StreamInfo, ordered: int) -> dict[str, object]:
 def describe(name: str) -> None:
     """Options, partitions and groups of the stream NAME."""
     with client() as nexo:
-        _show(nexo.stream(name).describe(), lag.ordered_groups(nexo, name))
+        _show(nexo.stream(name).describe(), lag.shown_ordered_groups(nexo, name))
 
 
 def _show_briefly(info: StreamInfo) -> None:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from nexo.cli import output
-from nexo.cli.lag import ordered_groups
+from nexo.cli.lag import shown_ordered_groups
 from nexo.cli.options import client, terms
 from nexo.cli.tail import as_row
 from nexo.errors import NotFound
@@ -32,7 +32,7 @@ def groups(stream: str) -> None:
     """The groups that read STREAM: shared, ordered, or of nexo.xstreams."""
     with client() as nexo:
         shared = nexo.stream(stream).groups()
-        ordered = ordered_groups(nexo, stream)
+        ordered = shown_ordered_groups(nexo, stream)
     found = [_row(group) for group in shared] + [_ordered(group, stream) for group in ordered]
     output.rows(found, _GROUP, f"{stream} has no groups")
 
