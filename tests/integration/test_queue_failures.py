@@ -17,6 +17,7 @@ import pytest
 
 import nexo
 from nexo import testing
+from nexo.client._async.connection import Link
 from nexo.client._async.queue import Queue
 from nexo.client._async.queue_jobs import Job
 from nexo.client._sync.queue_jobs import Job as SyncJob
@@ -111,6 +112,25 @@ async def test_pushes_of_one_turn_fill_a_queue_to_its_limit(aclient: nexo.AsyncC
     assert sorted(isinstance(result, QueueFull) for result in results) == [False, False, True]
     with pytest.raises(InvalidInput, match="never fit"):
         await queue.push_many(range(3))
+
+
+async def test_a_full_queue_is_not_asked_about_each_job(
+    aclient: nexo.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC D2, I7: what fits is stored, in order, and the rest is refused together."""
+    queue = await aclient.queue("small").create(max_jobs=300)
+    asked, call = 0, Link.call
+
+    def counted(link: Link, *parts: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return call(link, *parts, **options)
+
+    monkeypatch.setattr(Link, "call", counted)
+    results = await asyncio.gather(*(queue.push(at) for at in range(1_000)), return_exceptions=True)
+    assert [isinstance(result, QueueFull) for result in results] == [False] * 300 + [True] * 700
+    assert asked < 30
+    assert [job.value for job in await queue.peek(300)] == list(range(300))
 
 
 async def test_a_client_that_is_gone_leaves_nothing_behind(nexo_url: str, jobs: Queue[Any]) -> None:

@@ -83,11 +83,12 @@ class Gathering(Generic[R]):
             self.refuse(error)
         else:
             try:
-                self._settle(list(self._results(reply.result())))
+                self.settle(list(self._results(reply.result())))
             except Exception as unreadable:  # as above
                 self.fail(unreadable)
 
-    def _settle(self, results: list[R | NexoError]) -> None:
+    def settle(self, results: list[R | NexoError]) -> None:
+        """Tell each what it is to get."""
         self.over()
         if len(results) != len(self._receipts):
             asked = len(self._receipts)

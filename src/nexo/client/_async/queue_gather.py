@@ -46,7 +46,8 @@ class _Run:
     """Pushes alike that leave together."""
 
     __slots__ = (
-        "dedup_keys", "gathering", "head", "keys", "link", "room_bytes", "size_bytes", "values",
+        "dedup_keys", "gathering", "head", "keys", "link", "rest", "room_bytes", "size_bytes",
+        "values",
     )  # fmt: skip
 
     def __init__(self, link: Link, head: PushHead) -> None:
@@ -57,7 +58,9 @@ class _Run:
         self.dedup_keys: list[str | None] = []
         self.size_bytes = 0
         self.room_bytes = room_bytes(link.welcome, RUN_BYTES)
-        self.gathering: Gathering[str] = Gathering(_ids, self.divide, (InvalidInput, QueueFull))
+        self.gathering: Gathering[str] = _Receipts(self)
+        self.rest: _Run | None = None
+        """The other half of what was refused, which follows once this one has ended."""
 
     def send(self) -> None:
         """Send what was gathered."""
@@ -74,14 +77,57 @@ class _Run:
         self.gathering.send(self.link, Op.Q_PUSH_MANY, *parts)
 
     def divide(self) -> None:
-        """Send it again in halves: one job of many was refused, and none was stored."""
+        """Send it again, half after half: something was refused, and none was stored."""
         middle = len(self.values) // 2
-        for which in (slice(middle), slice(middle, None)):
-            half = _Run(self.link, self.head)
-            half.values = self.values[which]
-            half.keys, half.dedup_keys = self.keys[which], self.dedup_keys[which]
-            half.gathering = self.gathering.part(which, half.divide)
-            half.send()
+        first, second = self._part(slice(middle)), self._part(slice(middle, None))
+        first.rest, second.rest, self.rest = second, self.rest, None
+        first.send()
+
+    def _part(self, which: slice) -> _Run:
+        part = _Run(self.link, self.head)
+        part.values = self.values[which]
+        part.keys, part.dedup_keys = self.keys[which], self.dedup_keys[which]
+        part.gathering.adopt(self.gathering.receipts[which])
+        return part
+
+    def ended(self, error: BaseException | None) -> None:
+        """Go on with the rest, unless this one failed of what would meet it too."""
+        rest, self.rest = self.rest, None
+        if rest is None:
+            return
+        if error is None or isinstance(error, InvalidInput):
+            rest.send()
+        else:
+            rest.gathering.fail(error)
+
+
+class _Receipts(Gathering[str]):
+    """Who waits for a run."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: _Run) -> None:
+        super().__init__(_ids, run.divide, (InvalidInput, QueueFull))
+        self._run: _Run | None = run
+
+    def over(self) -> None:
+        """See `Gathering.over`."""
+        super().over()
+        self._run = None
+
+    def settle(self, results: list[str | NexoError]) -> None:
+        """See `Gathering.settle`."""
+        run = self._run
+        super().settle(results)
+        if run is not None:
+            run.ended(None)
+
+    def fail(self, error: BaseException) -> None:
+        """See `Gathering.fail`."""
+        run = self._run
+        super().fail(error)
+        if run is not None:
+            run.ended(error)
 
 
 def _ids(reply: Reply) -> list[str]:
