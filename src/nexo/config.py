@@ -7,7 +7,6 @@ the reference page and the error messages. Nothing is read at import.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -16,8 +15,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from nexo.errors import ConfigError, InvalidInput
-from nexo.model import Broker, duration_ms
+from nexo import setting_values
+from nexo.errors import ConfigError
+from nexo.model import Broker
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -296,7 +296,9 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
         if key in by_env:
             found[by_env[key]] = _checked(by_env[key], value, key)
         elif key in _SECONDS:
-            found[_SECONDS[key]] = _checked(_SECONDS[key], _number(key, value) * 1_000, key)
+            found[_SECONDS[key]] = _checked(
+                _SECONDS[key], setting_values.number(key, value) * 1_000, key
+            )
         elif key.startswith("NEXO_") and not _foreign(key, value):
             raise ConfigError(f"unknown environment variable {key}")
     return found
@@ -330,16 +332,16 @@ def _checked(key: str, value: object, label: str) -> Any:
 def _converter(spec: Field[Any]) -> Callable[[str, object], object]:
     match str(spec.type):
         case "int" if spec.name.endswith("_ms"):
-            return _millis
+            return setting_values.millis
         case "int" if spec.name.endswith("_bytes"):
-            return _size
+            return setting_values.size
         case "int":
-            return _number
+            return setting_values.number
         case "bool":
-            return _flag
+            return setting_values.flag
         case "str":
-            return _text
-    return _path
+            return setting_values.text
+    return setting_values.path
 
 
 def _check_range(value: int, label: str, spec: Field[Any]) -> None:
@@ -355,51 +357,3 @@ def _highest(name: str) -> int:
     if name.endswith("_ms"):
         return _LONGEST_MS
     return _MOST_BYTES if name.endswith("_bytes") else _MOST
-
-
-_SIZE = re.compile(r"(\d+) ?([kmg])i?b", re.ASCII | re.IGNORECASE)
-_FACTORS = {"k": KIB, "m": MIB, "g": GIB}
-
-
-def _size(key: str, value: object) -> int:
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return int(match[1]) * _FACTORS[match[2].lower()] if match else _number(key, value)
-
-
-def _millis(key: str, value: object) -> int:
-    try:
-        return duration_ms(value) if isinstance(value, str) else _number(key, value)
-    except InvalidInput:
-        return _number(key, value)
-
-
-def _number(key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ConfigError(f"{key} = {value!r}: must be a whole number")
-    try:
-        return int(value)
-    except ValueError:
-        raise ConfigError(f"{key} = {value!r}: must be a whole number") from None
-
-
-def _flag(key: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    match str(value).strip().lower():
-        case "1" | "true" | "yes" | "on":
-            return True
-        case "0" | "false" | "no" | "off":
-            return False
-    raise ConfigError(f"{key} = {value!r}: must be true or false")
-
-
-def _text(key: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{key} = {value!r}: must be a non-empty text")
-    return value
-
-
-def _path(key: str, value: object) -> Path:
-    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
-        raise ConfigError(f"{key} = {value!r}: must be a path")
-    return Path(value)
