@@ -104,6 +104,7 @@ async def _measure(path: HotPath) -> dict[str, Any]:
         once = await path.prepare(on)
         for _ in range(20):
             await once()
+        await _opcodes(once)  # from Python 3.12 on the first count misses code not traced before
         gc.collect()
         gc.disable()
         try:

@@ -49,6 +49,11 @@ RENAMED = {
     "asynccontextmanager": "contextmanager",
     "StopAsyncIteration": "StopIteration",
 }
+TEXTS = {
+    tokenize.STRING,
+    tokenize.COMMENT,
+    getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING),  # from Python 3.12 on
+}
 IN_TEXT = (
     (re.compile(r"\bawait (?=[\w(])"), ""),
     (re.compile(r"\basync (?=with|for|def)"), ""),
@@ -127,8 +132,8 @@ def edits(tokens: list[tokenize.TokenInfo]) -> list[Edit]:
             found += unwrapped(tokens, at)
         elif token.type == tokenize.NAME and (new := renamed(token.string)) != token.string:
             found.append((token.start, token.end, new))
-        elif token.type in (tokenize.STRING, tokenize.COMMENT):
-            found.append((token.start, token.end, in_text(token.string)))
+        elif token.type in TEXTS and (new := in_text(token.string)) != token.string:
+            found.append((token.start, token.end, new))
     return sorted(found)
 
 

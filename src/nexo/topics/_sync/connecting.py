@@ -29,5 +29,5 @@ def backend_for(server: Client | str | None) -> TopicsBackend:
 def url_of(server: str | None) -> str | None:
     """The URL given, or that of the environment."""
     if server is not None and not isinstance(server, str):
-        raise InvalidInput(f"server is an Client or a URL, not {server!r}")
+        raise InvalidInput(f"server must be a client or a URL, not {server!r}")
     return server or os.environ.get("NEXO_URL")
