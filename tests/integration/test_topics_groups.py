@@ -363,14 +363,15 @@ async def test_closing_leaves_the_group_though_nothing_can_be_committed(
             raise Forbidden("no commits any more")
 
     await AsyncTopic(orders, server=aclient).produce("x")
-    async with AsyncConsumerGroup("g", topics=orders, server=aclient) as group:
-        first = await group.join()
-        assert await first.poll(WAIT_S) is not None
-        with monkeypatch.context() as patch:
-            watch(patch, refuse)
-            with pytest.raises(Forbidden):
-                await first.close()
-        assert (await group.describe()).members == ()
+    group: AsyncConsumerGroup[Any] = AsyncConsumerGroup("g", topics=orders, server=aclient)
+    first = await group.join()
+    assert await first.poll(WAIT_S) is not None
+    await group.join()
+    with monkeypatch.context() as patch:
+        watch(patch, refuse)
+        with pytest.raises(Forbidden):
+            await group.close()
+    assert (await group.describe()).members == ()
 
 
 async def test_a_member_that_cannot_take_over_does_not_keep_the_group_busy(

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._async.client import AsyncClient
+from nexo.errors import NexoError
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.rebalancing import RebalanceHandlers
@@ -73,9 +74,15 @@ class AsyncConsumerGroup(Generic[T]):
     async def close(self) -> None:
         """Have the members that `join` made leave."""
         members, self._members = self._members, []
+        failure: NexoError | None = None
         for member in members:
-            await member.close()
+            try:
+                await member.close()
+            except NexoError as error:
+                failure = failure or error
         await self._backend.close()
+        if failure is not None:
+            raise failure
 
     async def __aenter__(self) -> AsyncConsumerGroup[T]:
         return self

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Generic
 
 from nexo.client._sync.client import Client
+from nexo.errors import NexoError
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.rebalancing import RebalanceHandlers
@@ -74,9 +75,15 @@ class ConsumerGroup(Generic[T]):
     def close(self) -> None:
         """Have the members that `join` made leave."""
         members, self._members = self._members, []
+        failure: NexoError | None = None
         for member in members:
-            member.close()
+            try:
+                member.close()
+            except NexoError as error:
+                failure = failure or error
         self._backend.close()
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> ConsumerGroup[T]:
         return self

@@ -138,11 +138,15 @@ class NexoReader:
         self._members.in_hand.clear()
         while True:
             found: list[Message[Any]] = []
-            left_s = max(0.0, deadline_s - runtime.now_s())
-            if self._link.ready(min(left_s, _LOOK_S)):
+            if not self._members.unsettled or self._is_up(deadline_s):
                 found = self._attempt(max_records, deadline_s)
             if found or self._closed or runtime.now_s() >= deadline_s:
                 return found
+
+    def _is_up(self, deadline_s: float) -> bool:
+        """Whether there is a connection, waiting for a while."""
+        left_s = max(0.0, deadline_s - runtime.now_s())
+        return self._link.ready(min(left_s, _LOOK_S))
 
     def _attempt(self, max_records: int, deadline_s: float) -> list[Message[Any]]:
         try:
