@@ -130,9 +130,7 @@ def edits(tokens: list[tokenize.TokenInfo]) -> list[Edit]:
             found.append((token.start, tokens[at + 1].start, ""))
         elif token.type == tokenize.NAME and token.string == "Awaitable":
             found += unwrapped(tokens, at)
-        elif token.type == tokenize.NAME and (new := renamed(token.string)) != token.string:
-            found.append((token.start, token.end, new))
-        elif token.type in TEXTS and (new := in_text(token.string)) != token.string:
+        elif (new := replaced(token)) != token.string:
             found.append((token.start, token.end, new))
     return sorted(found)
 
@@ -150,6 +148,13 @@ def unwrapped(tokens: list[tokenize.TokenInfo], at: int) -> list[Edit]:
                 (closing.start, closing.end, ""),
             ]
     raise SyntaxError(f"line {tokens[at].start[0]}: bracket of Awaitable never closed")
+
+
+def replaced(token: tokenize.TokenInfo) -> str:
+    """What stands in its place."""
+    if token.type == tokenize.NAME:
+        return renamed(token.string)
+    return in_text(token.string) if token.type in TEXTS else token.string
 
 
 def renamed(name: str) -> str:
