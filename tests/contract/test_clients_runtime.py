@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import threading
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 
 from nexo.client._async import runtime as on_tasks
 from nexo.client._sync import runtime as on_threads
-from nexo.errors import ConnectionLost
 
 RUNTIMES = {"tasks": on_tasks, "threads": on_threads}
 
@@ -156,53 +154,18 @@ async def test_drain_says_when_work_goes_on(runtime: Any) -> None:
     assert await blocking(runtime, lambda: workers.drain(10))
 
 
-async def test_a_queue_keeps_order_and_its_limit(runtime: Any) -> None:
-    queue = runtime.LocalQueue(2)
-    assert [queue.offer(n) for n in (1, 2, 3)] == [True, True, False]
-    assert len(queue) == 2
-    assert await blocking(runtime, queue.get) == 1
-    assert queue.take_oldest() == 2
-    assert queue.take_oldest() is None
+async def test_a_place_stays_free_if_there_is_nothing_to_do(runtime: Any) -> None:
+    items, done = [None, 1, None, None, 2], list[int]()
 
+    async def handle_async(item: int) -> None:
+        done.append(item)
 
-async def test_a_queue_wakes_who_waits_and_says_when_nothing_comes(runtime: Any) -> None:
-    queue = runtime.LocalQueue()
-    with pytest.raises(TimeoutError):
-        await blocking(runtime, lambda: queue.get(0.01))
-    received: list[int] = []
-
-    async def take_async() -> None:
-        received.append(await queue.get(10))
-
-    def take() -> None:
-        received.append(queue.get(10))
-
-    tasks = [runtime.spawn(take if runtime is on_threads else take_async) for _ in range(2)]
-    await asyncio.sleep(0)
-    queue.offer(1)
-    queue.offer(2)
-    for task in tasks:
-        await blocking(runtime, functools.partial(task.join, 10))
-    assert sorted(received) == [1, 2]
-
-
-async def test_a_closed_queue_gives_what_it_has_and_then_ends(runtime: Any) -> None:
-    queue = runtime.LocalQueue()
-    queue.offer(1)
-    queue.close()
-    assert not queue.offer(2)
-    assert await blocking(runtime, queue.get) == 1
-    with pytest.raises(ConnectionLost, match="closed"):
-        await blocking(runtime, queue.get)
-
-
-async def test_a_queue_loses_nothing_when_a_waiter_is_cancelled() -> None:
-    queue: on_tasks.LocalQueue[int] = on_tasks.LocalQueue()
-    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
-    await asyncio.sleep(0)
-    queue.offer(1)
-    first.cancel()
-    assert await asyncio.wait_for(second, 5) == 1
+    handle = done.append if runtime is on_threads else handle_async
+    workers = runtime.Workers(1)
+    for _ in range(len(items)):
+        await blocking(runtime, lambda: workers.start_next(lambda: items.pop(0), handle))
+    assert await blocking(runtime, lambda: workers.drain(10))
+    assert done == [1, 2]
 
 
 async def test_handlers_may_be_plain_or_async() -> None:

@@ -11,11 +11,8 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar
-
-from nexo.errors import ConnectionLost
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -157,70 +154,3 @@ class Workers:
             return True
         _, still = await asyncio.wait(set(self._running), timeout=timeout_s)
         return not still
-
-
-class LocalQueue(Generic[T]):
-    """Items handed from one task to another; ``limit`` 0 is no limit."""
-
-    def __init__(self, limit: int = 0) -> None:
-        self._items: deque[T] = deque()
-        self._limit = limit
-        self._closed = False
-        self._waiters: deque[asyncio.Future[None]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def offer(self, item: T) -> bool:
-        """Add ``item`` without waiting; False if the queue is full or closed."""
-        if self._closed or (self._limit and len(self._items) >= self._limit):
-            return False
-        self._items.append(item)
-        self._wake(1)
-        return True
-
-    def take_oldest(self) -> T | None:
-        """The oldest item without waiting, or None."""
-        return self._items.popleft() if self._items else None
-
-    async def get(self, timeout_s: float | None = None) -> T:
-        """The oldest item, waiting for one.
-
-        Raises `TimeoutError` when the time is over, `ConnectionLost` when the queue was
-        closed and is empty.
-        """
-        if not self._items:
-            async with asyncio.timeout(timeout_s):
-                await self._wait()
-        return self._items.popleft()
-
-    async def _wait(self) -> None:
-        while not self._items:
-            if self._closed:
-                raise ConnectionLost("closed: nothing more will come")
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self._pass_on(waiter)
-                raise
-
-    def _pass_on(self, waiter: asyncio.Future[None]) -> None:
-        """A waiter that gives up hands a wake-up it already got to the next."""
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
-        if self._items:
-            self._wake(1)
-
-    def _wake(self, count: int) -> None:
-        while count and self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                count -= 1
-
-    def close(self) -> None:
-        """Let those who wait end once the queue is empty."""
-        self._closed = True
-        self._wake(len(self._waiters))

@@ -6,9 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
-
-from nexo.errors import ConnectionLost
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -170,49 +168,3 @@ class Workers:
         """Wait until nothing runs; False if the time ran out first."""
         with self._change:
             return self._change.wait_for(lambda: not self._busy, timeout_s)
-
-
-class LocalQueue(Generic[T]):
-    """Items handed from one thread to another; ``limit`` 0 is no limit."""
-
-    def __init__(self, limit: int = 0) -> None:
-        self._items: deque[T] = deque()
-        self._limit = limit
-        self._closed = False
-        self._change = threading.Condition()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def offer(self, item: T) -> bool:
-        """Add ``item`` without waiting; False if the queue is full or closed."""
-        with self._change:
-            if self._closed or (self._limit and len(self._items) >= self._limit):
-                return False
-            self._items.append(item)
-            self._change.notify()
-            return True
-
-    def take_oldest(self) -> T | None:
-        """The oldest item without waiting, or None."""
-        with self._change:
-            return self._items.popleft() if self._items else None
-
-    def get(self, timeout_s: float | None = None) -> T:
-        """The oldest item, waiting for one.
-
-        Raises `TimeoutError` when the time is over, `ConnectionLost` when the queue was
-        closed and is empty.
-        """
-        with self._change:
-            if not self._change.wait_for(lambda: self._items or self._closed, timeout_s):
-                raise TimeoutError("nothing came in time")
-            if not self._items:
-                raise ConnectionLost("closed: nothing more will come")
-            return self._items.popleft()
-
-    def close(self) -> None:
-        """Let those who wait end once the queue is empty."""
-        with self._change:
-            self._closed = True
-            self._change.notify_all()
