@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,21 @@ def test_who_was_in_waits_while_others_are_locked_out(
             await comes_back(client)
 
     asyncio.run(run())
+
+
+def test_a_call_waits_while_who_was_in_is_locked_out(
+    guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A5, A10
+    with nexo.connect(url_for(guarded, "root")) as client, ThreadPoolExecutor(1) as pool:
+        client.store.set("k", 1)
+        guarded.stop()
+        with pytest.raises(ConnectionLost):  # of the connection that it had
+            client.store.get("k")
+        restart_locked(guarded, monkeypatch)
+        asked = pool.submit(client.store.get, "k")
+        assert not wait([asked], timeout=0.5).done, "neither answered nor refused"
+        monkeypatch.undo()
+        asked.result(WAIT_S)
 
 
 def test_a_subscription_comes_back_after_it_was_locked_out(

@@ -117,7 +117,7 @@ class Link:
             wire.close()
         if self._closed:
             raise ConnectionLost("the client is closed")
-        wire = open_wire(self.address, self.broker)
+        wire = open_wire(self.address, self.broker, was_up=self.welcome is not None)
         self.welcome = wire.welcome
         return wire
 

@@ -15,16 +15,14 @@ from struct import Struct
 from nexo.client._sync.tls import TlsSocket
 from nexo.client.address import Address, tls_context
 from nexo.client.backoff import pause_s
-from nexo.client.connecting import no_welcome, reason
+from nexo.client.connecting import is_final, no_welcome, reason
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
 from nexo.errors import (
     ConnectionLost,
-    InvalidInput,
     NexoError,
     PayloadTooLarge,
     ProtocolError,
     RequestTimeout,
-    Unauthenticated,
 )
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
@@ -252,18 +250,17 @@ def _result(status: int, payload: Buffer) -> Reply:
     raise error_of(status, payload)
 
 
-def open_wire(address: Address, broker: Broker) -> Wire:
+def open_wire(address: Address, broker: Broker, *, was_up: bool) -> Wire:
     """Connect, trying again while the server is down if the address says so (SPEC A5)."""
     deadline_s = time.monotonic() + address.down_wait_s
     failures = 0
     while True:
         try:
             return Wire(address, broker)
-        except (Unauthenticated, InvalidInput):
-            raise
-        except NexoError:
+        except NexoError as error:
             failures += 1
             wait_s = pause_s(failures)
-            if address.while_down == "fail" or time.monotonic() + wait_s > deadline_s:
+            given_up = address.while_down == "fail" or time.monotonic() + wait_s > deadline_s
+            if given_up or is_final(error, was_up=was_up):
                 raise
         time.sleep(wait_s)
