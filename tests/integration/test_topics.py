@@ -178,7 +178,7 @@ async def test_a_topic_that_exists_otherwise_is_a_conflict(aclient: nexo.AsyncCl
         ({"compaction": "yes"}, "compaction"),
         ({"name": 7}, "name"),
         ({"name": "\ud800"}, "UTF-8"),
-        ({"server": 7}, "server is an AsyncClient or a URL"),
+        ({"server": 7}, "server must be a client or a URL"),
     ]
     for options, named in bad:
         with pytest.raises(InvalidInput, match=named):
