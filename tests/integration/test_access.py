@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,9 +20,11 @@ import nexo
 from nexo.cli import main
 from nexo.errors import ConnectionLost, Forbidden, LockedOut, NexoError, Unauthenticated
 from nexo.model import Broker
+from nexo.protocol import stream as wire
 from nexo.protocol.frames import Status, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_ordered import Commit
 from nexo.server.access import attempts, door
 from nexo.server.access.attempts import PER_USER
 from nexo.server.access.grants import parse_grant
@@ -442,17 +445,46 @@ def command(server: Server, *args: str) -> Result:
     return CliRunner().invoke(main, ["--url", url_for(server, "ana"), *args])
 
 
-def test_a_stream_is_shown_to_who_may_read_it_alone(guarded: Server) -> None:  # SPEC K5
-    """Ordered groups are of no one stream: who may not read all of them is told so."""
+def test_who_may_read_a_stream_sees_and_moves_all_its_groups(guarded: Server) -> None:
+    """SPEC A10, K5: ordered groups too, as far as they read that stream."""
     add(users_of(guarded), "bob", "stream:*:s*")
     with nexo.connect(url_for(guarded, "root")) as root:
-        root.stream("s").create().seek("g", "end")
+        for name in ("s", "hidden"):
+            root.stream(name).create().publish_many(["a", "b", "c"])
+        root.stream("s").seek("g", "end")
+        commit = Commit(group="o", offsets=[("s", 0, 0, ""), ("hidden", 0, 0, "")])
+        root.link(Broker.STREAM).call(Op.S_COMMIT, wire.pack(commit))
     guarded.stop()
     guarded.start()
-    for args in (["describe", "s"], ["groups", "s"], ["list", "s"]):
-        shown = CliRunner().invoke(main, ["stream", *args, "--url", url_for(guarded, "bob")])
-        assert shown.exit_code == 0, shown.stderr
-        assert shown.stderr == "ordered groups are not shown: it takes stream:read:*\n"
+
+    def shown(*args: str) -> list[dict[str, Any]]:
+        command = [*args, "--json", "--url", url_for(guarded, "bob")]
+        result = CliRunner().invoke(main, command)
+        assert (result.exit_code, result.stderr) == (0, "")
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    assert shown("stream", "describe", "s")[0]["ordered_groups"] == ["o"]
+    ordered = shown("stream", "groups", "s")[1]
+    assert (ordered["name"], ordered["lags"]) == ("o", {"s": 2})
+    assert "hidden" not in json.dumps(ordered)
+    assert {(row["group"], row["lag"]) for row in shown("lag", "s")} == {("g", 0), ("o", 2)}
+    assert [row["kind"] for row in shown("lag", "s", "o")] == ["ordered"]
+    assert shown("seek", "s", "o", "end")[0]["lag"] == 0
+    everything = ["lag", "--url", url_for(guarded, "bob")]
+    assert "everything of the stream broker" in CliRunner().invoke(main, everything).stderr
+
+
+def test_who_may_not_read_all_ordered_groups_is_told_that_they_are_not_counted(
+    guarded: Server,
+) -> None:
+    """SPEC K5: a list is of more than one stream."""
+    users_of(guarded).set_grants("ana", [parse_grant("stream:*:s*")])
+    with nexo.connect(url_for(guarded, "root")) as root:
+        root.stream("s").create()
+    until(lambda: command(guarded, "stream", "groups", "s").exit_code == 0)
+    listed = command(guarded, "stream", "list", "s")
+    assert listed.stderr == "ordered groups are not shown: it takes stream:read:*\n"
+    assert listed.exit_code == 0
 
 
 def test_bench_tells_the_first_refusal_not_that_of_its_clean_up(guarded: Server) -> None:

@@ -15,6 +15,10 @@ import pytest
 
 import nexo
 from nexo.errors import Unauthenticated
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_ordered import Commit
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.users import UsersFile
 from nexo.testing import Process
@@ -27,6 +31,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     users = UsersFile(folder / "users.json")
     users.add("root", "a long secret", [parse_grant("*:*:*")])
     users.add("clerk", "a sharp pen", [parse_grant("queue:*:mail*")])
+    users.add("reader", "a quiet corner", [parse_grant("stream:read:mailed")])
     (folder / "token").write_text(users.add_token("root", "prometheus"))
     process = Process(folder, auth=True)
     process.start()
@@ -45,6 +50,22 @@ def log_in(api: Api, user: str, password: str) -> Reply:
     reply = api.request("POST", "/api/v1/login", body, ACTION)
     api.cookie = reply.headers.get("set-cookie", "").partition(";")[0]
     return reply
+
+
+def test_who_may_read_a_stream_sees_and_moves_its_ordered_groups(guarded: Process) -> None:
+    """SPEC A10, K3."""
+    with nexo.connect(guarded.url, user="root", password="a long secret") as client:
+        client.stream("mailed").create().publish_many(["a", "b"])
+        commit = Commit(group="o", offsets=[("mailed", 0, 0, "")])
+        client.link(Broker.STREAM).call(Op.S_COMMIT, wire.pack(commit))
+    api = Api(guarded.http_url)
+    log_in(api, "reader", "a quiet corner")
+    (group,) = api.get("/stream/groups", stream="mailed")
+    assert (group["name"], group["mode"], group["lag"]) == ("o", "ordered", 1)
+    api.post("/stream/seek", stream="mailed", group="o", mode="ordered", to="end")
+    assert api.get("/stream/groups", stream="mailed")[0]["lag"] == 0
+    reply = api.act("/stream/seek", stream="mailed", group="no", mode="ordered", to="end")
+    assert reply.json["code"] == "NOT_FOUND"
 
 
 def test_it_asks_for_a_login_and_gives_a_safe_cookie(guarded: Process) -> None:

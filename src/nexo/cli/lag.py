@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +15,11 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
+from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
     from nexo import Client
+    from nexo.protocol.stream import GroupInfo
 
 _COLUMNS = ("stream", "group", "kind", "lag", "in_flight", "parked", "consumers")
 
@@ -47,11 +50,7 @@ def command(
 
 def _found(nexo: Client, stream: str | None, group: str | None) -> list[dict[str, Any]]:
     """The groups asked for, the furthest behind first."""
-    rows = [
-        row
-        for row in group_rows(nexo)
-        if stream in (None, row["stream"]) and group in (None, row["group"])
-    ]
+    rows = [*group_rows(nexo)] if stream is None else _groups_of(nexo, stream, group)
     if stream is not None and not rows:
         nexo.stream(stream).describe()  # says so if there is no such stream
         if group is not None:
@@ -59,17 +58,48 @@ def _found(nexo: Client, stream: str | None, group: str | None) -> list[dict[str
     return sorted(rows, key=lambda row: -row["lag"])
 
 
-def ordered_groups(nexo: Client, stream: str | None = None) -> list[OrderedInfo]:
-    """All ordered groups of the server, or those that read a stream."""
-    reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, wire.pack(OrderedAsk()))
-    found = wire.unpack(list[OrderedInfo], reply or b"")
-    return [group for group in found if stream is None or stream in group.lags]
+def _groups_of(nexo: Client, stream: str, group: str | None) -> list[dict[str, Any]]:
+    """As `group_rows`, but who may read this stream may ask."""
+    rows: list[dict[str, Any]] = []
+    with suppress(NotFound):
+        target = nexo.stream(stream)
+        rows += map(_shared, target.groups() if group is None else [target.group(group)])
+    with suppress(NotFound):
+        found = ordered_groups(nexo, stream, group)
+        rows += [_ordered(info) for info in found if stream in info.lags]
+    return [{"stream": stream, **row} for row in rows]
 
 
-def shown_ordered_groups(nexo: Client, stream: str | None = None) -> list[OrderedInfo]:
+def _shared(group: GroupInfo) -> dict[str, Any]:
+    return {
+        "group": group.name, "kind": shared_kind(group.options), "lag": group.lag,
+        "in_flight": sum(lane.in_flight for lane in group.partitions),
+        "parked": sum(lane.parked for lane in group.partitions),
+        "consumers": len(group.consumers),
+    }  # fmt: skip
+
+
+def _ordered(group: OrderedInfo) -> dict[str, Any]:
+    consumers = {member for _, _, member in group.owners}
+    return {
+        "group": group.name, "kind": "ordered", "lag": group.lag, "in_flight": 0, "parked": 0,
+        "consumers": len(consumers),
+    }  # fmt: skip
+
+
+def ordered_groups(
+    nexo: Client, stream: str | None = None, group: str | None = None
+) -> list[OrderedInfo]:
+    """The ordered groups of the server; or those that read a stream, as far as they do."""
+    ask = wire.pack(OrderedAsk(stream=stream, group=group))
+    reply = nexo.link(Broker.STREAM).call(Op.S_ORDERED_GROUPS, ask)
+    return wire.unpack(list[OrderedInfo], reply or b"")
+
+
+def shown_ordered_groups(nexo: Client) -> list[OrderedInfo]:
     """As `ordered_groups`; who may not read all of them is told that none are shown."""
     try:
-        return ordered_groups(nexo, stream)
+        return ordered_groups(nexo)
     except Forbidden:
         output.note("ordered groups are not shown: it takes stream:read:*")
         return []

@@ -11,7 +11,7 @@ from nexo.cli.lag import ordered_groups
 from nexo.cli.options import client
 from nexo.cli.sizes import place
 from nexo.cli.stream_reading import positions
-from nexo.errors import OffsetOutOfRange
+from nexo.errors import NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -36,18 +36,21 @@ def command(stream: str, group: str, to: wire.Position | datetime) -> None:
     a shared group is made.
     """
     with client() as nexo:
-        if _ordered_lag(nexo, group) is None:
+        if _ordered_lag(nexo, stream, group) is None:
             generation = nexo.stream(stream).seek(group, to)
             behind = nexo.stream(stream).lag(group)
         else:
             generation = _seek_ordered(nexo, stream, group, to)
-            behind = _ordered_lag(nexo, group) or 0
+            behind = _ordered_lag(nexo, stream, group) or 0
     output.done(f"{group} has {behind:,} records before it", generation=generation, lag=behind)
 
 
-def _ordered_lag(nexo: Client, group: str) -> int | None:
-    """How far an ordered group is behind; None if there is no such group."""
-    return next((found.lag for found in ordered_groups(nexo) if found.name == group), None)
+def _ordered_lag(nexo: Client, stream: str, group: str) -> int | None:
+    """How far an ordered group is behind in a stream; None if there is no such group."""
+    try:
+        return ordered_groups(nexo, stream, group)[0].lag
+    except NotFound:
+        return None
 
 
 def _refuse(text: str) -> None:

@@ -109,7 +109,7 @@ def _summary(info: StreamInfo, ordered: int) -> dict[str, object]:
 def describe(name: str) -> None:
     """Options, partitions and groups of the stream NAME."""
     with client() as nexo:
-        _show(nexo.stream(name).describe(), lag.shown_ordered_groups(nexo, name))
+        _show(nexo.stream(name).describe(), lag.ordered_groups(nexo, name))
 
 
 def _show_briefly(info: StreamInfo) -> None:

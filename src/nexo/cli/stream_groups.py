@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from nexo.cli import output
-from nexo.cli.lag import shown_ordered_groups
+from nexo.cli.lag import ordered_groups
 from nexo.cli.options import client, terms
 from nexo.cli.tail import as_row
 from nexo.errors import NotFound
@@ -32,8 +32,8 @@ def groups(stream: str) -> None:
     """The groups that read STREAM: shared, ordered, or of nexo.xstreams."""
     with client() as nexo:
         shared = nexo.stream(stream).groups()
-        ordered = shown_ordered_groups(nexo, stream)
-    found = [_row(group) for group in shared] + [_ordered(group, stream) for group in ordered]
+        ordered = ordered_groups(nexo, stream)
+    found = [*map(_row, shared), *map(_ordered, ordered)]
     output.rows(found, _GROUP, f"{stream} has no groups")
 
 
@@ -53,14 +53,14 @@ def _row(group: GroupInfo) -> dict[str, object]:
     }
 
 
-def _ordered(group: OrderedInfo, stream: str) -> dict[str, object]:
+def _ordered(group: OrderedInfo) -> dict[str, object]:
     if terms().as_json:
-        return {"kind": "ordered", **msgspec.to_builtins(group), "lag": group.lags[stream]}
+        return {"kind": "ordered", **msgspec.to_builtins(group)}
     return {
         "name": group.name,
         "kind": "ordered",
         "consumers": len(group.members),
-        "lag": group.lags[stream],
+        "lag": group.lag,
         "generation": group.generation,
     }
 

@@ -125,9 +125,14 @@ class OrderedName(_Open, frozen=True):
 
 
 class OrderedAsk(_Open, frozen=True):
-    """All ordered groups, or one."""
+    """All ordered groups, or one.
+
+    Of a ``stream``: those that read it, or the one named, and of each only what is about that
+    stream, so that who may read it may ask.
+    """
 
     group: str | None = None
+    stream: str | None = None
 
 
 class OrderedInfo(_Open, frozen=True):
@@ -143,5 +148,5 @@ class OrderedInfo(_Open, frozen=True):
     """``topic, partition, member``."""
     offsets: list[CommittedAt]
     lag: int
-    lags: dict[str, int]
+    lags: dict[str, int] = {}
     """By topic: all that it reads, or has read."""

@@ -12,7 +12,7 @@ from nexo.admin.api.records import Partition, RecordRow, record_row
 from nexo.admin.api.stream import OneStream
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
-from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
+from nexo.errors import InvalidInput, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -145,7 +145,7 @@ def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
 async def _ordered(desk: Desk, stream: str) -> list[GroupView]:
     """The ordered groups that read the stream; they may read others too."""
     link = desk.link(Broker.STREAM)
-    reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk()))
+    reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk(stream=stream)))
     infos = wire.unpack(list[ordered.OrderedInfo], reply or b"")
     parts = (await desk.client.stream(stream).describe()).partitions
     views = (_ordered_view(desk, info, stream, parts) for info in infos)
@@ -220,9 +220,8 @@ async def seek(desk: Desk, ask: SeekAsk) -> Done:
 
 async def _seek_ordered(desk: Desk, ask: SeekAsk) -> Done:
     link = desk.link(Broker.STREAM)
-    reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk(group=ask.group)))
-    if not wire.unpack(list[ordered.OrderedInfo], reply or b""):
-        raise NotFound(f"there is no ordered group {ask.group!r}")
+    known = ordered.OrderedAsk(group=ask.group, stream=ask.stream)
+    await link.call(Op.S_ORDERED_GROUPS, wire.pack(known))  # `NotFound` if there is none
     firsts = await _positions(desk, ask)
     rows = [(ask.stream, partition, first - 1, "") for partition, first in enumerate(firsts)]
     request = ordered.OrderedSeek(group=ask.group, offsets=rows)

@@ -23,9 +23,10 @@ def forbidden(user: str, broker: Broker, rule: Rule, name: str) -> Forbidden:
     if not rule.actions:
         return Forbidden(f"user {user!r} may not do this: no permission allows it")
     verbs = " or ".join(_VERBS[action] for action in rule.actions)
-    wanted = Grant(broker.label, rule.actions[0], _pattern(broker, rule.extent, name))
+    extent = rule.extent if name else Extent.PREFIX
+    wanted = Grant(broker.label, rule.actions[0], _pattern(broker, extent, name))
     return Forbidden(
-        f"user {user!r} may not {verbs} {_subject(broker, rule.extent, name[:_SHOWN])}: "
+        f"user {user!r} may not {verbs} {_subject(broker, extent, name[:_SHOWN])}: "
         f"it takes a permission such as {wanted}"
     )
 

@@ -239,6 +239,12 @@ def _offsets(kind: type[Any]) -> Names:
     return names
 
 
+def _ordered_groups(payload: memoryview) -> Iterable[str]:
+    """What is asked for of one stream; else everything, as a group may read any stream."""
+    ask = stream.unpack(ordered.OrderedAsk, payload)
+    return ("",) if ask.stream is None else (in_group(ask.stream, ask.group),)
+
+
 def _group(kind: type[Any]) -> Rule:
     return Rule(READ, lambda payload: (stream.unpack(kind, payload).group,), Extent.GROUP)
 
@@ -289,7 +295,7 @@ _STREAM = {
     Op.S_COMMIT: Rule(READ, _offsets(ordered.Commit)),
     Op.S_COMMITTED: _group(ordered.CommittedAsk),
     Op.S_ORDERED_SEEK: Rule(READ, _offsets(ordered.OrderedSeek)),
-    Op.S_ORDERED_GROUPS: _everything(READ),
+    Op.S_ORDERED_GROUPS: Rule(READ, _ordered_groups),
     Op.S_SURVEY: _everything((Action.READ, Action.ADMIN)),
     Op.S_ORDERED_DELETE: _everything(ADMIN),
     Op.S_X_ADD: Rule(WRITE, lambda p: (stream.unpack_headed(xstreams.Add, p)[0].stream,)),

@@ -84,6 +84,37 @@ def test_a_silent_member_is_put_out(desk: Desk) -> None:  # SPEC G6
     assert info[0].members == [second.member]
 
 
+def test_a_group_is_shown_as_far_as_it_reads_the_stream_asked_for(desk: Desk) -> None:
+    """SPEC A10: so that who may read only that stream may ask."""
+    peer = desk.client()
+    for name in ("t", "u", "v"):
+        peer.make(name)
+        peer.publish(name, b"a", b"b")
+    me = join(peer, "t", "u")
+    commit(peer, me, ("t", 0, 0), ("u", 0, 1))
+
+    def shown(**asked: str) -> list[ordered.OrderedInfo]:
+        ask = ordered.OrderedAsk(**asked)
+        return peer.call(Op.S_ORDERED_GROUPS, ask, list[ordered.OrderedInfo])
+
+    (info,) = shown(stream="t")
+    assert (info.lag, info.lags) == (1, {"t": 1})
+    assert ({row[0] for row in info.owners}, {row.topic for row in info.offsets}) == ({"t"}, {"t"})
+    assert shown(stream="v") == []
+    (other,) = shown(stream="v", group="g")
+    assert (other.lags, other.owners, other.offsets) == ({}, [], [])
+    assert shown()[0].lags == {"t": 1, "u": 0}
+
+
+def test_what_an_older_broker_does_not_tell_is_empty() -> None:
+    """SPEC K1: as with all that was added later, a newer client understands it."""
+    told = {
+        "name": "g", "generation": 1, "leader": "m", "members": [], "stable": True,
+        "options": {}, "owners": [], "offsets": [], "lag": 0,
+    }  # fmt: skip
+    assert wire.unpack(ordered.OrderedInfo, wire.pack(told)).lags == {}
+
+
 def test_members_stay_while_a_commit_waits_for_room_on_the_disk() -> None:  # SPEC I7, G6
     files = FaultyFiles()
     desk = Desk(files)

@@ -123,6 +123,7 @@ _STREAM = {
     ),
     Op.S_X_ADD: stream.pack_headed(xstreams.Add(NAME, 10)) + b"\x01v",
     Op.S_GET: request(stream.Get, key=b"k"),
+    Op.S_ORDERED_GROUPS: request(ordered.OrderedAsk, stream=NAME, group=GROUP),
     Op.S_PARKED_SETTLE: request(stream.ParkedSettle, verb="replay"),
 } | {
     op: request(kind)
@@ -153,7 +154,6 @@ _STREAM = {
         Op.S_COMMIT: ordered.Commit,
         Op.S_COMMITTED: ordered.CommittedAsk,
         Op.S_ORDERED_SEEK: ordered.OrderedSeek,
-        Op.S_ORDERED_GROUPS: ordered.OrderedAsk,
         Op.S_ORDERED_DELETE: ordered.OrderedName,
         Op.S_SURVEY: survey.SurveyAsk,
         Op.S_X_GROUP: xstreams.MakeGroup,

@@ -7,10 +7,11 @@ import pytest
 from nexo.errors import Forbidden, NexoError, Unauthenticated
 from nexo.model import Broker
 from nexo.protocol import stream
+from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.access.grants import Action, Extent, Grant
-from nexo.server.access.guard import _guarded
+from nexo.server.access.guard import _guarded, check
 from nexo.server.access.login import Identity
 from nexo.server.access.rules import RULES
 from nexo.server.access.users import User
@@ -150,6 +151,16 @@ def test_what_a_transaction_relies_on_must_be_readable() -> None:
     relied = transactions.TxInputs(1, unchanged=[transactions.KeyAt("secret", b"k", 0)])
     names = RULES[Op.S_TX_INPUTS].names(memoryview(stream.pack(relied)))
     assert set(names) == {"secret"}
+
+
+def test_ordered_groups_of_no_one_stream_take_a_permission_for_all() -> None:
+    """SPEC A10: a group may read any streams."""
+    rule, everything = RULES[Op.S_ORDERED_GROUPS], memoryview(stream.pack(ordered.OrderedAsk()))
+    for pattern in (NAME, f"{NAME}*", f"*@{GROUP}", "?*"):
+        narrow = Identity(User("ana", grants=(Grant("stream", pattern=pattern),)), None)
+        with pytest.raises(Forbidden, match="everything of the stream broker"):
+            check(narrow, Broker.STREAM, rule, everything)
+    check(Identity(User("ana", grants=(Grant(),)), None), Broker.STREAM, rule, everything)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if RULES[op].actions], ids=lambda op: op.name)

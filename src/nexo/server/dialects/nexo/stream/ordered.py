@@ -169,8 +169,7 @@ class Ordered:
         """Show stored offsets."""
         ask = unpack(wire.CommittedAsk, payload)
         group = self._core.engine.ordered.get(ask.group)
-        rows = _stored(group) if group is not None else []
-        peer.data(request_id, pack([r for r in rows if ask.topic in (None, r.topic)]))
+        peer.data(request_id, pack(_stored(group, ask.topic) if group is not None else []))
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Reset stored offsets."""
@@ -188,12 +187,19 @@ class Ordered:
         """Show groups."""
         ask = unpack(wire.OrderedAsk, payload)
         engine = self._core.engine
-        names = list(engine.ordered) if ask.group is None else [ask.group]
-        peer.data(request_id, pack([self._info(n, engine.find_ordered(n)) for n in names]))
+        if ask.group is not None:
+            found = {ask.group: engine.find_ordered(ask.group)}
+        elif ask.stream is not None:
+            found = {n: group for n, group in engine.ordered.items() if ask.stream in group.topics}
+        else:
+            found = engine.ordered
+        infos = [self._info(name, group, ask.stream) for name, group in found.items()]
+        peer.data(request_id, pack(infos))
 
-    def _info(self, name: str, group: OrderedGroup) -> wire.OrderedInfo:
+    def _info(self, name: str, group: OrderedGroup, only: str | None) -> wire.OrderedInfo:
         read = streams_of(self._core.engine, group)
-        lags = {stream.name: ordered_lag(group, stream) for stream in read}
+        lags = {s.name: ordered_lag(group, s) for s in read if only in (None, s.name)}
+        owners = sorted(group.owners.items())
         return wire.OrderedInfo(
             name=name,
             generation=group.generation,
@@ -201,8 +207,8 @@ class Ordered:
             members=group.members,
             stable=group.stable,
             options=msgspec.to_builtins(group.options),
-            owners=[(topic, index, who) for (topic, index), who in sorted(group.owners.items())],
-            offsets=_stored(group),
+            owners=[(topic, i, who) for (topic, i), who in owners if only in (None, topic)],
+            offsets=_stored(group, only),
             lag=sum(lags.values()),
             lags=lags,
         )
@@ -271,7 +277,8 @@ def ordered_options(given: dict[str, Any]) -> OrderedOptions:
         raise InvalidOption(f"group options: {error}") from None
 
 
-def _stored(group: OrderedGroup) -> list[wire.CommittedAt]:
+def _stored(group: OrderedGroup, only: str | None) -> list[wire.CommittedAt]:
+    """Of one topic, or of all."""
     return [
         wire.CommittedAt(
             topic=topic,
@@ -281,4 +288,5 @@ def _stored(group: OrderedGroup) -> list[wire.CommittedAt]:
             committed_ms=kept.committed_ms,
         )
         for (topic, partition), kept in sorted(group.offsets.items())
+        if only in (None, topic)
     ]
