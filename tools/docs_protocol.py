@@ -137,13 +137,17 @@ def _modules(broker: Broker) -> list[str]:
     return sorted({str(path.relative_to(SOURCE)) for path in paths})
 
 
+_BASES = {"msgspec.Struct": False, "Struct": False, "AsMap": False, "AsArray": True}
+"""What structs derive from, and whether they travel as arrays then."""
+
+
 def _structs(files: Iterable[str]) -> Iterator[str]:
     for file in files:
-        arrays: dict[str, bool] = {"msgspec.Struct": False, "Struct": False}
+        arrays = dict(_BASES)
         for node in _parse(file).body:
             if isinstance(node, ast.ClassDef) and (array := _layout(node, arrays)) is not None:
                 arrays[node.name] = array
-                if not node.name.startswith("_"):
+                if not node.name.startswith("_") and node.name not in _BASES:
                     yield from _struct(node, array)
 
 

@@ -14,6 +14,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.batch import Batch, decode, entries
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
+from nexo.protocol.stream_publishing import publish_head
 
 READ_BYTES = 8 * 1024**2
 
@@ -71,7 +72,7 @@ class StreamBroker:
 
     def publish(self, stream: str, partition: int, head: bytearray, body: list[bytes]) -> None:
         """Store a batch."""
-        self._link.call(Op.S_PUBLISH, wire.publish_head(stream, partition), head, *body)
+        self._link.call(Op.S_PUBLISH, publish_head(stream, partition), head, *body)
 
     def read(self, stream: str, partition: int, first: int, end: int) -> Iterator[Batch]:
         """The batches that hold the offsets from ``first`` up to before ``end``.

@@ -15,6 +15,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.header import Flags
 from tests.crash.test_stream_power_loss import SyncingDesk, SyncingRuntime
@@ -80,7 +81,7 @@ class World:
         flags = Flags.TRANSACTIONAL if transaction else Flags(0)
         batch = peer.batch(*(b"%d" % number for number in numbers), flags=flags)
         op = Op.S_TX_PUBLISH if transaction else Op.S_PUBLISH
-        request = peer.send(op, transaction + wire.publish_head("s", 0) + batch)
+        request = peer.send(op, transaction + publish_head("s", 0) + batch)
         self._asked[request] = numbers[0], records
 
     def transact(self, peer: Peer) -> None:
@@ -92,7 +93,7 @@ class World:
         """Take in what publishers were told by now."""
         for request in [request for request in self._asked if request in peer.replies]:
             first, records = self._asked.pop(request)
-            [(_, offset, _)] = wire.places(peer.replies[request])
+            [(_, offset, _)] = read_places(peer.replies[request])
             for n in range(records):
                 self.note(offset + n, first + n)
 

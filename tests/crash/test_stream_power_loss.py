@@ -14,6 +14,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import Producer
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head
 from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.flusher import Flusher
 from nexo.storage.header import Flags
@@ -80,7 +81,7 @@ def work(files: FaultyFiles, acked: Acked) -> None:
 def transact(peer: Peer, value: bytes, who: tuple[str, int], offset: int) -> None:
     number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
     for name in ("a", "b"):
-        head = number.to_bytes(8, "big") + wire.publish_head(name, 0)
+        head = number.to_bytes(8, "big") + publish_head(name, 0)
         peer.ask(Op.S_TX_PUBLISH, head + peer.batch(value, flags=Flags.TRANSACTIONAL))
     acks = [transactions.TxAcks("in", "g", *who, [(0, offset, offset + 1)])]
     peer.ask(Op.S_TX_INPUTS, wire.pack(transactions.TxInputs(transaction=number, acks=acks)))
@@ -137,7 +138,7 @@ def loose_work(files: FaultyFiles) -> None:
         for got in consumer.take():
             consumer.settle("ack", got.offset)
         transaction = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
-        head = transaction.to_bytes(8, "big") + wire.publish_head("s", 0)
+        head = transaction.to_bytes(8, "big") + publish_head("s", 0)
         peer.ask(Op.S_TX_PUBLISH, head + peer.batch(b"never", flags=Flags.TRANSACTIONAL))
         peer.ask(Op.S_TX_ABORT, wire.pack(transaction))
         desk.runtime.sync()  # as a host does before it closes a service

@@ -31,6 +31,7 @@ from nexo.protocol.batch import encode
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.topics import (
     AsyncAdminClient,
     AsyncConsumer,
@@ -480,8 +481,8 @@ async def test_a_batch_sent_twice_is_stored_once(aclient: nexo.AsyncClient) -> N
     async def send(sequence: int) -> int:
         me = ProducerId(start.producer, start.epoch, sequence)
         head, body = encode([b"a", b"b"], [0, 0], 0, producer=me)
-        reply = await link.call(Op.S_PUBLISH, wire.publish_head("t", 0), head, *body)
-        return next(wire.places(reply or b""))[1]
+        reply = await link.call(Op.S_PUBLISH, publish_head("t", 0), head, *body)
+        return next(read_places(reply or b""))[1]
 
     assert [await send(0), await send(2), await send(0), await send(2)] == [0, 2, 0, 2]
     with pytest.raises(OutOfOrderSequence):

@@ -22,6 +22,7 @@ from nexo.protocol import batch, stream
 from nexo.protocol.frames import Buffer, Kind, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import BROKER_OF, Op
+from nexo.protocol.stream_publishing import publish_head
 from nexo.server.host import Host
 from nexo.server.services import factory
 from nexo.storage.header import ALIGN, SIZE, stamp
@@ -159,7 +160,7 @@ class Publishing(Requests):
 
     async def _feed(self, data: bytes) -> None:
         partition = int.from_bytes(data[:1], "big", signed=True) % 4 - 1
-        head = stream.publish_head("thing", partition)
+        head = publish_head("thing", partition)
         self.ask(Op.S_PUBLISH, head + resealed(data[1:]))
         await asyncio.sleep(0)
         self.ask(Op.S_READ, stream.pack(stream.Read("thing", 0, 0, 4_000)))

@@ -31,6 +31,7 @@ from nexo.model import Broker, check_name, duration_ms
 from nexo.protocol import batch, hello, pubsub, queue, store, stream, values
 from nexo.protocol.frames import Kind, Reader, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
+from nexo.protocol.stream_publishing import read_places
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.rules import RULES
 from nexo.server.access.users import parse_users
@@ -134,7 +135,7 @@ def _reply(data: bytes) -> None:
 def _stream_replies(data: bytes) -> None:
     for kind in (stream.Taken, stream.ReadReply, stream.ReadManyReply, stream.ParkedList):
         Target(lambda raw, kind=kind: stream.unpack_headed(kind, raw))(data)  # type: ignore[misc]
-    list(stream.places(data))
+    list(read_places(data))
 
 
 def _keyed_batch() -> bytes:

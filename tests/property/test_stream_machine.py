@@ -10,6 +10,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Consumer, Desk, Peer
 
@@ -64,8 +65,8 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(keys=st.lists(KEYS, min_size=1, max_size=5))
     def publish(self, keys: list[bytes | None]) -> None:
         first = len(self.rows)
-        reply = self.peer.ask(Op.S_PUBLISH, wire.publish_head("s", 0) + self._rows(keys, None))
-        assert list(wire.places(reply)) == [(0, first, len(keys))]
+        reply = self.peer.ask(Op.S_PUBLISH, publish_head("s", 0) + self._rows(keys, None))
+        assert list(read_places(reply)) == [(0, first, len(keys))]
 
     @precondition(lambda self: len(self.open) < 3)
     @rule()
@@ -76,7 +77,7 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(data=st.data(), keys=st.lists(KEYS, min_size=1, max_size=5))
     def publish_in_transaction(self, data: st.DataObject, keys: list[bytes | None]) -> None:
         number = data.draw(st.sampled_from(sorted(self.open)))
-        head = number.to_bytes(8, "big") + wire.publish_head("s", 0)
+        head = number.to_bytes(8, "big") + publish_head("s", 0)
         self.peer.ask(Op.S_TX_PUBLISH, head + self._rows(keys, number))
 
     @precondition(lambda self: self.open)

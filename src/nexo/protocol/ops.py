@@ -176,7 +176,7 @@ class Op(enum.IntEnum):
     S_SURVEY = 0x3A
     """msgpack `survey.SurveyAsk`. Reply: `survey.StreamSurvey`."""
 
-    # ours: payloads and replies are in `nexo.protocol.stream`
+    # ours: payloads and replies are in `nexo.protocol.stream` and the modules it names
     S_PUBLISH = 0x90
     S_TAKE = 0x91
     S_SETTLE = 0x92

@@ -1,77 +1,47 @@
 """What stream clients and the stream broker say to each other, beyond the existing client's table.
 
 Requests are packed as `nexo.protocol.messages` says. Batches (`nexo.protocol.batch`) follow
-raw. Ordered groups, producers and transactions have tables of their own, in
-`nexo.protocol.stream_ordered` and `nexo.protocol.stream_transactions`.
+raw. Publishing, ordered groups, producers and transactions have tables of their own, in
+`nexo.protocol.stream_publishing`, `nexo.protocol.stream_ordered` and
+`nexo.protocol.stream_transactions`.
 
-================  ========================================  =================================
-opcode            request                                   reply
-================  ========================================  =================================
-S_PUBLISH         name str, `LANE`, one batch                `PLACE` per partition written
-S_ADD             name str, `LANE`, one value                `PLACE`
-S_TAKE            `Take`                                    `Taken`, batches; long poll
-S_SETTLE          `Settle`                                  list of `Refused`
-S_GROUP_JOIN      `GroupJoin`                               `GroupJoined`
-S_GROUP_LEAVE     `GroupLeave`                              OK
-S_GROUP_SEEK      `GroupSeek`                               generation
-S_GROUPS          `GroupsAsk`                               list of `GroupInfo`
-S_GROUP_DELETE    `GroupName`                               OK
-S_PARKED          `ParkedAsk`                               list of `ParkedInfo`, batches
-S_PARKED_SETTLE   `ParkedSettle`                            count
-S_MAKE            `Make`                                    `StreamInfo`
-S_DESCRIBE        `Name`                                    `StreamInfo`
-S_UPDATE          `Make`                                    `StreamInfo`
-S_LIST            `ListAsk`                                 list of names
-S_READ            `Read`                                    `ReadReply`, batches; long poll
-S_COMPACT         `Name`                                    bytes freed
-S_GET             `Get`                                     a batch of one record, or NULL
-S_STATE           `StateAsk`                                `StateReply`, batches
-S_READ_MANY       `ReadMany`                                `ReadManyReply`, batches; long poll
-S_TIERED          `TieredTo`                                OK
-S_RETAIN          `Name`                                    bytes freed
-S_OFFSETS_AT      `OffsetsAt`                               list of offsets, one per partition
-================  ========================================  =================================
+================  ===============  =================================
+opcode            request          reply
+================  ===============  =================================
+S_TAKE            `Take`           `Taken`, batches; long poll
+S_SETTLE          `Settle`         list of `Refused`
+S_GROUP_JOIN      `GroupJoin`      `GroupJoined`
+S_GROUP_LEAVE     `GroupLeave`     OK
+S_GROUP_SEEK      `GroupSeek`      generation
+S_GROUPS          `GroupsAsk`      list of `GroupInfo`
+S_GROUP_DELETE    `GroupName`      OK
+S_PARKED          `ParkedAsk`      list of `ParkedInfo`, batches
+S_PARKED_SETTLE   `ParkedSettle`   count
+S_MAKE            `Make`           `StreamInfo`
+S_DESCRIBE        `Name`           `StreamInfo`
+S_UPDATE          `Make`           `StreamInfo`
+S_LIST            `ListAsk`        list of names
+S_READ            `Read`           `ReadReply`, batches; long poll
+S_COMPACT         `Name`           bytes freed
+S_GET             `Get`            a batch of one record, or NULL
+S_STATE           `StateAsk`       `StateReply`, batches
+S_READ_MANY       `ReadMany`       `ReadManyReply`, batches; long poll
+S_TIERED          `TieredTo`       OK
+S_RETAIN          `Name`           bytes freed
+S_OFFSETS_AT      `OffsetsAt`      list of offsets, one per partition
+================  ===============  =================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from struct import Struct, error
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
-from nexo.errors import ProtocolError
-from nexo.protocol.frames import Buffer, pack_str
-from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
+from nexo.protocol.messages import AsArray, AsMap, pack, pack_headed, unpack, unpack_headed
 
 __all__ = ["pack", "pack_headed", "unpack", "unpack_headed"]
 
-PLACE = Struct(">IQI")
-"""``partition u32, offset u64, count u32``: where records went."""
-LANE = Struct(">i")
-"""``lane i32``: -1 to have the broker route by key, or in turn.
-
-Else the partition in the low 16 bits and above them the number of partitions the sender
-went by, 0 if it did not say. If the stream has another number the answer is
-`PartitionsChanged` and nothing is stored: describe the stream, and choose again.
-"""
-_COUNT_SHIFT = 16
-_PARTITION_MASK = (1 << _COUNT_SHIFT) - 1
-_HEAD = Struct(">I")
-
 Span: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
-
-
-class _Hot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Encoded without field names."""
-
-
-class _Open(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """Encoded with field names, so that fields can be added."""
 
 
 # -- shared groups ------------------------------------------------------------------
@@ -81,7 +51,7 @@ DEFAULT_BYTES = 4 * 1024**2
 """How much a consumer gets at once, unless it says otherwise."""
 
 
-class Take(_Hot, frozen=True):
+class Take(AsArray, frozen=True):
     """Lease up to ``limit`` records to a consumer, waiting up to ``wait_ms`` for the first."""
 
     stream: str
@@ -94,7 +64,7 @@ class Take(_Hot, frozen=True):
     """With how many of them a handler begins as soon as they arrive; see `GroupJoin`."""
 
 
-class Taken(_Hot, frozen=True):
+class Taken(AsArray, frozen=True):
     """``deliveries``: ``partition, first, end, attempt, expires_ms``; batches may hold more."""
 
     generation: int
@@ -106,7 +76,7 @@ class Taken(_Hot, frozen=True):
 Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
 
 
-class Settle(_Hot, frozen=True):
+class Settle(AsArray, frozen=True):
     """What became of leased records."""
 
     stream: str
@@ -121,7 +91,7 @@ class Settle(_Hot, frozen=True):
     """What a handler begins with next, as ``start`` says it in a request of its own."""
 
 
-class Refused(_Hot, frozen=True):
+class Refused(AsArray, frozen=True):
     """Records that were not the consumer's to settle."""
 
     partition: int
@@ -135,7 +105,7 @@ Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
 """Where to start: a word, one offset for every partition, or an offset per partition."""
 
 
-class GroupJoin(_Open, frozen=True):
+class GroupJoin(AsMap, frozen=True):
     """Become a consumer of a shared group, which is made if need be."""
 
     stream: str
@@ -148,7 +118,7 @@ class GroupJoin(_Open, frozen=True):
     """The consumer says when a handler begins, so that only those count as delivered."""
 
 
-class GroupJoined(_Open, frozen=True):
+class GroupJoined(AsMap, frozen=True):
     """Who the consumer is from now on."""
 
     consumer: str
@@ -156,7 +126,7 @@ class GroupJoined(_Open, frozen=True):
     ack_wait_ms: int
 
 
-class GroupLeave(_Open, frozen=True):
+class GroupLeave(AsMap, frozen=True):
     """Stop consuming; ``unstarted`` goes back without counting as delivered."""
 
     stream: str
@@ -165,7 +135,7 @@ class GroupLeave(_Open, frozen=True):
     unstarted: list[Span] | None = None
 
 
-class GroupSeek(_Open, frozen=True):
+class GroupSeek(AsMap, frozen=True):
     """Reset a group."""
 
     stream: str
@@ -174,21 +144,21 @@ class GroupSeek(_Open, frozen=True):
     to_ms: int | None = None
 
 
-class GroupName(_Open, frozen=True):
+class GroupName(AsMap, frozen=True):
     """A group."""
 
     stream: str
     group: str
 
 
-class GroupsAsk(_Open, frozen=True):
+class GroupsAsk(AsMap, frozen=True):
     """The groups of a stream, or one of them."""
 
     stream: str
     group: str | None = None
 
 
-class LaneInfo(_Open, frozen=True):
+class LaneInfo(AsMap, frozen=True):
     """A shared group in one partition."""
 
     floor: int
@@ -199,7 +169,7 @@ class LaneInfo(_Open, frozen=True):
     parked: int
 
 
-class GroupInfo(_Open, frozen=True):
+class GroupInfo(AsMap, frozen=True):
     """A shared group."""
 
     name: str
@@ -210,7 +180,7 @@ class GroupInfo(_Open, frozen=True):
     partitions: list[LaneInfo]
 
 
-class ParkedAsk(_Open, frozen=True):
+class ParkedAsk(AsMap, frozen=True):
     """Records set aside after too many deliveries."""
 
     stream: str
@@ -219,7 +189,7 @@ class ParkedAsk(_Open, frozen=True):
     skip: int = 0
 
 
-class ParkedInfo(_Hot, frozen=True):
+class ParkedInfo(AsArray, frozen=True):
     """Records parked alike."""
 
     partition: int
@@ -230,7 +200,7 @@ class ParkedInfo(_Hot, frozen=True):
     reason: str
 
 
-class ParkedList(_Hot, frozen=True):
+class ParkedList(AsArray, frozen=True):
     """Parked records; the batches that hold them follow."""
 
     rows: list[ParkedInfo]
@@ -238,7 +208,7 @@ class ParkedList(_Hot, frozen=True):
     """The partition of each batch that follows."""
 
 
-class ParkedSettle(_Open, frozen=True):
+class ParkedSettle(AsMap, frozen=True):
     """Deliver parked records again, or forget them; all of them without ``spans``."""
 
     stream: str
@@ -250,13 +220,13 @@ class ParkedSettle(_Open, frozen=True):
 # -- streams ------------------------------------------------------------------------
 
 
-class Name(_Open, frozen=True):
+class Name(AsMap, frozen=True):
     """A stream."""
 
     stream: str
 
 
-class Make(_Open, frozen=True):
+class Make(AsMap, frozen=True):
     """Create or update a stream."""
 
     stream: str
@@ -265,7 +235,7 @@ class Make(_Open, frozen=True):
     """An existing stream is a conflict, even one with the same options."""
 
 
-class ListAsk(_Open, frozen=True):
+class ListAsk(AsMap, frozen=True):
     """Names in order, from behind ``after``."""
 
     prefix: str = ""
@@ -273,7 +243,7 @@ class ListAsk(_Open, frozen=True):
     limit: int = 1_000
 
 
-class PartitionInfo(_Open, frozen=True):
+class PartitionInfo(AsMap, frozen=True):
     """One partition.
 
     The lake holds ``start_offset`` up to ``tiered_offset``, the log ``hot_offset`` up to
@@ -289,7 +259,7 @@ class PartitionInfo(_Open, frozen=True):
     hot_offset: int = 0
 
 
-class StreamInfo(_Open, frozen=True):
+class StreamInfo(AsMap, frozen=True):
     """One stream."""
 
     name: str
@@ -299,7 +269,7 @@ class StreamInfo(_Open, frozen=True):
     groups: list[str]
 
 
-class Read(_Hot, frozen=True):
+class Read(AsArray, frozen=True):
     """Batches from an offset on, waiting up to ``wait_ms`` for the first."""
 
     stream: str
@@ -309,7 +279,7 @@ class Read(_Hot, frozen=True):
     wait_ms: int = 0
 
 
-class ReadReply(_Hot, frozen=True):
+class ReadReply(AsArray, frozen=True):
     """The partition's bounds; behind it, whole batches. The first may begin earlier."""
 
     start_offset: int
@@ -318,7 +288,7 @@ class ReadReply(_Hot, frozen=True):
     """Where to read on: what lies before and did not come holds no records."""
 
 
-class ReadMany(_Hot, frozen=True):
+class ReadMany(AsArray, frozen=True):
     """Batches from several places, taking turns, waiting up to ``wait_ms`` for the first."""
 
     places: list[tuple[str, int, int]]
@@ -327,21 +297,21 @@ class ReadMany(_Hot, frozen=True):
     wait_ms: int = 0
 
 
-class ReadManyReply(_Hot, frozen=True):
+class ReadManyReply(AsArray, frozen=True):
     """Per place what `ReadReply` says; behind it the batches, and of which place each is."""
 
     heads: list[tuple[int, int, int]]
     batches: list[int]
 
 
-class OffsetsAt(_Open, frozen=True):
+class OffsetsAt(AsMap, frozen=True):
     """Where each partition's first record of a time or later is; the end if there is none."""
 
     stream: str
     time_ms: int
 
 
-class StateAsk(_Open, frozen=True):
+class StateAsk(AsMap, frozen=True):
     """The newest record of every key, from a place on."""
 
     stream: str
@@ -350,59 +320,23 @@ class StateAsk(_Open, frozen=True):
     max_bytes: int = DEFAULT_BYTES
 
 
-class StateReply(_Hot, frozen=True):
+class StateReply(AsArray, frozen=True):
     """The partition of each batch that follows, and where to ask on; None at the end."""
 
     partitions: list[int]
     following: tuple[int, int] | None
 
 
-class Get(_Open, frozen=True):
+class Get(AsMap, frozen=True):
     """The newest record of a key."""
 
     stream: str
     key: bytes
 
 
-class TieredTo(_Open, frozen=True):
+class TieredTo(AsMap, frozen=True):
     """The lake holds everything below ``offset``."""
 
     stream: str
     partition: int
     offset: int
-
-
-# -- publishing -------------------------------------------------------------------------
-
-
-ROUTE = -1
-"""In place of a partition: the broker picks by key, or in turn."""
-
-
-def publish_head(stream: str, partition: int, count: int = 0) -> bytes:
-    """What stands before the batch in S_PUBLISH.
-
-    ``count`` is given by those who chose the partition by it.
-    """
-    return pack_str(stream) + LANE.pack(partition | count << _COUNT_SHIFT)
-
-
-def read_publish(payload: memoryview) -> tuple[str, int, int, bytes]:
-    """S_PUBLISH: the stream's name, the partition, the assumed count or 0, and the batch."""
-    try:
-        at = _HEAD.size + _HEAD.unpack_from(payload)[0]
-        (lane,) = LANE.unpack_from(payload, at)
-        name = str(payload[_HEAD.size : at], "utf-8")
-    except (error, UnicodeDecodeError):
-        raise ProtocolError("a publish begins with the stream's name and partition") from None
-    rest = bytes(payload[at + LANE.size :])
-    if lane <= _PARTITION_MASK:
-        return name, lane, 0, rest
-    return name, lane & _PARTITION_MASK, lane >> _COUNT_SHIFT, rest
-
-
-def places(payload: Buffer) -> Iterator[tuple[int, int, int]]:
-    """The reply to S_PUBLISH: ``partition, offset, count`` each."""
-    if len(payload) % PLACE.size:
-        raise ProtocolError("reply is cut short")
-    return PLACE.iter_unpack(payload)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import msgspec
+from nexo.protocol.messages import AsMap
 
 TopicPartition: TypeAlias = tuple[str, int]
 OffsetRow: TypeAlias = tuple[str, int, int, str]
@@ -32,13 +32,7 @@ MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
 member could keep would put all of them out."""
 
 
-class _Open(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """Encoded with field names, so that fields can be added."""
-
-
-class OrderedJoin(_Open, frozen=True):
+class OrderedJoin(AsMap, frozen=True):
     """Become a member, or start anew as one; the broker picks a name unless one is given."""
 
     group: str
@@ -48,7 +42,7 @@ class OrderedJoin(_Open, frozen=True):
     """``strategy``, ``session_timeout_ms``, ``rebalance_timeout_ms``."""
 
 
-class Assigned(_Open, frozen=True):
+class Assigned(AsMap, frozen=True):
     """What a member may and shall do: work on ``owned``, give up ``revoked``.
 
     It then confirms with a heartbeat of the new generation.
@@ -62,7 +56,7 @@ class Assigned(_Open, frozen=True):
     awaited: list[TopicPartition]
 
 
-class Heartbeat(_Open, frozen=True):
+class Heartbeat(AsMap, frozen=True):
     """A sign of life, which confirms ``generation``.
 
     With ``wait_ms`` the reply comes when there is news: another generation, or a number of
@@ -76,14 +70,14 @@ class Heartbeat(_Open, frozen=True):
     known: int = 0
 
 
-class OrderedLeave(_Open, frozen=True):
+class OrderedLeave(AsMap, frozen=True):
     """Give up all partitions."""
 
     group: str
     member: str
 
 
-class Commit(_Open, frozen=True):
+class Commit(AsMap, frozen=True):
     """Store offsets, all or none; ``generation`` -1 without membership."""
 
     group: str
@@ -94,14 +88,14 @@ class Commit(_Open, frozen=True):
     """The member sought back, so that lower offsets are meant."""
 
 
-class CommittedAsk(_Open, frozen=True):
+class CommittedAsk(AsMap, frozen=True):
     """Stored offsets, of all topics or one; an unknown group has none."""
 
     group: str
     topic: str | None = None
 
 
-class CommittedAt(_Open, frozen=True):
+class CommittedAt(AsMap, frozen=True):
     """One stored offset."""
 
     topic: str
@@ -111,20 +105,20 @@ class CommittedAt(_Open, frozen=True):
     committed_ms: int
 
 
-class OrderedSeek(_Open, frozen=True):
+class OrderedSeek(AsMap, frozen=True):
     """Store offsets whatever is there; owners let go and start again from them."""
 
     group: str
     offsets: list[OffsetRow]
 
 
-class OrderedName(_Open, frozen=True):
+class OrderedName(AsMap, frozen=True):
     """An ordered group."""
 
     group: str
 
 
-class OrderedAsk(_Open, frozen=True):
+class OrderedAsk(AsMap, frozen=True):
     """All ordered groups, or one.
 
     Of a ``stream``: those that read it, or the one named, and of each only what is about that
@@ -135,7 +129,7 @@ class OrderedAsk(_Open, frozen=True):
     stream: str | None = None
 
 
-class OrderedInfo(_Open, frozen=True):
+class OrderedInfo(AsMap, frozen=True):
     """An ordered group."""
 
     name: str

@@ -14,9 +14,8 @@ S_TX_ABORT     transaction id                       OK
 
 from __future__ import annotations
 
-import msgspec
-
 from nexo.errors import InvalidOption
+from nexo.protocol.messages import AsArray, AsMap
 from nexo.protocol.stream import Span
 
 MAX_TIMEOUT_MS = 900_000
@@ -32,30 +31,20 @@ def check_timeout(timeout_ms: int) -> int:
     return timeout_ms
 
 
-class _Hot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Encoded without field names."""
-
-
-class _Open(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """Encoded with field names, so that fields can be added."""
-
-
-class ProducerStart(_Hot, frozen=True):
+class ProducerStart(AsArray, frozen=True):
     """Who an idempotent producer is."""
 
     producer: int
     epoch: int
 
 
-class TxBegin(_Open, frozen=True):
+class TxBegin(AsMap, frozen=True):
     """Open a transaction, aborted by itself after ``timeout_ms``."""
 
     timeout_ms: int = 60_000
 
 
-class TxAcks(_Hot, frozen=True):
+class TxAcks(AsArray, frozen=True):
     """Records of a shared group that are finished with the transaction."""
 
     stream: str
@@ -65,7 +54,7 @@ class TxAcks(_Hot, frozen=True):
     spans: list[Span]
 
 
-class TxOffsets(_Hot, frozen=True):
+class TxOffsets(AsArray, frozen=True):
     """Offsets of an ordered group that are committed with the transaction."""
 
     group: str
@@ -77,7 +66,7 @@ class TxOffsets(_Hot, frozen=True):
     """The member sought back, so that lower offsets are meant."""
 
 
-class KeyAt(_Hot, frozen=True):
+class KeyAt(AsArray, frozen=True):
     """The newest record of a key, as a transaction saw it."""
 
     stream: str
@@ -86,7 +75,7 @@ class KeyAt(_Hot, frozen=True):
     """-1: there was none."""
 
 
-class TxInputs(_Open, frozen=True):
+class TxInputs(AsMap, frozen=True):
     """What the transaction has read."""
 
     transaction: int

@@ -22,14 +22,14 @@ S_X_DELETE            `Ids`               how many there were
 S_X_TRIM              `Trim`              how many were removed
 ====================  ==================  =========================================
 
-A message with a head that raw bytes follow is packed as `nexo.protocol.stream` says.
+A message with a head that raw bytes follow is packed as `nexo.protocol.messages` says.
 """
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-import msgspec
+from nexo.protocol.messages import AsArray
 
 Id: TypeAlias = tuple[int, int]
 """``ms, seq``."""
@@ -38,18 +38,14 @@ PAGE = 1_000
 """How many rows come in one reply."""
 
 
-class _Ask(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Encoded without field names."""
-
-
-class Add(_Ask, frozen=True):
+class Add(AsArray, frozen=True):
     """Add a message, and keep no more than ``max_length``; its value follows."""
 
     stream: str
     max_length: int
 
 
-class MakeGroup(_Ask, frozen=True):
+class MakeGroup(AsArray, frozen=True):
     """Create a group that starts behind an id, or with new messages only."""
 
     stream: str
@@ -57,7 +53,7 @@ class MakeGroup(_Ask, frozen=True):
     start: Id | None
 
 
-class ReadGroup(_Ask, frozen=True):
+class ReadGroup(AsArray, frozen=True):
     """New messages for a consumer, waiting up to ``wait_ms`` for the first."""
 
     stream: str
@@ -68,13 +64,13 @@ class ReadGroup(_Ask, frozen=True):
     max_pending: int
 
 
-class Messages(_Ask, frozen=True):
+class Messages(AsArray, frozen=True):
     """``first, end, delivery count`` of ranges of offsets; behind it the batches."""
 
     spans: list[tuple[int, int, int]]
 
 
-class Ids(_Ask, frozen=True):
+class Ids(AsArray, frozen=True):
     """Messages by id; of a group, or of the stream."""
 
     stream: str
@@ -82,7 +78,7 @@ class Ids(_Ask, frozen=True):
     ids: list[Id]
 
 
-class PendingAsk(_Ask, frozen=True):
+class PendingAsk(AsArray, frozen=True):
     """What is pending from an offset on, at most `PAGE`; with one consumer or with all."""
 
     stream: str
@@ -91,7 +87,7 @@ class PendingAsk(_Ask, frozen=True):
     offset: int
 
 
-class Pending(_Ask, frozen=True):
+class Pending(AsArray, frozen=True):
     """One pending message."""
 
     ms: int
@@ -101,7 +97,7 @@ class Pending(_Ask, frozen=True):
     delivery_count: int
 
 
-class Claim(_Ask, frozen=True):
+class Claim(AsArray, frozen=True):
     """Take over messages that were last delivered ``min_idle_ms`` ago."""
 
     stream: str
@@ -111,7 +107,7 @@ class Claim(_Ask, frozen=True):
     count: int
 
 
-class Renew(_Ask, frozen=True):
+class Renew(AsArray, frozen=True):
     """Let the idle time of messages that a consumer has start anew; nothing is counted."""
 
     stream: str
@@ -120,7 +116,7 @@ class Renew(_Ask, frozen=True):
     ids: list[Id]
 
 
-class ConsumerName(_Ask, frozen=True):
+class ConsumerName(AsArray, frozen=True):
     """A consumer."""
 
     stream: str
@@ -128,13 +124,13 @@ class ConsumerName(_Ask, frozen=True):
     consumer: str
 
 
-class Name(_Ask, frozen=True):
+class Name(AsArray, frozen=True):
     """A stream."""
 
     stream: str
 
 
-class Consumer(_Ask, frozen=True):
+class Consumer(AsArray, frozen=True):
     """One consumer of a group."""
 
     name: str
@@ -142,7 +138,7 @@ class Consumer(_Ask, frozen=True):
     seen_ms: int
 
 
-class Group(_Ask, frozen=True):
+class Group(AsArray, frozen=True):
     """One group."""
 
     name: str
@@ -153,14 +149,14 @@ class Group(_Ask, frozen=True):
     consumers: list[Consumer]
 
 
-class Info(_Ask, frozen=True):
+class Info(AsArray, frozen=True):
     """A stream and its groups."""
 
     length: int
     groups: list[Group]
 
 
-class RangeAsk(_Ask, frozen=True):
+class RangeAsk(AsArray, frozen=True):
     """Messages between two ids, both included, at most ``count``."""
 
     stream: str
@@ -171,7 +167,7 @@ class RangeAsk(_Ask, frozen=True):
     """Where to go on: `Page.following` of the page before."""
 
 
-class Page(_Ask, frozen=True):
+class Page(AsArray, frozen=True):
     """The offsets asked for, and where to go on; the batches follow and may hold more."""
 
     first: int
@@ -179,7 +175,7 @@ class Page(_Ask, frozen=True):
     following: int | None
 
 
-class Trim(_Ask, frozen=True):
+class Trim(AsArray, frozen=True):
     """Keep the newest ``max_length`` messages."""
 
     stream: str

@@ -19,8 +19,9 @@ from nexo.model import Broker
 from nexo.protocol import xstreams as wire
 from nexo.protocol.batch import Record
 from nexo.protocol.frames import Buffer
+from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import GroupName, pack, pack_headed, unpack, unpack_headed
+from nexo.protocol.stream import GroupName
 from nexo.protocol.values import decode_content, encode_value
 from nexo.xstreams import checks
 from nexo.xstreams import ids as message_ids

@@ -11,12 +11,10 @@ from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import InvalidInput
 from nexo.protocol.batch import Batch, decode, encode, verify
 from nexo.protocol.murmur import partition_of
+from nexo.protocol.stream_publishing import ROUTE
 from nexo.storage.header import Flags
 
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
-
-ROUTE = -1
-"""In place of a partition: the broker picks by key, or in turn."""
 
 
 class Placed(NamedTuple):

@@ -36,7 +36,7 @@ from nexo.protocol.batch import encode_plain
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import ROUTE
+from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
 
 T = TypeVar("T")
 
@@ -183,7 +183,7 @@ class Stream(StreamGroups, Generic[T]):
         self, kind: int, contents: list[bytes], step: int
     ) -> list[tuple[int, int, int]]:
         now_ms, calls = int(time.time() * 1000), []
-        where = wire.publish_head(self.name, ROUTE)
+        where = publish_head(self.name, ROUTE)
         for at in range(0, len(contents), step):
             head, body = encode_plain(contents[at : at + step], kind, now_ms)
             calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
@@ -233,7 +233,7 @@ class Stream(StreamGroups, Generic[T]):
         batches = [(partition, records.encode(now_ms)) for partition, records in runs]
         calls = []
         for partition, (head, body) in batches:
-            where = wire.publish_head(self.name, partition, count)
+            where = publish_head(self.name, partition, count)
             calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
         return await self._places(calls)
 
@@ -243,7 +243,7 @@ class Stream(StreamGroups, Generic[T]):
         failure: NexoError | None = None
         for call in calls:
             try:
-                places.append(next(wire.places(await call or b"")))
+                places.append(next(read_places(await call or b"")))
             except NexoError as error:
                 failure = failure or error
         if failure is not None:

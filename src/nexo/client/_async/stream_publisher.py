@@ -17,7 +17,8 @@ from nexo.client.stream_records import Outgoing, Published, slices
 from nexo.errors import PartitionsChanged
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import ROUTE, StreamInfo, places, publish_head
+from nexo.protocol.stream import StreamInfo
+from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
 
 RUN_BYTES = 256 * 1024
 """A run of this size leaves without waiting for the end of the turn."""
@@ -236,5 +237,5 @@ class _Receipts(Gathering[Published]):
 
 
 def _placed(reply: Reply) -> list[Published]:
-    partition, first, count = next(places(reply or b""))
+    partition, first, count = next(read_places(reply or b""))
     return [_new(Published, (partition, offset)) for offset in range(first, first + count)]

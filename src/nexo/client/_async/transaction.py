@@ -28,6 +28,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
 from nexo.storage.header import Flags
 
 log = logging.getLogger("nexo.client")
@@ -91,7 +92,7 @@ class Transaction:
         records = Outgoing()
         records.add(kind, content, key, headers)
         if key is None:
-            return await self.publish_batch(stream, wire.ROUTE, records)
+            return await self.publish_batch(stream, ROUTE, records)
         while True:
             count = await self._count(stream)
             partition = partition_of(key, count)
@@ -108,9 +109,9 @@ class Transaction:
         `PartitionsChanged` if the stream has not ``count`` partitions; 0 leaves that open.
         """
         head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
-        start = self._number().to_bytes(8, "big") + wire.publish_head(stream, partition, count)
+        start = self._number().to_bytes(8, "big") + publish_head(stream, partition, count)
         reply = await self._link.call(Op.S_TX_PUBLISH, start, head, *body)
-        found, offset, _ = next(wire.places(reply or b""))
+        found, offset, _ = next(read_places(reply or b""))
         return Published(found, offset)
 
     async def _count(self, stream: str) -> int:

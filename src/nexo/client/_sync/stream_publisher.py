@@ -10,7 +10,8 @@ from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import PartitionsChanged
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import PLACE, StreamInfo, places, publish_head
+from nexo.protocol.stream import StreamInfo
+from nexo.protocol.stream_publishing import PLACE, publish_head, read_places
 from nexo.protocol.values import ValueType
 
 _KINDS = [bytes((kind,)) for kind in ValueType]
@@ -60,7 +61,8 @@ class Publisher:
     def _publish(self, partition: int, count: int, records: Outgoing) -> Published:
         head, body = records.encode(int(time.time() * 1000))
         where = publish_head(self._stream, partition, count)
-        found, offset, _ = next(places(self._link.call(Op.S_PUBLISH, where, head, *body) or b""))
+        reply = self._link.call(Op.S_PUBLISH, where, head, *body)
+        found, offset, _ = next(read_places(reply or b""))
         return Published(found, offset)
 
     def _add(self, partition: int, kind: int, content: bytes) -> Published:

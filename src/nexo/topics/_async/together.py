@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from nexo.client._async.client import AsyncClient
 from nexo.model import Broker
-from nexo.protocol import stream as wire
 from nexo.protocol.batch import Compression
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.topics.model import RecordMetadata, TopicPartition
 from nexo.topics.packing import BATCH_BYTES, Packed, batch_of, chunks
 
@@ -41,9 +41,9 @@ async def _store_batch(
     compression: Compression,
 ) -> list[RecordMetadata]:
     head, body = batch_of(packed).encode(int(time.time() * 1000), compression=compression)
-    where = wire.publish_head(*at, count)
+    where = publish_head(*at, count)
     reply = await client.link(Broker.STREAM).call(Op.S_PUBLISH, where, head, *body)
-    _, first, _ = next(wire.places(reply or b""))
+    _, first, _ = next(read_places(reply or b""))
     return [RecordMetadata(*at, first + number) for number in range(len(packed))]
 
 

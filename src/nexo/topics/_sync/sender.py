@@ -35,6 +35,7 @@ from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.batch import ANONYMOUS, Compression, Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.topics._sync.delivery import Delivery
 from nexo.topics._sync.together import store_together
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
@@ -284,7 +285,7 @@ class NexoSender:
         head, body = batch_of(batch).encode(
             int(time.time() * 1000), producer=producer, compression=self._compression
         )
-        where = wire.publish_head(*lane.at, lane.count)
+        where = publish_head(*lane.at, lane.count)
         # Without a sequence, what is sent again might be stored twice.
         passing = _PASSING if self._options.idempotent else (Unavailable,)
         try:
@@ -293,7 +294,7 @@ class NexoSender:
             self._identity = None  # nobody knows where its sequence goes on
             raise
         lane.sequence += len(batch)
-        return next(wire.places(reply or b""))[1]
+        return next(read_places(reply or b""))[1]
 
     def _insist(self, ask: Callable[[], _T], passing: tuple[type[NexoError], ...] = _PASSING) -> _T:
         """Ask again, for as long as a message may take, after errors that are ``passing``."""

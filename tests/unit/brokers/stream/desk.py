@@ -14,6 +14,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.batch import Entry, Producer, decode, encode, entries
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.server.dialects.nexo.stream import StreamService
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
@@ -152,8 +153,8 @@ class Peer:
     ) -> list[tuple[int, int, int]]:
         """Where the batch went: partition, offset, count each."""
         payload = self.batch(*values, **options)
-        reply = self.ask(Op.S_PUBLISH, wire.publish_head(stream, partition, count) + payload)
-        return list(wire.places(reply))
+        reply = self.ask(Op.S_PUBLISH, publish_head(stream, partition, count) + payload)
+        return list(read_places(reply))
 
     def batch(
         self,

@@ -14,6 +14,7 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head
 from nexo.storage.header import Flags, parse
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -54,7 +55,7 @@ def test_a_rolled_back_transaction_gives_none_a_committed_one_does(desk: Desk) -
     for op in (Op.S_TX_ABORT, Op.S_TX_COMMIT):
         number = peer.call(Op.S_TX_BEGIN, transactions.TxBegin(), int)
         batch = peer.batch(b"x", flags=Flags.TRANSACTIONAL)
-        peer.ask(Op.S_TX_PUBLISH, number.to_bytes(8, "big") + wire.publish_head("s", 0) + batch)
+        peer.ask(Op.S_TX_PUBLISH, number.to_bytes(8, "big") + publish_head("s", 0) + batch)
         assert captured(peer) == []
         peer.ask(op, wire.pack(number))
     assert captured(peer) == [("s", 1)]
@@ -81,7 +82,7 @@ def test_nothing_is_missing_or_twice_after_a_crash(desk: Desk) -> None:
     peer.publish("s", b"a")
     # Killed within the turn: stored, but not captured.
     desk.service.handlers[Op.S_PUBLISH](
-        peer, 99, memoryview(wire.publish_head("s", 0) + peer.batch(b"b"))
+        peer, 99, memoryview(publish_head("s", 0) + peer.batch(b"b"))
     )
     again = desk.crash()
     peer = again.client()

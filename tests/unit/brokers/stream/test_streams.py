@@ -26,6 +26,7 @@ from nexo.protocol.batch import Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 
@@ -158,7 +159,7 @@ def test_damaged_and_forged_batches_are_refused(desk: Desk) -> None:
     good = bytearray(peer.batch(b"abc"))
     good[70] ^= 1
     with pytest.raises(Corrupt):
-        peer.ask(Op.S_PUBLISH, wire.publish_head("s", 0) + bytes(good))
+        peer.ask(Op.S_PUBLISH, publish_head("s", 0) + bytes(good))
     with pytest.raises(InvalidInput, match="control"):
         peer.publish("s", b"a", flags=0x08)
     with pytest.raises(InvalidInput, match="transactional"):
@@ -184,7 +185,7 @@ def test_a_partition_chosen_by_another_count_is_refused(desk: Desk) -> None:  # 
     assert peer.publish("s", b"a", partition=5) == [(5, 1, 1)], "senders need not say"
     for op, value in ((Op.S_PUBLISH, peer.batch(b"b")), (Op.S_ADD, b"\x00b")):
         with pytest.raises(PartitionsChanged, match="8 partitions, not 3"):
-            peer.ask(op, wire.publish_head("s", 2, 3) + value)
+            peer.ask(op, publish_head("s", 2, 3) + value)
     assert peer.read("s", partition=2) == []
 
 
@@ -197,7 +198,7 @@ def test_file_sync_replies_and_shows_after_the_sync(desk: Desk) -> None:  # SPEC
     consumer = peer.join("s", "g")
     desk.runtime.slow_disk = True
     poll = consumer.poll()
-    publish = peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"a"))
+    publish = peer.send(Op.S_PUBLISH, publish_head("s", 0) + peer.batch(b"a"))
     assert publish not in peer.replies
     assert poll not in peer.replies
     assert peer.read("s") == []
@@ -210,7 +211,7 @@ def test_nothing_is_acknowledged_after_a_failed_sync(desk: Desk) -> None:
     peer = desk.client()
     peer.make("s", persistence="file_sync")
     desk.runtime.slow_disk = True
-    publish = peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"a"))
+    publish = peer.send(Op.S_PUBLISH, publish_head("s", 0) + peer.batch(b"a"))
     desk.runtime.sync(ReadOnly("broken disk"))
     assert isinstance(peer.replies[publish], ReadOnly)
     assert peer.read("s") == []
@@ -236,12 +237,11 @@ def test_producers_are_refused_past_the_high_mark_and_resume_at_the_low(desk: De
     peer.make("s", persistence="file_sync")
     desk.runtime.slow_disk = True
     sent = [
-        peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"x" * 500))
-        for _ in range(4)
+        peer.send(Op.S_PUBLISH, publish_head("s", 0) + peer.batch(b"x" * 500)) for _ in range(4)
     ]
     assert isinstance(peer.replies[sent[-1]], Overloaded)
     desk.runtime.sync()
-    assert peer.send(Op.S_PUBLISH, wire.publish_head("s", 0) + peer.batch(b"x")) not in peer.replies
+    assert peer.send(Op.S_PUBLISH, publish_head("s", 0) + peer.batch(b"x")) not in peer.replies
     desk.runtime.sync()
     assert len(peer.read("s")) == 3
     assert desk.service.status()["unsynced_bytes"] == 0
@@ -252,7 +252,7 @@ def test_file_async_is_slowed_and_then_refused_when_the_disk_falls_behind() -> N
     peer = desk.client()
     peer.make("s")
     desk.runtime.slow_disk = True
-    payload = wire.publish_head("s", 0) + peer.batch(b"x" * 900)
+    payload = publish_head("s", 0) + peer.batch(b"x" * 900)
     sent = [peer.send(Op.S_PUBLISH, payload) for _ in range(6)]
     assert all(request in peer.replies for request in sent[:2])
     assert all(request not in peer.replies for request in sent[2:5]), "the disk is waited for"

@@ -10,6 +10,7 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head
 from nexo.storage.header import Flags
 from tests.unit.brokers.stream.desk import Consumer, Desk, Peer
 
@@ -28,7 +29,7 @@ class Tx:
 
     def publish(self, stream: str, *values: bytes) -> None:
         batch = self.peer.batch(*values, flags=Flags.TRANSACTIONAL)
-        head = self.id.to_bytes(8, "big") + wire.publish_head(stream, 0)
+        head = self.id.to_bytes(8, "big") + publish_head(stream, 0)
         self.peer.ask(Op.S_TX_PUBLISH, head + batch)
 
     def ack(self, consumer: Consumer, stream: str, group: str, offset: int) -> None:
@@ -212,7 +213,7 @@ def test_a_failure_in_the_middle_changes_nothing_else(desk: Desk) -> None:  # SP
     with pytest.raises(InvalidInput):
         peer.ask(
             Op.S_TX_PUBLISH,
-            tx.id.to_bytes(8, "big") + wire.publish_head("s", 0) + peer.batch(b"unflagged"),
+            tx.id.to_bytes(8, "big") + publish_head("s", 0) + peer.batch(b"unflagged"),
         )
     tx.abort()
     assert peer.read("s") == []

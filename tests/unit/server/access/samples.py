@@ -11,6 +11,7 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str, pack_u32
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head
 
 NAME = "thing"
 GROUP = "g"
@@ -112,10 +113,10 @@ _STREAM = {
     Op.S_DELETE: _STR,
     Op.S_SEEK: _STR + pack_str(GROUP) + b"\0",
     Op.S_LEAVE: _STREAM_CONSUMER,
-    Op.S_PUBLISH: stream.publish_head(NAME, -1),
-    Op.S_ADD: stream.publish_head(NAME, -1) + b"\0x",
+    Op.S_PUBLISH: publish_head(NAME, -1),
+    Op.S_ADD: publish_head(NAME, -1) + b"\0x",
     Op.S_PRODUCER: pack_str("p"),
-    Op.S_TX_PUBLISH: _U64 + stream.publish_head(NAME, -1),
+    Op.S_TX_PUBLISH: _U64 + publish_head(NAME, -1),
     Op.S_TX_COMMIT: _encode(1),
     Op.S_TX_ABORT: _encode(1),
     Op.S_TX_INPUTS: request(

@@ -15,7 +15,6 @@ import msgspec
 from nexo.brokers.stream.delivery import Gathered
 from nexo.brokers.stream.groups.flight import Delivery
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.publishing import ROUTE
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidOption, NotFound, ProtocolError
 from nexo.model import check_name
@@ -23,6 +22,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.batch import decode, entries
 from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import ROUTE
 from nexo.server.dialects.nexo.stream.admin import Admin
 from nexo.server.dialects.nexo.stream.bounds import positions
 from nexo.server.dialects.nexo.stream.core import Core

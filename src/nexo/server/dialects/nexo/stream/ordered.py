@@ -13,8 +13,8 @@ from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import InvalidOption, NotMember, OffsetOutOfRange
 from nexo.model import Persistence
 from nexo.protocol import stream_ordered as wire
+from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import pack, unpack
 from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.waits import READERS, Channel, Wait

@@ -7,8 +7,9 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.protocol.frames import Reader
+from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import PLACE, pack, read_publish
+from nexo.protocol.stream_publishing import PLACE, read_publish
 from nexo.protocol.stream_transactions import ProducerStart
 from nexo.protocol.values import check_value
 from nexo.server.dialects.nexo.stream.core import Core, answer

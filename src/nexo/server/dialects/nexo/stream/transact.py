@@ -15,6 +15,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import PLACE, read_publish
 from nexo.server.dialects.nexo.stream.conditions import Conditions
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.dialects.nexo.stream.ordered import Ordered
@@ -48,7 +49,7 @@ class Transact:
         """Store a batch that nobody sees yet."""
         reader, core = Reader(payload), self._core
         transaction = core.engine.transactions.get(reader.u64(), peer.id)
-        name, partition, count, entry = wire.read_publish(reader.rest())
+        name, partition, count, entry = read_publish(reader.rest())
         stream = core.engine.streams.get(name)
         if count:
             stream.check_count(count)
@@ -57,7 +58,7 @@ class Transact:
         placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
         core.appended(sum(place.count for place in placed))
         core.granting.written(len(entry))
-        reply = b"".join([wire.PLACE.pack(p.partition, p.offset, p.count) for p in placed])
+        reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
         mode = Persistence.FILE_ASYNC  # file_sync too promises nothing before the commit
         if stream.options.persistence is mode:
             mode = core.granting.mode(stream, placed)

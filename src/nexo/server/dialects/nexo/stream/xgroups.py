@@ -14,8 +14,9 @@ from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.protocol import xstreams as wire
+from nexo.protocol.messages import pack, pack_headed, unpack
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import DEFAULT_BYTES, pack, pack_headed, unpack
+from nexo.protocol.stream import DEFAULT_BYTES
 from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.publish import Publishing

@@ -10,8 +10,9 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.protocol import xstreams as wire
 from nexo.protocol.batch import encode_plain
+from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import DEFAULT_BYTES, pack, pack_headed, unpack, unpack_headed
+from nexo.protocol.stream import DEFAULT_BYTES
 from nexo.protocol.values import ValueType
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.publish import Publishing
