@@ -9,7 +9,7 @@ import re
 import signal
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -49,6 +49,13 @@ def sdk(running: Process) -> Iterator[nexo.Client]:
 def name() -> str:
     """A name nobody used, with what names may hold."""
     return f"team/a:{next(_numbers)}.x"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 # -- the server -------------------------------------------------------------------------
@@ -357,6 +364,19 @@ def test_the_tail_shows_messages_as_they_come(api: Api, sdk: nexo.Client) -> Non
         line = next(line for line in events if line.startswith(b"data: "))
     (message,) = json.loads(line[6:])["messages"]
     assert (message["topic"], message["value"]["text"]) == ("live/1", "<script>")
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_tail_ends_with_its_viewer(api: Api, sdk: nexo.Client, busy: bool) -> None:
+    """A page that was closed leaves nothing behind at the broker (SPEC K3)."""
+    topic = f"left/{busy}"
+    for _ in range(3):
+        with urllib.request.urlopen(f"{api.url}/api/v1/pubsub/tail?pattern={topic}") as events:
+            assert events.readline() == b": hello\n"
+            until(lambda: sdk.pubsub.publish(topic, 1) > 0)
+            if busy:
+                sdk.pubsub.publish_many(topic, ["x" * 1_000] * 2_000)
+    until(lambda: sdk.pubsub.publish(topic, 1) == 0)
 
 
 # -- queue ------------------------------------------------------------------------------

@@ -39,7 +39,9 @@ class Admin:
         client = place.client(place.credentials)
         self._sampler = Sampler(client, place.settings)
         self._metrics = metrics.Metrics(self._sampler)
-        self.desk = Desk(place, client, self._sampler, asyncio.Event(), set(), place.credentials)
+        self.desk = Desk(
+            place, client, self._sampler, asyncio.Event(), set(), who=place.credentials
+        )
         self._sessions = Sessions(self.desk)
         self.app = Starlette(
             routes=self._routes(),
@@ -74,6 +76,7 @@ class Admin:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*self.desk.ending, return_exceptions=True)
         await self._sessions.close()
         await self.desk.client.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,6 +74,8 @@ class Desk:
     """Set when long replies must end."""
     tails: set[object]
     """Live views that are open, shared by all callers."""
+    ending: set[asyncio.Task[None]] = field(default_factory=set)
+    """What views that were left have still to close, shared by all callers."""
     who: Credentials = Credentials()
     watchable: Watchable = _everything
     """Which brokers the caller may read as a whole; asked again for every use."""
@@ -81,6 +83,12 @@ class Desk:
     def link(self, broker: Broker) -> Link:
         """The connection to a broker, for what the client does not offer."""
         return self.client.link(broker)
+
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what must come to its end though its caller is cancelled."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.ending.add(task)
+        task.add_done_callback(self.ending.discard)
 
     async def check_watchable(self, *brokers: Broker) -> None:
         """Raise `Forbidden` unless the caller may read these brokers as a whole."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Endpoint
@@ -79,7 +80,7 @@ async def answer(endpoint: Endpoint, desk: Desk, request: Request) -> Response:
     """Run an endpoint."""
     ask = await _asked(endpoint, request)
     if endpoint.live:
-        return _events(desk, endpoint.run(desk, ask))  # type: ignore[arg-type]
+        return _Events(desk, endpoint.run(desk, ask))  # type: ignore[arg-type]
     return as_json(await endpoint.run(desk, ask))  # type: ignore[misc]
 
 
@@ -113,30 +114,44 @@ async def body_of(request: Request) -> bytes:
     return bytes(body)
 
 
-def _events(desk: Desk, rows: AsyncIterator[Any]) -> Response:
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_event_bytes(desk, rows), 200, headers, "text/event-stream")
+class _Events(StreamingResponse):
+    """Rows as server-sent events; an error is the last event, named ``problem``."""
 
+    def __init__(self, desk: Desk, rows: AsyncGenerator[Any]) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(self._events(), 200, headers, "text/event-stream")
+        self._desk = desk
+        self._rows = rows
+        self._coming: asyncio.Future[Any] | None = None
 
-async def _event_bytes(desk: Desk, rows: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """Each row as an event; an error is the last event, named ``problem``."""
-    yield b": hello\n\n"
-    stopping = asyncio.ensure_future(desk.stopping.wait())
-    coming: asyncio.Future[Any] | None = None
-    try:
-        while True:
-            coming = asyncio.ensure_future(anext(rows))
-            await asyncio.wait((coming, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
-                return
-            yield b"data: " + _encode(coming.result()) + b"\n\n"
-    except StopAsyncIteration:
-        return
-    except NexoError as error:
-        yield b"event: problem\ndata: " + _encode(Problem(error.code, error.message)) + b"\n\n"
-    finally:
-        stopping.cancel()
-        if coming is not None and not coming.done():
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
-        await rows.aclose()  # type: ignore[attr-defined]
+    async def stream_response(self, send: Send) -> None:
+        """Send events until the server stops or the viewer leaves."""
+        try:
+            await super().stream_response(send)
+        finally:
+            # A viewer who leaves cancels this and all it would await, time and again.
+            self._desk.finish(self._end())
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        yield b": hello\n\n"
+        stopping = asyncio.ensure_future(self._desk.stopping.wait())
+        try:
+            while True:
+                self._coming = asyncio.ensure_future(anext(self._rows))
+                await asyncio.wait((self._coming, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not self._coming.done():
+                    return
+                yield b"data: " + _encode(self._coming.result()) + b"\n\n"
+        except StopAsyncIteration:
+            return
+        except NexoError as error:
+            yield b"event: problem\ndata: " + _encode(Problem(error.code, error.message)) + b"\n\n"
+        finally:
+            stopping.cancel()
+
+    async def _end(self) -> None:
+        await self.body_iterator.aclose()  # type: ignore[attr-defined]
+        if self._coming is not None:
+            self._coming.cancel()
+            await asyncio.gather(self._coming, return_exceptions=True)
+        await self._rows.aclose()
