@@ -324,6 +324,59 @@ def test_what_a_full_disk_never_took_is_never_confirmed(
         assert state(client) == before
 
 
+@pytest.mark.parametrize("after", ["in the same life", "after a crash", "started while full"])
+def test_a_stream_is_deleted_while_the_disk_is_full(
+    after: str, nexo_server: Server, disk: FullDisk
+) -> None:  # SPEC I7: deletes go on; they make the room that everybody waits for
+    with nexo.connect(nexo_server.url) as client:
+        _, records = prepared(client)
+        client.stream("unused").create()
+        kept = nexo_server.data_dir / "stream" / "streams"
+        assert [*kept.rglob("*.log")]
+        disk.full = True
+        records.delete()
+        client.stream("unused").delete()
+        assert client.streams() == ["t"]
+        assert not [*kept.rglob("*.log")]
+        assert disk.refusals
+    if after != "in the same life":
+        nexo_server.crash()
+        disk.full = after == "started while full"
+        nexo_server.start()
+    disk.full = False
+    with nexo.connect(nexo_server.url) as client:
+        assert client.streams() == ["t"]
+        until_it_works(lambda one: one.stream("s").create(), client)
+        assert client.stream("s").publish("anew").offset == 0
+        assert client.stream("s").groups() == []
+        wait_until(lambda: not [*kept.glob("deleted.*")])
+    nexo_server.crash()
+    nexo_server.start()
+    with nexo.connect(nexo_server.url) as client:
+        assert client.streams() == ["s", "t"]
+        assert [record.value for record in client.stream("s").read(0, 0)] == ["anew"]
+
+
+@pytest.mark.slow
+def test_deleting_makes_room_on_a_disk_without_a_byte(small_disk: Path) -> None:
+    """SPEC I7, on a real file system."""
+    with served(small_disk, 0) as process, nexo.connect(process.url) as client:
+        _, records = prepared(client)
+        records.publish_many([b"x" * MIB] * 4)
+        client.queue("large").create().push_many([b"x" * 10_000] * 100)
+        client.stream("indexed").create().publish_many([b"x" * 10_000] * 100)
+        fill(small_disk, leave=0)
+        client.queue("large").delete()
+        client.stream("indexed").delete()
+        records.delete()
+        for write in (WRITES["queue"], WRITES["stream, sync first"]):
+            until_it_works(write, client)
+        process.kill()
+        process.start()
+        assert client.streams() == ["t"]
+        assert sorted(queue.name for queue in client.queues()) == ["q", "r"]
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not holds():

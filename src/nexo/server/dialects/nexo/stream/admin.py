@@ -82,16 +82,9 @@ class Admin:
     def delete(self, peer: Peer, request_id: int, name: str) -> None:
         """Delete a stream; its files go once the deletion is durable."""
         core = self._core
-        stream = core.engine.delete(name, core.now_ms)
+        stream = core.delete(name, lambda error: answer(peer, request_id, error))
         self._keyed.forget(stream)
         core.waits.fail_stream(stream.id, NotFound(f"stream {name!r} was deleted"))
-
-        def safe(error: NexoError | None) -> None:
-            if error is None:
-                core.runtime.files.remove(core.folder_of(stream))
-            answer(peer, request_id, error)
-
-        core.when_safe(Persistence.FILE_SYNC, safe)
 
     def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """List names in order."""

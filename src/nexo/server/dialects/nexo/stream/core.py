@@ -21,6 +21,7 @@ from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.server.dialects.nexo.stream.capturing import Capturing
 from nexo.server.dialects.nexo.stream.granting import Granting, Runtime
+from nexo.server.dialects.nexo.stream.graves import Graves
 from nexo.server.dialects.nexo.stream.lake import LakeTier
 from nexo.server.dialects.nexo.stream.replay import Replay
 from nexo.server.dialects.nexo.stream.waits import Waits
@@ -60,6 +61,7 @@ class Core:
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = Replay(LakeTier(settings))
         self.granting = Granting(runtime, self.pressure)
+        self._graves = Graves(runtime.files, runtime.folder / "streams")
         self.started_ms = runtime.clock.now_ms()
         self._journal: Journal | None = None
         self._journal_mark = 0
@@ -117,6 +119,10 @@ class Core:
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self.runtime.folder / "streams" / folder)
         first = self.journal.next_offset - len(replayed)
+        for number in self._graves.found():
+            if (stream := self.engine.streams.numbered(number)) is not None:
+                self.engine.delete(stream.name, self.now_ms)
+            self._close_grave_when_safe(number)
         self._resume()
         if self.runtime.settings.stream_cdc:
             self._open_capture(first, replayed)
@@ -139,6 +145,31 @@ class Core:
         except (NexoError, OSError):
             # A failed sync is final: nothing will be acknowledged, but all can be read.
             log.exception("the start could not be made durable")
+
+    def delete(self, name: str, done: Done) -> Stream:
+        """Delete a stream; ``done`` hears when that is durable, on a full disk too (SPEC I7)."""
+        stream = self.engine.delete(name, self.now_ms)
+
+        def written(error: NexoError | None) -> None:
+            if isinstance(error, DiskFull) and self._graves.bury(stream):
+                self._close_grave_when_safe(stream.id)
+                done(None)
+            elif isinstance(error, DiskFull):
+                self.when_safe(Persistence.FILE_SYNC, written)
+            else:
+                if error is None:
+                    self.runtime.files.remove(self.folder_of(stream))
+                done(error)
+
+        self.when_safe_or_undone(Persistence.FILE_SYNC, written)
+        return stream
+
+    def _close_grave_when_safe(self, number: int) -> None:
+        def safe(error: NexoError | None) -> None:
+            if error is None:
+                self._graves.forget(number)
+
+        self.when_safe(Persistence.FILE_SYNC, safe)
 
     def _open_capture(self, first: int, replayed: list[JournalRecord]) -> None:
         """Go on capturing changes: first what a crash left out, unless there was no capture."""
