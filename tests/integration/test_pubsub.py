@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,12 @@ import msgspec
 import pytest
 
 import nexo
+from nexo.client._async import pubsub_subscription
 from nexo.client._async.connection import Link
 from nexo.client._async.pubsub import PubSub
 from nexo.client._sync.connection import Link as SyncLink
 from nexo.client._sync.pubsub import PubSub as SyncPubSub
+from nexo.client._sync.runtime import spawn
 from nexo.client.address import parse_url
 from nexo.client.pubsub_message import Message
 from nexo.errors import (
@@ -451,11 +453,59 @@ def test_the_sync_client_leaves_a_will(nexo_server: Server, blocking: SyncPubSub
         assert watcher.get(WAIT_S).value == "gone"
 
 
-def test_closing_the_sync_client_ends_its_iteration(nexo_server: Server) -> None:
-    link = SyncLink(parse_url(nexo_server.url), Broker.PUBSUB)
-    subscription = SyncPubSub(link).subscribe("a")
+def test_an_ended_subscription_gives_nothing_more(blocking: SyncPubSub) -> None:
+    subscription = blocking.subscribe("a")
     subscription.unsubscribe()
-    with suppress(StopIteration):
+    with pytest.raises(StopIteration):
         next(subscription)
     assert list(subscription) == []
-    link.close()
+
+
+def test_closing_the_sync_client_ends_its_iterations_and_handlers(nexo_server: Server) -> None:
+    client = nexo.connect(nexo_server.url)  # SPEC K1
+    handled, waiting = client.pubsub.subscribe("a", print), client.pubsub.subscribe("b")
+    iterating = spawn(list, client.pubsub.subscribe("c"))
+    getting = [spawn(waiting.get) for _ in range(2)]
+    client.close()
+    assert iterating.join(WAIT_S)
+    for one in getting:
+        with pytest.raises(ConnectionLost, match="has ended"):
+            assert not one.join(WAIT_S)
+    assert list(handled) == []
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "nexo-a"]
+
+
+async def test_closing_the_client_ends_its_iterations_and_handlers(nexo_server: Server) -> None:
+    client = await nexo.connect_async(nexo_server.url)  # SPEC K1
+    await client.pubsub.subscribe("a", print)
+    subscription = await client.pubsub.subscribe("b")
+    getting = asyncio.create_task(subscription.get())
+    iterating = asyncio.create_task(anext(await client.pubsub.subscribe("c"), "ended"))
+    await asyncio.sleep(0)
+    await client.close()
+    assert await asyncio.wait_for(iterating, WAIT_S) == "ended"
+    with pytest.raises(ConnectionLost, match="has ended"):
+        await asyncio.wait_for(getting, WAIT_S)
+    assert "nexo-a" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_a_handler_that_hangs_or_closes_the_client_does_not_keep_it_open(
+    nexo_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pubsub_subscription, "_CLOSE_S", 0.05)
+    client = await nexo.connect_async(nexo_server.url)
+    closed, hangs = asyncio.Event(), asyncio.Event()
+
+    async def close(_message: Message[Any]) -> None:
+        await client.close()
+        closed.set()
+
+    async def hang(_message: Message[Any]) -> None:
+        await hangs.wait()
+
+    await client.pubsub.subscribe("a", hang)
+    await client.pubsub.subscribe("a", close)
+    await client.pubsub.publish("a", 1)
+    async with asyncio.timeout(WAIT_S):
+        await closed.wait()
+    hangs.set()

@@ -29,6 +29,8 @@ Arrival: TypeAlias = tuple[str, bytes, int]
 """Topic, encoded value, timestamp."""
 
 _MAX_TARGETS = 10_000
+_CLOSE_S = 5.0
+"""How long a client that closes waits for handlers."""
 
 
 class Subscription(Generic[T]):
@@ -89,8 +91,10 @@ class Subscription(Generic[T]):
 
     async def _wait(self, deadline_s: float | None) -> None:
         self._arrived.clear()
+        if self._waiting or self._ended:  # just before the flag went down: others are to know too
+            self._arrived.set()
         if self._waiting:
-            return  # came just before the flag went down
+            return
         if self._failure is not None:
             raise self._failure
         if self._ended:
@@ -105,8 +109,11 @@ class Subscription(Generic[T]):
             await self._inbox.remove(self)
         finally:
             self._end()
+        await self._join()
+
+    async def _join(self, timeout_s: float | None = None) -> None:
         if self._task is not None and not self._task.is_current():
-            await self._task.join()
+            await self._task.join(timeout_s)
 
     async def __aenter__(self) -> Subscription[T]:
         return self
@@ -220,6 +227,16 @@ class Inbox:
             self._hooked = True
             self._link.duplex().on_push(self._on_push)
             self._link.duplex().on_reconnect(self._resubscribe)
+            self._link.duplex().on_close(self._client_closes)
+
+    async def _client_closes(self) -> None:
+        """Whoever waits for a message would wait for ever; a handler that hangs must not."""
+        ending, deadline_s = self._subscriptions, runtime.now_s() + _CLOSE_S
+        self._change(())
+        for subscription in ending:
+            subscription._end()
+        for subscription in ending:
+            await subscription._join(max(0.0, deadline_s - runtime.now_s()))
 
     async def _subscribe(self, subscription: Subscription[Any]) -> None:
         await self._link.duplex().call(Op.SUBSCRIBE, pack_command(subscription._options))
