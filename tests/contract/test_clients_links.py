@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
 
+from nexo.client._sync import duplex
+from nexo.client._sync.duplex import Duplex
+from nexo.client.address import parse_url
+from nexo.client.replies import Reply
 from nexo.errors import (
     ConnectionLost,
     InvalidOption,
@@ -154,6 +158,34 @@ def test_a_late_reply_alone_does_not_end_another_wait(
         waiting = pool.submit(poll.reply)
         server.answer(b"mine")
         assert waiting.result(10) == b"mine"
+
+
+def test_a_reply_at_the_very_moment_of_the_timeout_harms_nobody(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A6: whoever reads replies has seen that one waits when that one gives up."""
+    reading, timed_out = threading.Event(), threading.Event()
+
+    class Watched(Future[Reply]):
+        def done(self) -> bool:
+            done = super().done()
+            if threading.current_thread().name == "nexo-store":
+                reading.set()
+                assert timed_out.wait(20)
+            return done
+
+    link = Duplex(parse_url(server.url), Broker.STORE)
+    assert connected(link) is link
+    with monkeypatch.context() as patch:
+        patch.setattr(duplex, "Future", Watched)
+        poll = link.poll(HOLD_OP, timeout_s=0.05)
+    server.answer(b"late")
+    assert reading.wait(20)
+    with pytest.raises(RequestTimeout):
+        poll.reply()
+    timed_out.set()
+    assert link.call(Op.ECHO, b"mine") == b"mine"
+    link.close()
 
 
 def test_the_address_gives_the_default_timeout(server: ScriptedServer, open_link: Open) -> None:
@@ -354,6 +386,19 @@ def test_pushes_arrive_as_whole_frames_in_order(
     server.write(pushes)
     assert done.wait(10)
     assert received == pushes
+
+
+def test_a_push_that_cannot_be_read_does_not_end_the_link(
+    server: ScriptedServer, open_duplex: OpenDuplex
+) -> None:
+    """SPEC A5: the connection is replaced, as after any other cut."""
+    link = connected(open_duplex(server.url))
+    link.on_push(lambda _frames: 1 // 0)  # type: ignore[arg-type, return-value]
+    poll = link.poll(HOLD_OP, timeout_s=20)
+    server.write(frame(Kind.PUSH, 0, 0, b"?"))
+    with pytest.raises(ConnectionLost):
+        poll.reply()
+    assert link.call(Op.ECHO, b"fresh", timeout_s=20) == b"fresh"
 
 
 def _check_whole(frames: memoryview) -> None:

@@ -195,6 +195,9 @@ class Duplex:
             self._read(wire)
         except NexoError as reason:
             error = reason
+        except Exception:
+            # This thread owns the connection: without it nobody would open the next one.
+            log.exception("what came from %s could not be read", self.address)
         with self._change:
             self._wire = None
         wire.close()
@@ -296,8 +299,8 @@ class DuplexPoll:
         except NexoError:
             raise
         except TimeoutError:
-            # The future stays in the table, so that its id is taken until the reply came.
-            self._future.cancel()
+            # The future stays in the table, so that its id is taken until the reply came,
+            # and is not cancelled, as the reply may be coming right now.
             raise RequestTimeout(
                 f"no reply from {self._duplex.address} within {self._limit_s:g} s"
             ) from None
