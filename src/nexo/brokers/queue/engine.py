@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from nexo.brokers.queue.batches import DEAD, OPEN, Range
-from nexo.brokers.queue.cron import parse_cron
 from nexo.brokers.queue.dispatch import Dispatch
-from nexo.brokers.queue.jobs import Accepted, NewJobs, resolve_dedup
-from nexo.brokers.queue.leases import Lease
+from nexo.brokers.queue.jobs import Accepted, NewJobs, resolve_dedup, with_free_key
+from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.ledger import Ledger, flatten, forget
+from nexo.brokers.queue.lifetimes import Lifetimes
 from nexo.brokers.queue.options import (
     MAX_DELAY_MS,
     MAX_ERROR_CHARS,
     MAX_POP,
-    MAX_PRIORITY,
     QueueOptions,
     check_range,
     retry_wait_ms,
@@ -28,7 +27,6 @@ from nexo.brokers.queue.options import (
 from nexo.brokers.queue.records import (
     Changed,
     Created,
-    CronMoved,
     CronSet,
     Died,
     Failed,
@@ -38,15 +36,16 @@ from nexo.brokers.queue.records import (
     Resulted,
     Revived,
 )  # fmt: skip
-from nexo.errors import Conflict, InvalidInput, LeaseLost, NotFound, QueueFull
+from nexo.brokers.queue.schedules import following, job_of, schedule
+from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
 
 Luck = Callable[[], float]
 """A random number in 0..1, asked for once per jittered wait."""
 
 TOKEN_BITS = 16
 """Lease tokens count on from the time of opening: so many a millisecond are never given out."""
-SWEEP_MS = 1_000
-"""Waiting jobs past their life are swept out at most this often; they are never delivered."""
+DROP_MS = 1_000
+"""Results whose time is over are let go at most this often; they are never told."""
 
 
 class Queue:
@@ -59,8 +58,8 @@ class Queue:
         self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
         """What running jobs last said of themselves."""
-        self._swept_ms = now_ms
-        self._mortal = any(batch.expires_ms for batch in ledger.batches)
+        self._lifetimes = Lifetimes(ledger.batches, now_ms)
+        self._dropped_ms = now_ms
 
     @classmethod
     def create(cls, rules: QueueOptions, incarnation: int, now_ms: int) -> Queue:
@@ -99,7 +98,8 @@ class Queue:
         if len(instead) < jobs.count:
             due_ms = now_ms + jobs.delay_ms if jobs.delay_ms else 0
             expires_ms = now_ms + jobs.ttl_ms if jobs.ttl_ms else 0
-            self._mortal = self._mortal or expires_ms > 0
+            if expires_ms:
+                self._lifetimes.began()
             self._log(Pushed(
                 base, jobs.count, now_ms, jobs.block, jobs.priority, due_ms, expires_ms,
                 jobs.keys, jobs.dedup_keys, sorted(instead) or None,
@@ -129,10 +129,12 @@ class Queue:
             f"too many for {count} more; push later"
         )
 
-    def _remove_unless_leased(self, job: int) -> None:
-        if not any(lease.holds(job) for lease in self.dispatch.leases):
-            self.dispatch.delays.discard(job)
-            self._log(Finished([job, job + 1]))
+    def _remove_unless_leased(self, job: int) -> bool:
+        if self.dispatch.leases.hold(job):
+            return False
+        self.dispatch.delays.discard(job)
+        self._log(Finished([job, job + 1]))
+        return True
 
     # -- pop and settle -------------------------------------------------------
 
@@ -164,11 +166,16 @@ class Queue:
         held, refused = self._settle(token, runs)
         if held:
             self._log(Finished(flatten(held)))
-            self._forget_progress(held)
-        for job, value in (results or {}).items():
-            if any(lo <= job < hi for lo, hi in held):
-                self._keep_result(job, value, now_ms)
+        if results and self.options.result_ttl_ms:
+            self._keep_results(results, held, now_ms + self.options.result_ttl_ms)
         return refused
+
+    def _keep_results(
+        self, results: Mapping[int, bytes], held: list[Range], expires_ms: int
+    ) -> None:
+        for job, value in results.items():
+            if any(lo <= job < hi for lo, hi in held):
+                self._log(Resulted(job, expires_ms, value))
 
     def nack(
         self,
@@ -212,9 +219,15 @@ class Queue:
         if runs is None:
             held, refused = self.dispatch.leases.end(lease), list[int]()
         else:
-            held, refused = self.dispatch.leases.settle(lease, _checked_runs(runs))
-        self.dispatch.ended(held)
+            held, refused = self.dispatch.leases.settle(lease, check_runs(runs))
+        self._ended(held)
         return held, refused
+
+    def _ended(self, held: list[Range]) -> None:
+        """Nobody works on these jobs any more."""
+        self.dispatch.ended(held)
+        for lo, hi in held if self.progress else ():
+            forget(self.progress, lo, hi)
 
     def _fail(
         self,
@@ -245,22 +258,12 @@ class Queue:
         if again:
             self._log(Failed(again, dues, now_ms, error))
             self.dispatch.wait(held, now_ms)
-        self._forget_progress(held)
-
-    def _forget_progress(self, runs: list[Range]) -> None:
-        for lo, hi in runs if self.progress else ():
-            forget(self.progress, lo, hi)
 
     # -- results and progress -------------------------------------------------
 
-    def _keep_result(self, job: int, value: bytes, now_ms: int) -> None:
-        if self.options.result_ttl_ms:
-            self._log(Resulted(job, now_ms + self.options.result_ttl_ms, value))
-
     def result(self, job: int, now_ms: int) -> bytes | None:
         """What a job returned, while it is kept."""
-        found = self.ledger.results.get(job)
-        return found.value if found is not None and found.expires_ms > now_ms else None
+        return self.ledger.results.get(job, now_ms)
 
     def report_progress(self, token: int, job: int, value: bytes) -> None:
         """Note how far a running job is."""
@@ -291,13 +294,7 @@ class Queue:
 
     def cancel(self, job: int) -> bool:
         """Remove a job that has not started; says whether there was one."""
-        if self.ledger.batches.mark_of(job) != OPEN:
-            return False
-        if any(lease.holds(job) for lease in self.dispatch.leases):
-            return False
-        self.dispatch.delays.discard(job)
-        self._log(Finished([job, job + 1]))
-        return True
+        return self.ledger.batches.mark_of(job) == OPEN and self._remove_unless_leased(job)
 
     # -- dead letters ---------------------------------------------------------
 
@@ -307,7 +304,7 @@ class Queue:
         One whose dedup key another job has taken stays dead; `Conflict` if that is so of all.
         """
         found = [job for job in dict.fromkeys(jobs) if job in self.ledger.dead]
-        free = self._with_free_key(found)
+        free = with_free_key(found, self.ledger.dedup_keys, self.ledger.dedup)
         if found and not free:
             key = self.ledger.dedup_keys[found[0]]
             raise Conflict(f"another job with dedup_key {key!r} waits or runs: replay it later")
@@ -315,18 +312,6 @@ class Queue:
             self._log(Revived(free))
             self.dispatch.wait(((job, job + 1) for job in sorted(free)), now_ms)
         return len(free)
-
-    def _with_free_key(self, jobs: list[int]) -> list[int]:
-        free: list[int] = []
-        taken: set[str] = set()
-        for job in jobs:
-            key = self.ledger.dedup_keys.get(job)
-            if key is None:
-                free.append(job)
-            elif key not in self.ledger.dedup and key not in taken:
-                taken.add(key)
-                free.append(job)
-        return free
 
     def bury(self, jobs: list[int]) -> int:
         """Remove dead letters for good; returns how many there were."""
@@ -342,23 +327,18 @@ class Queue:
         key: str | None = None,
     ) -> int:  # fmt: skip
         """Push ``block`` (one job) whenever the expression matches; returns the next time."""
-        check_range("priority", priority, MAX_PRIORITY)
-        next_ms = parse_cron(text).next_after(now_ms)
-        self._log(CronSet(name, text, block, priority, key, next_ms))
-        return next_ms
+        cron = schedule(name, text, block, now_ms, priority, key)
+        self._log(cron)
+        return cron.next_ms
 
     def drop_cron(self, name: str) -> None:
-        """Remove a schedule."""
-        if name not in self.ledger.crons:
-            raise NotFound(f"Schedule {name!r} not found")
-        self._log(CronMoved(name, -1))
+        """Remove a schedule; `NotFound` if there is none of that name."""
+        self._log(self.ledger.schedules.removal(name))
 
     def _fire(self, cron: CronSet, now_ms: int) -> None:
-        # However many times were missed while the server was down, it runs once.
-        self._log(CronMoved(cron.name, parse_cron(cron.text).next_after(now_ms)))
-        keys: list[str | None] | None = None if cron.key is None else [cron.key]
+        self._log(following(cron, now_ms))
         with suppress(QueueFull):  # a full queue skips the run, as it refuses any push
-            self.push(NewJobs(1, cron.value, cron.priority, keys=keys), now_ms)
+            self.push(job_of(cron), now_ms)
 
     # -- time -----------------------------------------------------------------
 
@@ -367,48 +347,30 @@ class Queue:
         self.dispatch.promote(now_ms)
         for lease in self.dispatch.expired_leases(now_ms):
             held = self.dispatch.leases.end(lease)
-            self.dispatch.ended(held)
+            self._ended(held)
             self._fail(held, "timeout", f"no ack within {lease.lease_ms} ms", now_ms, luck)
-        for cron in [cron for cron in self.ledger.crons.values() if cron.next_ms <= now_ms]:
+        for cron in self.ledger.schedules.due(now_ms):
             self._fire(cron, now_ms)
         self.dispatch.unblock_due(now_ms)
-        if self._mortal and now_ms - self._swept_ms >= SWEEP_MS:
+        if self._lifetimes.any and self._lifetimes.next_ms(now_ms) <= now_ms:
             self._sweep(now_ms)
-        self._drop_old_results(now_ms)
+        self.ledger.results.drop_expired(now_ms)
+        self._dropped_ms = now_ms
 
     def _sweep(self, now_ms: int) -> None:
-        self._swept_ms = now_ms
-        expired = [
-            run
-            for span in sorted(self.dispatch.lanes)
-            for batch, run in self.ledger.batches.runs(*span)
-            if 0 < batch.expires_ms <= now_ms
-        ]
+        expired = self._lifetimes.expired(sorted(self.dispatch.lanes), now_ms)
         if expired:
             self._log(Finished(flatten(expired)))
-        self._mortal = any(batch.expires_ms for batch in self.ledger.batches)
-
-    def _drop_old_results(self, now_ms: int) -> None:
-        results = self.ledger.results
-        while results:
-            oldest = next(iter(results.values()))
-            if oldest.expires_ms > now_ms:
-                return
-            del results[oldest.job]
+        self._lifetimes.swept(now_ms)
 
     def next_ms(self, now_ms: int) -> int | None:
         """When `tick` has something to do."""
-        times = [cron.next_ms for cron in self.ledger.crons.values()]
-        if (dispatch_ms := self.dispatch.next_ms()) is not None:
-            times.append(dispatch_ms)
-        if self._mortal:
-            times.append(max(now_ms, self._swept_ms + SWEEP_MS))
+        ledger, due_ms = self.ledger, self.dispatch.next_ms()
+        times = [] if due_ms is None else [due_ms]
+        if ledger.schedules.by_name:
+            times.append(ledger.schedules.next_ms())
+        if self._lifetimes.any:
+            times.append(self._lifetimes.next_ms(now_ms))
+        if ledger.results.by_job:
+            times.append(max(ledger.results.next_ms(), self._dropped_ms + DROP_MS))
         return min(times, default=None)
-
-
-def _checked_runs(runs: Iterable[Range]) -> list[Range]:
-    """Refuse what no lease can hold before numbers are counted one by one."""
-    checked = list(runs)
-    if any(lo >= hi for lo, hi in checked) or sum(hi - lo for lo, hi in checked) > MAX_POP:
-        raise InvalidInput(f"ranges must be ascending and name at most {MAX_POP} jobs")
-    return checked

@@ -9,6 +9,8 @@ from nexo.brokers.queue.batches import DONE, OPEN, Batch
 from nexo.brokers.queue.ledger import DeadLetter, Failures, Ledger
 from nexo.brokers.queue.options import QueueOptions
 from nexo.brokers.queue.records import CronSet, Resulted
+from nexo.brokers.queue.results import Results
+from nexo.brokers.queue.schedules import Schedules
 from nexo.errors import Corrupt
 
 
@@ -39,7 +41,7 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True):
 
 _COPIED = (
     "incarnation", "created_ms", "options", "paused", "next_job", "failures", "dead", "keys",
-    "dedup_keys", "crons", "results", "totals",
+    "dedup_keys", "totals",
 )  # fmt: skip
 
 _decoder = msgspec.msgpack.Decoder(_Image)
@@ -51,8 +53,11 @@ def snapshot(ledger: Ledger, where: places.Places) -> bytes:
         _Batch(batch.base, batch.priority, batch.due_ms, batch.expires_ms, bytes(batch.marks))
         for batch in ledger.batches
     ]
-    fields = {name: getattr(ledger, name) for name in _COPIED}
-    return msgspec.msgpack.encode(_Image(batches=batches, places=where.image(), **fields))
+    image = _Image(
+        batches=batches, crons=ledger.schedules.by_name, results=ledger.results.by_job,
+        places=where.image(), **{name: getattr(ledger, name) for name in _COPIED},
+    )  # fmt: skip
+    return msgspec.msgpack.encode(image)
 
 
 def restore(data: bytes) -> tuple[Ledger, places.Places]:
@@ -67,6 +72,8 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
         setattr(ledger, name, getattr(image, name))
     for saved in image.batches:
         _add(ledger, saved)
+    ledger.schedules = Schedules(image.crons)
+    ledger.results = Results(image.results)
     ledger.dedup = {key: job for job, key in ledger.dedup_keys.items() if job not in ledger.dead}
     return ledger, where
 

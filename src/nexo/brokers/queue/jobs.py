@@ -1,8 +1,8 @@
-"""What comes in with a push, and which of it is new."""
+"""What comes in with a push, and which jobs may have the dedup keys they ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, check_range
@@ -64,3 +64,19 @@ def resolve_dedup(
     for index in sorted(instead, reverse=True):  # one that replaced may be replaced itself
         instead[index] = instead.get(instead[index] - base, instead[index])
     return instead, replaced
+
+
+def with_free_key(
+    jobs: Iterable[int], keys: Mapping[int, str], taken: Mapping[str, int]
+) -> list[int]:
+    """The jobs that may wait again: each dedup key goes to one, and to none if it is taken."""
+    free: list[int] = []
+    given: set[str] = set()
+    for job in jobs:
+        key = keys.get(job)
+        if key is not None:
+            if key in taken or key in given:
+                continue
+            given.add(key)
+        free.append(job)
+    return free

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.ledger import flatten, pairs
-from nexo.errors import LeaseLost
+from nexo.brokers.queue.options import MAX_POP
+from nexo.errors import InvalidInput, LeaseLost
 
 
 @dataclass(slots=True)
@@ -85,6 +86,10 @@ class Leases:
             raise LeaseLost("the lease ended: it expired, or its connection was lost")
         return lease
 
+    def hold(self, job: int) -> bool:
+        """Whether anyone works on ``job``."""
+        return any(lease.holds(job) for lease in self._by_token.values())
+
     def of_holder(self, holder: int) -> list[Lease]:
         """The leases of one consumer."""
         return list(self._by_holder.get(holder, {}).values())
@@ -123,3 +128,11 @@ class Leases:
         del tokens[lease.token]
         if not tokens:
             del self._by_holder[lease.holder]
+
+
+def check_runs(runs: Iterable[Range]) -> list[Range]:
+    """Refuse what no lease can hold before numbers are counted one by one."""
+    checked = list(runs)
+    if any(lo >= hi for lo, hi in checked) or sum(hi - lo for lo, hi in checked) > MAX_POP:
+        raise InvalidInput(f"ranges must be ascending and name at most {MAX_POP} jobs")
+    return checked

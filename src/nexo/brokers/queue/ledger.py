@@ -1,7 +1,8 @@
 """What must survive a crash: the queue as its records tell it.
 
 The ledger changes only by `apply`, in normal work and in recovery alike; replaying a log
-therefore gives the ledger that wrote it. It knows nothing of consumers.
+therefore gives the ledger that wrote it. Two things need no record: results go when their time
+is over, and `withdraw` undoes a push that was never written. It knows nothing of consumers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from nexo.brokers.queue.records import (
     Resulted,
     Revived,
 )  # fmt: skip
+from nexo.brokers.queue.results import Results
+from nexo.brokers.queue.schedules import Schedules
 
 
 class Failures(msgspec.Struct, array_like=True):
@@ -62,8 +65,21 @@ class Ledger:
     """One queue's durable state."""
 
     __slots__ = (
-        "batches", "created_ms", "crons", "dead", "dedup", "dedup_keys", "failures",
-        "incarnation", "keys", "next_job", "open_jobs", "options", "paused", "results", "totals",
+        "batches",
+        "created_ms",
+        "dead",
+        "dedup",
+        "dedup_keys",
+        "failures",
+        "incarnation",
+        "keys",
+        "next_job",
+        "open_jobs",
+        "options",
+        "paused",
+        "results",
+        "schedules",
+        "totals",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -82,8 +98,8 @@ class Ledger:
         """The open job that holds each dedup key."""
         self.dedup_keys: dict[int, str] = {}
         """Of open jobs, and of dead ones for their replay."""
-        self.crons: dict[str, CronSet] = {}
-        self.results: dict[int, Resulted] = {}
+        self.schedules = Schedules()
+        self.results = Results()
         self.totals = {"pushed": 0, "finished": 0, "failed": 0, "died": 0}
 
     def apply(self, record: Record) -> None:
@@ -198,18 +214,13 @@ class Ledger:
         self.open_jobs += len(record.jobs)
 
     def _cron_set(self, record: CronSet) -> None:
-        self.crons[record.name] = record
+        self.schedules.set(record)
 
     def _cron_moved(self, record: CronMoved) -> None:
-        if record.next_ms < 0:
-            del self.crons[record.name]
-            return
-        cron = self.crons[record.name]
-        self.crons[record.name] = msgspec.structs.replace(cron, next_ms=record.next_ms)
+        self.schedules.move(record)
 
     def _resulted(self, record: Resulted) -> None:
-        self.results.pop(record.job, None)
-        self.results[record.job] = record
+        self.results.keep(record)
 
     def _moved(self, record: Moved) -> None:
         """Only the place of the values changed, and that is not kept here."""

@@ -24,7 +24,7 @@ def info(name: str, queue: Queue) -> dict[str, Any]:
         "scheduled": dispatch.delays.jobs,
         "working": dispatch.leases.jobs,
         "dead": len(ledger.dead),
-        "schedules": len(ledger.crons),
+        "schedules": len(ledger.schedules.by_name),
         **{f"{what}_total": count for what, count in ledger.totals.items()},
     }
 
@@ -36,7 +36,7 @@ def state_of(queue: Queue, job: int) -> str:
             return "dead"
         case mark if mark != OPEN:
             return "done"
-    if any(lease.holds(job) for lease in queue.dispatch.leases):
+    if queue.dispatch.leases.hold(job):
         return "working"
     return "scheduled" if queue.dispatch.delays.holds(job) else "waiting"
 
@@ -69,5 +69,5 @@ def schedules(queue: Queue) -> list[dict[str, Any]]:
     return [
         {"name": cron.name, "cron": cron.text, "next_ms": cron.next_ms, "priority": cron.priority,
          "key": cron.key}
-        for cron in queue.ledger.crons.values()
+        for cron in queue.ledger.schedules.by_name.values()
     ]  # fmt: skip

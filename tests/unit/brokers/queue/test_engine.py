@@ -405,7 +405,7 @@ def test_a_full_queue_skips_a_scheduled_run() -> None:
     push(q)
     due = q.set_cron("report", "@daily", b"block", NOW)
     q.tick(due, luck)
-    assert (q.waiting, q.ledger.crons["report"].next_ms) == (1, due + 86_400_000)
+    assert (q.waiting, q.ledger.schedules.by_name["report"].next_ms) == (1, due + 86_400_000)
 
 
 def test_results_are_kept_for_as_long_as_asked() -> None:  # SPEC D9
@@ -416,7 +416,28 @@ def test_results_are_kept_for_as_long_as_asked() -> None:  # SPEC D9
     assert q.result(0, NOW + 100) is None
     assert q.result(1, NOW) is None
     q.tick(NOW + 100, luck)
-    assert q.ledger.results == {}
+    assert q.ledger.results.by_job == {}
+
+
+def test_results_go_when_their_time_is_over_whatever_came_before_them() -> None:  # SPEC D9
+    q = queue(result_ttl_ms=1_000_000)
+    push(q, 2)
+    q.ack(lease(q, 1).token, None, {0: b"long"}, NOW)
+    q.update(options({"result_ttl_ms": 5_000}, q.options), NOW)
+    q.ack(lease(q, 1).token, None, {1: b"short"}, NOW)
+    assert q.next_ms(NOW) == NOW + 5_000
+    q.tick(NOW + 5_000, luck)
+    assert list(q.ledger.results.by_job) == [0]
+    assert q.next_ms(NOW + 5_000) == NOW + 1_000_000
+
+
+def test_a_job_that_nobody_works_on_has_no_progress() -> None:  # SPEC D9
+    q = queue()
+    push(q)
+    held = lease(q)
+    q.report_progress(held.token, 0, b"half")
+    q.release(held.token, None, NOW)
+    assert q.progress == {}
 
 
 def test_only_the_holder_reports_progress() -> None:  # SPEC D9
@@ -512,9 +533,11 @@ def test_a_snapshot_gives_back_the_ledger() -> None:  # SPEC D7
     places.add(0, 5, NOW)
     places.move(0, 9, NOW)
     ledger, again = restore(snapshot(q.ledger, places))
-    for name in ("open_jobs", "next_job", "dead", "failures", "keys", "dedup", "crons", "results",
-                 "totals", "options", "incarnation"):  # fmt: skip
+    for name in ("open_jobs", "next_job", "dead", "failures", "keys", "dedup", "totals",
+                 "options", "incarnation"):  # fmt: skip
         assert getattr(ledger, name) == getattr(q.ledger, name), name
+    assert ledger.schedules.by_name == q.ledger.schedules.by_name != {}
+    assert ledger.results.by_job == q.ledger.results.by_job != {}
     assert ledger.open_jobs == 4
     assert (again.find(0).offset, again.find(1).offset) == (9, 5)
     with pytest.raises(Corrupt):

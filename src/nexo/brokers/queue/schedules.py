@@ -1,0 +1,68 @@
+"""Cron schedules: what each pushes, and when next (SPEC D9)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.brokers.queue.cron import parse_cron
+from nexo.brokers.queue.jobs import NewJobs
+from nexo.brokers.queue.options import MAX_PRIORITY, check_range
+from nexo.brokers.queue.records import CronMoved, CronSet
+from nexo.errors import NotFound
+
+_REMOVED = -1
+"""The next time of a schedule that is removed."""
+
+
+class Schedules:
+    """The schedules of one queue."""
+
+    __slots__ = ("by_name",)
+
+    def __init__(self, by_name: dict[str, CronSet] | None = None) -> None:
+        self.by_name = by_name or {}
+
+    def set(self, cron: CronSet) -> None:
+        """Take in a schedule, new or changed."""
+        self.by_name[cron.name] = cron
+
+    def move(self, moved: CronMoved) -> None:
+        """Go on to a schedule's next time, or remove it."""
+        if moved.next_ms == _REMOVED:
+            del self.by_name[moved.name]
+        else:
+            cron = self.by_name[moved.name]
+            self.by_name[moved.name] = msgspec.structs.replace(cron, next_ms=moved.next_ms)
+
+    def removal(self, name: str) -> CronMoved:
+        """What removes a schedule; `NotFound` if there is none of that name."""
+        if name not in self.by_name:
+            raise NotFound(f"Schedule {name!r} not found")
+        return CronMoved(name, _REMOVED)
+
+    def due(self, now_ms: int) -> list[CronSet]:
+        """Those whose time has come."""
+        return [cron for cron in self.by_name.values() if cron.next_ms <= now_ms]
+
+    def next_ms(self) -> int:
+        """When the next one is due. There must be one."""
+        return min(cron.next_ms for cron in self.by_name.values())
+
+
+def schedule(
+    name: str, text: str, block: bytes, now_ms: int, priority: int = 0, key: str | None = None
+) -> CronSet:
+    """A schedule that pushes ``block`` (one job) whenever the expression matches."""
+    check_range("priority", priority, MAX_PRIORITY)
+    return CronSet(name, text, block, priority, key, parse_cron(text).next_after(now_ms))
+
+
+def following(cron: CronSet, now_ms: int) -> CronMoved:
+    """The next time after now: however many were missed while the server was down, it runs once."""
+    return CronMoved(cron.name, parse_cron(cron.text).next_after(now_ms))
+
+
+def job_of(cron: CronSet) -> NewJobs:
+    """What a schedule pushes."""
+    keys: list[str | None] | None = None if cron.key is None else [cron.key]
+    return NewJobs(1, cron.value, cron.priority, keys=keys)
