@@ -142,6 +142,21 @@ class Classic:
     def q_nack(self, name: str, job_id: bytes, reason: str) -> None:
         assert self.call(0x1A, job_id + text(name) + text(reason)) == b""
 
+    def q_peek_dlq(self, name: str, limit: int = 10, offset: int = 0) -> tuple[int, list[Any]]:
+        """How many dead letters there are, and of some: id, value, attempts, error."""
+        raw = self.call(0x16, text(name) + struct.pack(">II", limit, offset)) or b""
+        total, count = struct.unpack_from(">II", raw)
+        at, found = 8, []
+        for _ in range(count):
+            job_id, (size,) = raw[at : at + 16], struct.unpack_from(">I", raw, at + 16)
+            obj = unvalue(raw[at + 20 : at + 20 + size])
+            at += 20 + size
+            attempts, length = struct.unpack_from(">II", raw, at)
+            found.append((job_id, obj, attempts, raw[at + 8 : at + 8 + length].decode()))
+            at += 8 + length
+        assert at == len(raw)
+        return total, found
+
     # -- Stream -----------------------------------------------------------------
 
     def s_create(self, name: str, **options: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nexo.testing import Server
-from tests.integration.classic import Classic, Refused, text, unvalue
+from tests.integration.classic import Classic, Refused, text
 
 
 @pytest.fixture
@@ -22,21 +22,6 @@ def old(nexo_server: Server) -> Iterator[Classic]:
 
 def values(jobs: list[tuple[bytes, Any]]) -> list[Any]:
     return [value for _, value in jobs]
-
-
-def dead(old: Classic, name: str, limit: int = 10, offset: int = 0) -> tuple[int, list[Any]]:
-    raw = old.call(0x16, text(name) + struct.pack(">II", limit, offset)) or b""
-    total, count = struct.unpack_from(">II", raw)
-    at, found = 8, []
-    for _ in range(count):
-        job_id, (size,) = raw[at : at + 16], struct.unpack_from(">I", raw, at + 16)
-        value = unvalue(raw[at + 20 : at + 20 + size])
-        at += 20 + size
-        attempts, length = struct.unpack_from(">II", raw, at)
-        found.append((job_id, value, attempts, raw[at + 8 : at + 8 + length].decode()))
-        at += 8 + length
-    assert at == len(raw)
-    return total, found
 
 
 def test_jobs_come_by_priority_then_age(old: Classic) -> None:
@@ -89,7 +74,7 @@ def test_max_retries_counts_deliveries_here(
         ((job_id, _),) = old.q_consume("q", waitMs=0)
         old.q_nack("q", job_id, f"no {attempt}")
     assert old.q_consume("q", waitMs=0) == []
-    total, found = dead(old, "q")
+    total, found = old.q_peek_dlq("q")
     assert (total, found) == (1, [(job_id, "bad", deliveries, f"no {deliveries - 1}")])
 
 
@@ -99,7 +84,7 @@ def test_jobs_given_back_unstarted_are_not_counted(old: Classic) -> None:
     for _ in range(3):
         ((job_id, _),) = old.q_consume("q", waitMs=0)
         old.q_nack("q", job_id, "Consumer stopped")
-    assert dead(old, "q") == (0, [])
+    assert old.q_peek_dlq("q") == (0, [])
 
 
 def test_dead_letters_are_peeked_newest_first_moved_deleted_and_purged(old: Classic) -> None:
@@ -108,7 +93,7 @@ def test_dead_letters_are_peeked_newest_first_moved_deleted_and_purged(old: Clas
         old.q_push("q", n)
     for job_id, _ in old.q_consume("q", waitMs=0):
         old.q_nack("q", job_id, "no")
-    total, found = dead(old, "q", 2, 1)
+    total, found = old.q_peek_dlq("q", 2, 1)
     assert (total, [value for _, value, *_ in found]) == (4, [2, 1])
     moved, removed = found[0][0], found[1][0]
     assert old.call(0x17, text("q") + moved) == b"\x01"
@@ -117,7 +102,7 @@ def test_dead_letters_are_peeked_newest_first_moved_deleted_and_purged(old: Clas
     assert old.call(0x18, text("q") + removed) == b"\x01"
     assert old.call(0x18, text("q") + removed) == b"\x00"
     assert old.call(0x19, text("q")) == struct.pack(">I", 2)
-    assert dead(old, "q") == (0, [])
+    assert old.q_peek_dlq("q") == (0, [])
 
 
 def test_the_error_texts_are_the_ones_it_looks_for(old: Classic) -> None:

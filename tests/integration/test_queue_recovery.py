@@ -12,6 +12,7 @@ import pytest
 import nexo
 from nexo.server.dialects.nexo.queue import open_queue, values
 from nexo.testing import Server
+from tests.integration.classic import Classic
 
 KIB = 1024
 
@@ -195,6 +196,9 @@ def test_a_damaged_value_dies_alone(small: Server) -> None:  # SPEC E6
         assert len(letters) == 3
         assert {letter.value for letter in letters} == {None}
         assert all(letter.error.startswith("damaged: ") for letter in letters)
+    with Classic("127.0.0.1", small.port) as old:
+        total, found = old.q_peek_dlq("q")
+        assert (total, [value for _, value, *_ in found]) == (3, [None] * 3)
 
 
 def test_a_queue_with_a_damaged_log_stays_closed_and_others_work(nexo_server: Server) -> None:

@@ -14,9 +14,9 @@ from nexo.brokers.queue.status import dead_jobs
 from nexo.errors import InvalidInput, LeaseLost, NotFound
 from nexo.protocol.frames import Buffer, Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import ID_SIZE, pack_block, pack_id, unpack_id
+from nexo.protocol.queue import ID_SIZE, pack_block, parse_id, unpack_id
 from nexo.protocol.values import check_value
-from nexo.server.dialects.nexo.queue.deliveries import classic_parts
+from nexo.server.dialects.nexo.queue.deliveries import classic_parts, described
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
 from nexo.server.service import Handler, Peer
 
@@ -163,14 +163,11 @@ class ClassicRequests:
     def _peek_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = Reader(payload)
         queue, limit, offset = self._existing(reader.text()), reader.u32(), reader.u32()
-        ledger = queue.engine.ledger
-        jobs = dead_jobs(queue.engine, min(limit, MAX_PAGE), offset)
-        parts: list[Buffer] = [pack_u32(len(ledger.dead)), pack_u32(len(jobs))]
-        for job in jobs:
-            value, failed = queue.values.one(job)[0], ledger.failures[job]
-            error = failed.history[-1][1] if failed.history else ledger.dead[job].reason
-            parts += (pack_id(ledger.incarnation, job), pack_u32(len(value)), value)
-            parts += (pack_u32(failed.count), pack_str(error))
+        rows = described(queue, dead_jobs(queue.engine, min(limit, MAX_PAGE), offset))
+        parts: list[Buffer] = [pack_u32(len(queue.engine.ledger.dead)), pack_u32(len(rows))]
+        for row in rows:
+            parts += (parse_id(row["id"]), pack_u32(len(row["value"])), row["value"])
+            parts += (pack_u32(row["attempts"]), pack_str(row["error"]))
         peer.data(request_id, *parts)
 
     def _replay(self, peer: Peer, request_id: int, payload: memoryview) -> None:

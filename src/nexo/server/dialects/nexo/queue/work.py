@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nexo.brokers.queue.batches import OPEN
 from nexo.brokers.queue.jobs import NewJobs
+from nexo.brokers.queue.leases import check_runs
 from nexo.brokers.queue.ledger import pairs
 from nexo.brokers.queue.options import MAX_WAIT_MS, check_range
 from nexo.brokers.queue.status import state_of
@@ -86,8 +87,7 @@ class WorkRequests:
     def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Settle)
         queue = self._service.registry.find(asked.queue)
-        for settled in asked.leases:
-            _check(settled)
+        _check(asked.leases)
         refused: list[tuple[int, int]] = []
         for settled in asked.leases:
             try:
@@ -166,9 +166,15 @@ class WorkRequests:
         }
 
 
-def _check(settled: Settled) -> None:
-    if settled.runs is not None and len(settled.runs) % 2:
-        raise InvalidInput("runs of jobs are pairs of first and end")
+def _check(leases: list[Settled]) -> None:
+    """Refuse what makes no sense before any of it is done."""
+    for settled in leases:
+        if settled.runs is None:
+            continue
+        if len(settled.runs) % 2:
+            raise InvalidInput("runs of jobs are pairs of first and end")
+        if len(leases) > 1:  # the engine checks a lone one before it changes anything
+            check_runs(pairs(settled.runs))
 
 
 def job_number(queue: OpenQueue, text: str) -> int:
