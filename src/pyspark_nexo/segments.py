@@ -23,7 +23,7 @@ from nexo.brokers.stream.state import BrokerState
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NexoError, OffsetOutOfRange, Unavailable
 from nexo.lake.plan import Held
-from nexo.model import Broker
+from nexo.model import Broker, Persistence
 from nexo.protocol.batch import Batch, decode, entries
 from nexo.storage.dry_files import DryFiles
 from nexo.storage.header import Flags, parse
@@ -165,5 +165,5 @@ class _Reading:
         return LogFiles(folder, log.start_offset, end, log.size_bytes, tuple(hidden))
 
 
-def _no_log(folder: str, partition: int) -> Log:
+def _no_log(folder: str, partition: int, _persistence: Persistence) -> Log:
     raise AssertionError(f"{folder}/{partition}: logs are not opened through the state")

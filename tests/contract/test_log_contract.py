@@ -29,18 +29,26 @@ SEGMENT_BYTES = 1_000
 class Place:
     """Where a log lies, to open it again as after a restart."""
 
-    def __init__(self, files: Files, folder: Path) -> None:
+    def __init__(self, files: Files, folder: Path, room_ahead: bool) -> None:
         self.files = files
         self.folder = folder
+        self.room_ahead = room_ahead
 
     def open(self, segment_bytes: int = SEGMENT_BYTES) -> SegmentedLog:
-        return SegmentedLog(self.files, self.folder, segment_bytes=segment_bytes)
+        return SegmentedLog(
+            self.files, self.folder, segment_bytes=segment_bytes, room_ahead=self.room_ahead
+        )
+
+
+@pytest.fixture(params=[False, True], ids=["", "room ahead"])
+def room_ahead(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
 @pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path, room_ahead: bool) -> Place:
     files: Files = request.param()
-    return Place(files, tmp_path / "log")
+    return Place(files, tmp_path / "log", room_ahead)
 
 
 def test_a_log_that_was_never_written_is_empty_and_has_no_files(place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -40,10 +41,16 @@ class Acked:
         self.state = 0
 
 
-def write_and_sync(files: FaultyFiles, acked: Acked, flusher_type: type[Flusher]) -> None:
+with_and_without_room = pytest.mark.parametrize("room", [False, True], ids=["", "room"])
+"""Behind the entries of the last segment."""
+
+
+def write_and_sync(
+    files: FaultyFiles, acked: Acked, flusher_type: type[Flusher], room: bool
+) -> None:
     """Bursts of appends, each burst acknowledged by one sync."""
     flusher = flusher_type(files, FOLDER)
-    log = SegmentedLog(files, FOLDER, segment_bytes=SEGMENT_BYTES)
+    log = SegmentedLog(files, FOLDER, segment_bytes=SEGMENT_BYTES, room_ahead=room)
     for burst in range(6):
         for number in range(4 * burst, 4 * burst + 4):
             acked.sent = number + 1
@@ -61,10 +68,10 @@ def check_acked(log: SegmentedLog, acked: Acked) -> dict[int, bytes]:
     return found
 
 
-def check_log(after: FaultyFiles, acked: Acked) -> None:
+def check_log(after: FaultyFiles, acked: Acked, room: bool) -> None:
     """Recover, write, recover again."""
     flusher = Flusher(after, FOLDER)
-    log = SegmentedLog(after, FOLDER, segment_bytes=SEGMENT_BYTES)
+    log = SegmentedLog(after, FOLDER, segment_bytes=SEGMENT_BYTES, room_ahead=room)
     found = check_acked(log, acked)
     first = log.next_offset
     fill(log, range(first, first + 3))
@@ -74,20 +81,23 @@ def check_log(after: FaultyFiles, acked: Acked) -> None:
 
 
 def lose_power_everywhere(
-    flusher_type: type[Flusher] = Flusher, new: Callable[[], FaultyFiles] = FaultyFiles
+    room: bool,
+    flusher_type: type[Flusher] = Flusher,
+    new: Callable[[], FaultyFiles] = FaultyFiles,
 ) -> None:
-    calls = crashes(lambda files: write_and_sync(files, Acked(), flusher_type), new)
+    calls = crashes(lambda files: write_and_sync(files, Acked(), flusher_type, room), new)
     for call in range(1, calls + 2):
         files, acked = new(), Acked()
         files.lose_power_at = call
         with contextlib.suppress(PowerLoss):
-            write_and_sync(files, acked, flusher_type)
+            write_and_sync(files, acked, flusher_type, room)
         for seed in SEEDS:
-            check_log(files.crash(seed), acked)
+            check_log(files.crash(seed), acked, room)
 
 
-def test_appends_acknowledged_after_a_sync_survive_power_loss_anywhere() -> None:
-    lose_power_everywhere()
+@with_and_without_room
+def test_appends_acknowledged_after_a_sync_survive_power_loss_anywhere(room: bool) -> None:
+    lose_power_everywhere(room)
 
 
 class ForgetsToSync(Flusher):
@@ -111,11 +121,12 @@ class NamesStayVolatile(FaultyFiles):
     ("flusher_type", "new"),
     [(ForgetsToSync, FaultyFiles), (SyncsOnlyOne, FaultyFiles), (Flusher, NamesStayVolatile)],
 )
+@with_and_without_room
 def test_a_broken_durability_is_noticed(
-    flusher_type: type[Flusher], new: Callable[[], FaultyFiles]
+    flusher_type: type[Flusher], new: Callable[[], FaultyFiles], room: bool
 ) -> None:
     with pytest.raises(AssertionError):
-        lose_power_everywhere(flusher_type, new)
+        lose_power_everywhere(room, flusher_type, new)
 
 
 # -- every subset of the sectors that were not synced -----------------------------
@@ -134,12 +145,17 @@ def _keeping(files: FaultyFiles, kept: set[tuple[Path, int]]) -> FaultyFiles:
     return files.crash_keeping(lambda path, sector: (path, sector) in kept)
 
 
-@pytest.mark.parametrize("behind", range(4))
-def test_whichever_sectors_of_a_burst_were_written_the_synced_survive(behind: int) -> None:
+@pytest.mark.parametrize(
+    ("behind", "room"),
+    [*((n, False) for n in range(4)), *((n, True) for n in range(1, 4))],  # the first makes it
+)
+def test_whichever_sectors_of_a_burst_were_written_the_synced_survive(
+    behind: int, room: bool
+) -> None:
     """Entries of three sectors, lost, torn and overtaken in the middle of the file."""
     files, acked = FaultyFiles(), Acked()
     flusher = Flusher(files, FOLDER)
-    log = SegmentedLog(files, FOLDER, segment_bytes=100_000)
+    log = SegmentedLog(files, FOLDER, segment_bytes=100_000, room_ahead=room)
     for number in range(behind):
         log.append(*entry(number, size=300 if number % 3 else 1_200))
     flusher.sync()
@@ -148,7 +164,7 @@ def test_whichever_sectors_of_a_burst_were_written_the_synced_survive(behind: in
         log.append(*entry(number, size=300 if number % 3 else 1_200))
     acked.sent = log.next_offset
     for after in every_outcome(files):
-        check_log(after, acked)
+        check_log(after, acked, room)
 
 
 def test_whichever_sectors_of_a_journal_were_written_a_prefix_is_found() -> None:
@@ -328,19 +344,20 @@ def test_damage_to_acknowledged_journal_records_is_an_error(hit: int) -> None:
 
 
 @pytest.mark.parametrize("code", [5, 28], ids=["EIO", "ENOSPC"])
-def test_any_failing_call_loses_nothing_acknowledged(code: int) -> None:
-    calls = crashes(lambda files: write_and_sync(files, Acked(), Flusher), FaultyFiles)
+@with_and_without_room
+def test_any_failing_call_loses_nothing_acknowledged(code: int, room: bool) -> None:
+    calls = crashes(lambda files: write_and_sync(files, Acked(), Flusher, room), FaultyFiles)
     for call in range(1, calls + 1):
         files, acked = FaultyFiles(), Acked()
         files.fail_call, files.fail_errno = call, code
         try:
-            write_and_sync(files, acked, Flusher)
+            write_and_sync(files, acked, Flusher, room)
         except (OSError, NexoError):
             pass
         else:
-            pytest.fail(f"call {call} failed unnoticed")
+            assert (room, code) == (True, errno.ENOSPC), f"call {call} failed unnoticed"
         for seed in SEEDS:
-            check_log(files.crash(seed), acked)
+            check_log(files.crash(seed), acked, room)
         check_acked(SegmentedLog(files.restart(), FOLDER), acked)
 
 

@@ -12,6 +12,7 @@ import nexo
 from nexo import testing
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NotFound
+from nexo.model import Persistence
 from nexo.server.folder_lock import FolderLock
 from pyspark_nexo.origins import BrokerOrigin, Origin
 from pyspark_nexo.segments import open_files
@@ -30,8 +31,8 @@ def rows(origin: Origin) -> Rows:
     ]
 
 
-def fill(client: nexo.Client) -> None:
-    log = client.stream("log").create(partitions=2, cleanup="compact")
+def fill(client: nexo.Client, persistence: Persistence) -> None:
+    log = client.stream("log").create(partitions=2, cleanup="compact", persistence=persistence)
     for n in range(5):
         log.publish_many([b"%d" % i for i in range(500)], keys=[f"k{i}" for i in range(500)])
         with client.transaction() as kept:
@@ -42,9 +43,10 @@ def fill(client: nexo.Client) -> None:
     log.publish_many([b"last"] * 10)
 
 
-def test_files_give_what_the_broker_gives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("persistence", Persistence)
+def test_files_give_what_the_broker_gives(tmp_path: Path, persistence: Persistence) -> None:
     with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
-        fill(client)
+        fill(client, persistence)
         asked = BrokerOrigin(server.url, "log")
         whole = rows(asked)
         assert len(whole) == 5 * 501 + 10
@@ -83,7 +85,7 @@ def test_an_open_transaction_hides_what_follows_only_while_it_may_commit(tmp_pat
 
 def test_reading_files_changes_none(tmp_path: Path) -> None:
     with testing.process(tmp_path) as server, nexo.connect(server.url) as client:
-        fill(client)
+        fill(client, Persistence.FILE_ASYNC)
         server.kill()
     for segment in (tmp_path / "stream").rglob("*.log"):
         with segment.open("ab") as file:

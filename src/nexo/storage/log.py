@@ -7,18 +7,17 @@ first use. A log that was never written has no files. One thread owns a log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 
-from nexo.errors import Corrupt, InvalidInput, NexoError, OffsetOutOfRange, ReadOnly
+from nexo.errors import Corrupt, DiskFull, InvalidInput, NexoError, OffsetOutOfRange, ReadOnly
 from nexo.storage.header import ALIGN, SIZE, stamp
-from nexo.storage.index import NEVER
 from nexo.storage.ports import Buffer, Files
 from nexo.storage.rewriting import Rewriting
+from nexo.storage.room import SMALL, room_behind
 from nexo.storage.scan import body_sound, head_at, sound_run
-from nexo.storage.segment import HEADER, Damage, Segment, file_header
+from nexo.storage.segment import HEADER, Damage, Segment, SegmentInfo, file_header
 from nexo.storage.segment_folder import SegmentFolder
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -30,24 +29,12 @@ _INDEX_EVERY = 8 * 1024 * 1024
 """Growth after which the index is saved, so that opening after a crash scans no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """What `SegmentedLog.segments` tells of one segment; times are None if it is empty."""
-
-    path: Path
-    base_offset: int
-    next_offset: int
-    size_bytes: int
-    first_ms: int | None
-    last_ms: int | None
-    compacted: bool
-
-
 class SegmentedLog:
     """A `nexo.storage.ports.Log` in files."""
 
-    __slots__ = ("_active", "_failed", "_folder", "_hints", "_index_due", "_segment_bytes",
-                 "_sync_on_roll", "next_offset", "size_bytes", "start_offset")  # fmt: skip
+    __slots__ = ("_active", "_failed", "_folder", "_hints", "_index_due", "_room_ahead",
+                 "_segment_bytes", "_sync_on_roll", "next_offset", "size_bytes",
+                 "start_offset")  # fmt: skip
 
     def __init__(
         self,
@@ -56,11 +43,16 @@ class SegmentedLog:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         sync_on_roll: bool = False,
+        room_ahead: bool = False,
     ) -> None:
-        """``sync_on_roll`` keeps unsynced entries within the last segment."""
+        """``sync_on_roll`` keeps unsynced entries within the last segment.
+
+        ``room_ahead`` is for a log that is synced after small writes (`nexo.storage.room`).
+        """
         self._folder = SegmentFolder(files, folder)
         self._segment_bytes = segment_bytes
         self._sync_on_roll = sync_on_roll
+        self._room_ahead = room_ahead
         self._active: Segment | None = None
         self._index_due = 0
         self._hints: dict[int, tuple[Segment, int]] = {}
@@ -128,7 +120,10 @@ class SegmentedLog:
         if not position:
             parts, position = (file_header(segment.base), *parts), HEADER
         try:
-            written = segment.file.write_at(segment.size, parts)
+            if self._room_ahead and position + length > segment.room_end and length <= SMALL:
+                written = self._write_with_room(segment, parts, position + length)
+            else:
+                written = segment.file.write_at(segment.size, parts)
             if written != position - segment.size + length:
                 raise InvalidInput(f"entry of {written} bytes says it has {length}")
         except (OSError, NexoError):
@@ -141,18 +136,28 @@ class SegmentedLog:
             segment.save_index()
         return position
 
+    def _write_with_room(self, segment: Segment, parts: Sequence[Buffer], end: int) -> int:
+        """Write what ends at ``end`` and, if the disk has it, room behind."""
+        room = room_behind(end, self._segment_bytes)
+        segment.room_end = end + len(room)
+        try:
+            return segment.file.write_at(segment.size, (*parts, room)) - len(room)
+        except DiskFull:  # some of the room may be there
+            return segment.file.write_at(segment.size, parts)
+
     def _undo(self, segment: Segment) -> None:
         """Cut what a failed write left, or refuse writes for good: it must not look whole."""
         try:
             segment.file.truncate(segment.size)
+            segment.room_end = 0
         except (OSError, NexoError):
             self._failed = True
 
     def _roll(self) -> Segment:
         """Close the active segment and begin the next."""
         if self._active is not None:
-            if self._sync_on_roll:
-                self._active.file.sync()
+            if self._active.give_back_room() or self._sync_on_roll:
+                self._active.file.sync()  # first, so that only the last segment may have room
             self._active.save_index()
         segment = self._folder.add(self.next_offset)
         self._begin_with(segment)
@@ -330,20 +335,7 @@ class SegmentedLog:
 
     def segments(self) -> list[SegmentInfo]:
         """The segments, oldest first. Loads each index once."""
-        return [self._info(segment) for segment in self._folder.segments]
-
-    def _info(self, segment: Segment) -> SegmentInfo:
-        first, last = segment.times()
-        empty = last == NEVER
-        return SegmentInfo(
-            segment.path,
-            segment.base,
-            segment.end,
-            segment.size,
-            None if empty else first,
-            None if empty else last,
-            segment.compacted,
-        )
+        return [segment.info() for segment in self._folder.segments]
 
     @property
     def synced_bytes(self) -> int:
@@ -378,6 +370,7 @@ class SegmentedLog:
     def close(self) -> None:
         """Give back what is held. Does not sync."""
         if self._active is not None:
+            self._active.give_back_room()
             self._active.save_index()
         for segment in self._folder.segments:
             segment.close()

@@ -1,5 +1,7 @@
 """What a crash left at the end of a log: found, and a torn last entry cut off (SPEC E6).
 
+A log that had room behind its entries goes on using it.
+
 Torn means that power or process ended within a write that nobody was told of. Damage with sound
 entries behind it is not torn, nor is a last entry that has all its sectors: those stay as they
 are and are reported to whoever reads there.
@@ -8,6 +10,7 @@ are and are reported to whoever reads there.
 from __future__ import annotations
 
 from nexo.storage.index import SparseIndex
+from nexo.storage.room import without_room
 from nexo.storage.scan import body_sound, head_at, was_torn
 from nexo.storage.segment import CHUNK, HEADER, Segment
 
@@ -73,9 +76,15 @@ def _note_run(segment: Segment, data: bytes, start: int, offset: int) -> tuple[i
 
 def _settle(segment: Segment, position: int, offset: int) -> None:
     """Cut a torn entry off; keep a decayed one, and give its offsets to nobody else."""
-    region = segment.file.read_at(position, segment.size - position)
-    if was_torn(region, position):
+    file_end = segment.size
+    region = without_room(segment.file.read_at(position, file_end - position))
+    if region and was_torn(region, position):
         segment.cut(position, offset)
+        return
+    segment.size = position + len(region)
+    if segment.size < file_end:
+        segment.room_end = file_end
+    if not region:
         return
     head = head_at(region, 0)
     # Without its header nobody knows how many records it held, but none takes under 8 bytes.

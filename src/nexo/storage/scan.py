@@ -11,6 +11,7 @@ from typing import NamedTuple
 from google_crc32c import value
 
 from nexo.storage.header import ALIGN, MAGIC, SIZE, VERSION
+from nexo.storage.room import begins_with_room, is_room
 
 _ENTRY = Struct("<2sHIqIBBHIIqq")
 _SECTOR = 512
@@ -112,16 +113,23 @@ def find_sound(data: bytes, at: int, lowest: int) -> tuple[int, Head] | None:
 def was_torn(region: bytes, position: int) -> bool:
     """Whether a damaged last entry looks like a write that power loss cut, not like decay.
 
-    ``region`` runs from the entry's ``position`` in its file to the file's end. A cut write is
-    too short for its header's length, or has whole sectors of zeros that never arrived.
+    ``region`` runs from the entry's ``position`` in its file to the end, or to the room behind.
+    A cut write is too short for its header's length, or has whole sectors that never arrived:
+    they are zeros, or still room.
     """
     head = head_at(region, 0)
     if len(region) < SIZE or (head is not None and head.length > len(region)):
+        return True
+    if begins_with_room(region):
         return True
     first = -position % _SECTOR
     starts = [0, *range(first, len(region), _SECTOR)]
     ends = [*starts[1:], len(region)]
     return any(
-        end - start >= ALIGN and not any(region[start:end])
+        end - start >= ALIGN and _never_arrived(region[start:end])
         for start, end in zip(starts, ends, strict=True)
     )
+
+
+def _never_arrived(sector: bytes) -> bool:
+    return not any(sector) or is_room(sector)

@@ -14,7 +14,8 @@ offset  size  field of the file header
 
 The name repeats base (and end) offset: ``<base>.log``, ``<base>-<end>.log``, 20 digits each.
 A plain segment is dense: each entry begins where the one before ended. A compacted one has
-gaps, and covers everything up to its end.
+gaps, and covers everything up to its end. Behind the entries of the last segment may be room:
+space that the file has already (`nexo.storage.room`).
 """
 
 from __future__ import annotations
@@ -66,6 +67,19 @@ class Damage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What is known of one segment; times are None if it is empty."""
+
+    path: Path
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    first_ms: int | None
+    last_ms: int | None
+    compacted: bool
+
+
 def file_header(base: int, end: int = -1) -> bytes:
     """The first 64 bytes of a segment; with an ``end`` it is compacted."""
     flags = int(end >= 0)
@@ -88,7 +102,7 @@ class Segment:
     """A segment's place in the log, and how to read it. Holds no bytes."""
 
     __slots__ = ("_file", "_files", "_folder", "_index", "_times", "base", "compacted",
-                 "damages", "end", "size")  # fmt: skip
+                 "damages", "end", "room_end", "size")  # fmt: skip
 
     def __init__(self, files: Files, folder: Path, base: int, end: int, compacted: bool) -> None:
         self._files = files
@@ -101,6 +115,8 @@ class Segment:
         """The offset behind the segment's last one."""
         self.compacted = compacted
         self.size = 0
+        self.room_end = 0
+        """The length of the file if that is more than ``size``."""
         self.damages: dict[int, Damage] | None = None
 
     @property
@@ -140,10 +156,32 @@ class Segment:
             self._index = None
         return self._times
 
+    def info(self) -> SegmentInfo:
+        """What is known of it. Loads the index once."""
+        first, last = self.times()
+        empty = last == indexes.NEVER
+        return SegmentInfo(
+            self.path,
+            self.base,
+            self.end,
+            self.size,
+            None if empty else first,
+            None if empty else last,
+            self.compacted,
+        )
+
     def create(self) -> None:
         """Make the empty file of a new segment; its header comes with the first entry."""
         self._file = self._files.open(self.path, create=True)
         self._index = SparseIndex()
+
+    def give_back_room(self) -> bool:
+        """Have the file end with its last entry; returns whether that changed anything."""
+        if self.room_end <= self.size:
+            return False
+        self.file.truncate(self.size)
+        self.room_end = 0
+        return True
 
     def sync(self) -> None:
         """Make what was written through this object durable."""
@@ -310,7 +348,7 @@ class Segment:
         if position <= HEADER:  # the header may be lost too; the first entry brings a new one
             position, self.damages = 0, None
         self.file.truncate(position)
-        self.size, self.end = position, offset
+        self.size, self.end, self.room_end = position, offset, 0
         self.index.cut(position)
         self._files.remove(self.index_path)
         known = (self.damages or {}).items()

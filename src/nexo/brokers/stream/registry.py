@@ -17,7 +17,7 @@ from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
 from nexo.errors import DiskFull, Forbidden, InvalidInput, NotFound, PartitionsChanged
-from nexo.model import path_segment
+from nexo.model import Persistence, path_segment
 from nexo.protocol.murmur import partition_of
 from nexo.storage.ports import Log
 
@@ -26,8 +26,8 @@ MAX_SOURCES = 1 << 30
 _READABLE = 180
 """How much of a long name its folder shows; the number keeps folders apart."""
 
-OpenLog: TypeAlias = Callable[[str, int], Log]
-"""``open_log(folder, partition)``."""
+OpenLog: TypeAlias = Callable[[str, int, Persistence], Log]
+"""``open_log(folder, partition, persistence)``."""
 Told: TypeAlias = Callable[["Stream", int], int]
 """The offset behind all of a partition that somebody was told of; see `Stream.partition`."""
 
@@ -93,7 +93,7 @@ class Stream:
             )
         found = self._partitions[index]
         if found is None:
-            log = self._open_log(self.folder, index)
+            log = self._open_log(self.folder, index, self.options.persistence)
             synced = log.next_offset
             jump(log, self._told(self, index))
             limit = MAX_SOURCES if self.is_system else MAX_PRODUCERS
@@ -107,7 +107,7 @@ class Stream:
         Yields partition, first and end of what holds no records. Not durable by itself.
         """
         for index in range(len(self._partitions)):
-            log = self._open_log(self.folder, index)
+            log = self._open_log(self.folder, index, self.options.persistence)
             end = max(log.next_offset, self._told(self, index))
             first, following = log.next_offset, end + ahead(end)
             jump(log, following)

@@ -98,10 +98,12 @@ class Core:
         """Where a stream's logs are."""
         return self.runtime.folder / "streams" / stream.folder
 
-    def _open_log(self, folder: str, partition: int) -> Log:
-        path = self.runtime.folder / "streams" / folder / str(partition)
+    def _open_log(self, folder: str, partition: int, persistence: Persistence) -> Log:
         return SegmentedLog(
-            self.runtime.files, path, segment_bytes=self.runtime.settings.segment_bytes
+            self.runtime.files,
+            self.runtime.folder / "streams" / folder / str(partition),
+            segment_bytes=self.runtime.settings.segment_bytes,
+            room_ahead=persistence is Persistence.FILE_SYNC,
         )
 
     # -- life ----------------------------------------------------------------------
