@@ -141,14 +141,15 @@ class Lake:
     ) -> Table:
         """A stream's table, made if need be.
 
-        The table of an earlier stream of the same name is kept under another name.
+        The table of an earlier stream of the same name is kept under another name, in its folder.
         """
-        found = self.find(stream.name, suffix)
+        found, folder = self.find(stream.name, suffix), None
         if found is not None:
             if _is_of(found, stream):
                 return found
             self._set_aside(found)
-        return self._create(stream, schema(), suffix, kind)
+            folder = f"{found.location().rpartition('/')[0]}/{_folder(stream, suffix)}"
+        return self._create(stream, schema(), suffix, kind, folder)
 
     def _set_aside(self, table: Table) -> None:
         old = table.name()
@@ -156,7 +157,9 @@ class Lake:
         with as_ours(f"cannot rename table {'.'.join(old)}"):
             self.catalog.rename_table(old, new)
 
-    def _create(self, stream: StreamId, schema: Schema, suffix: str, kind: str) -> Table:
+    def _create(
+        self, stream: StreamId, schema: Schema, suffix: str, kind: str, folder: str | None
+    ) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         properties = {
@@ -168,6 +171,7 @@ class Lake:
                 return self.catalog.create_table(
                     self._identifier(stream.name, suffix),
                     schema,
+                    location=folder,
                     partition_spec=_unpartitioned() if kind == NEWEST else _by_day(schema),
                     properties=properties | _FORMAT | _OWN_RETRIES,
                 )
@@ -198,6 +202,11 @@ class Lake:
 
 def _is_of(table: Table, stream: StreamId) -> bool:
     return int(table.properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
+
+
+def _folder(stream: StreamId, suffix: str) -> str:
+    """A folder that no table of an earlier stream of the name has."""
+    return f"{table_name(stream.name, suffix)}-{stream.created_ms}"
 
 
 def _by_day(schema: Schema) -> PartitionSpec:

@@ -1,6 +1,7 @@
 """Deleting files that no snapshot names, in two steps: seen unused, and still unused later.
 
-What was seen unused, and when, is in ``metadata/unused.json`` beside the table's metadata.
+What was seen unused, and when, is in ``metadata/unused.json`` beside the table's metadata. A folder
+may hold another table's files too, say those of one that was renamed: they stay.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from pyarrow.fs import FileSelector, FileType
 
@@ -35,8 +37,9 @@ def sweep(table: Table, grace_s: float) -> Swept:
     now_s = time.time()
     # Listed before the table is read: what is committed in between is then named by it.
     there = set(_files(table))
-    used = {_plain(path) for path in _used(table.refresh())}
-    unused = {path for path in there if _plain(path) not in used}
+    unused = _without(there, table.refresh())
+    for other in _others(table, unused):
+        unused = _without(unused, other)
     seen = {path: since for path, since in _noted(table).items() if path in unused}
     seen |= dict.fromkeys(unused - seen.keys(), now_s)
     due = [path for path, since in seen.items() if now_s - since >= grace_s]
@@ -44,6 +47,35 @@ def sweep(table: Table, grace_s: float) -> Swept:
     waiting = {path: since for path, since in seen.items() if path not in set(due)}
     _note(table, waiting)
     return Swept(deleted, len(waiting))
+
+
+def _without(paths: set[str], table: Table) -> set[str]:
+    """``paths`` but for those that a table needs."""
+    used = {_plain(path) for path in _used(table)}
+    return {path for path in paths if _plain(path) not in used}
+
+
+def _others(table: Table, unused: set[str]) -> Iterator[Table]:
+    """Other tables whose metadata is among ``unused``, as their newest metadata has them."""
+    from pyiceberg.exceptions import ValidationError  # noqa: PLC0415 - as the next
+    from pyiceberg.table import StaticTable  # noqa: PLC0415 - takes half a second to import
+
+    newest: dict[UUID, Table] = {}
+    for path in unused:
+        if not path.endswith(".metadata.json"):
+            continue
+        try:
+            found = StaticTable.from_metadata(path, table.io.properties)
+        except (
+            FileNotFoundError,
+            ValidationError,
+        ):  # swept by another, or left half written by a crash
+            continue
+        known = newest.get(found.metadata.table_uuid)
+        if known is None or known.metadata.last_updated_ms < found.metadata.last_updated_ms:
+            newest[found.metadata.table_uuid] = found
+    newest.pop(table.metadata.table_uuid, None)
+    yield from newest.values()
 
 
 def _files(table: Table) -> Iterator[str]:
@@ -63,6 +95,8 @@ def _used(table: Table) -> Iterator[str]:
     """Every file that the table as it is now needs, for any of its snapshots."""
     yield table.metadata_location
     yield from (entry.metadata_file for entry in table.metadata.metadata_log)
+    yield from (each.statistics_path for each in table.metadata.statistics)
+    yield from (each.statistics_path for each in table.metadata.partition_statistics)
     seen: set[str] = set()
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list

@@ -11,13 +11,14 @@ from pyiceberg.expressions import EqualTo
 
 from nexo.errors import Unavailable
 from nexo.lake import maintain as maintenance
-from nexo.lake.catalog import Lake
+from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import Taken, commit, offsets_of
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.rows import rows
+from nexo.lake.schema import raw_schema
 from nexo.protocol.batch import verify
 
 from .conftest import DAY_MS, Filler, make_batch
@@ -85,6 +86,34 @@ def test_files_that_were_never_committed_are_swept(filler: Filler) -> None:
     assert maintain(filler.table, EAGER).deleted_files == 1
     assert not stray.exists()
     assert values(filler) == [b"x"]
+
+
+def test_the_table_of_an_earlier_stream_of_the_name_is_kept(filler: Filler) -> None:
+    """SPEC I2: a stream deleted and created anew does not cost the history of the first."""
+    filler.append([b"old"])
+    old = filler.table
+    filler.table = filler.lake.ensure(StreamId("log", 2), raw_schema)
+    filler.append([b"new"])
+    assert filler.table.location() != old.location()
+    for table in list(filler.lake.tables()):
+        maintain(table, EAGER)
+    counts = {table.name()[-1]: table.scan().to_arrow().num_rows for table in filler.lake.tables()}
+    assert counts == {"log": 1, "log_until_1": 1}
+
+
+def test_a_table_renamed_by_hand_keeps_its_files(filler: Filler) -> None:
+    filler.append([b"old"])
+    renamed = filler.lake.catalog.rename_table(filler.table.name(), ("nexo", "mine"))
+    filler.table = filler.lake.ensure(StreamId("log", 1), raw_schema)
+    filler.append([b"new"])
+    assert filler.table.location() == renamed.location()
+    half = Path(local_path(renamed.location()) or "") / "metadata" / "9-x.metadata.json"
+    half.write_text('{"format')
+    for table in list(filler.lake.tables()):
+        maintain(table, EAGER)
+    assert filler.lake.catalog.load_table(("nexo", "mine")).scan().to_arrow().num_rows == 1
+    assert values(filler) == [b"new"]
+    assert not half.exists()
 
 
 def test_an_append_in_the_middle_of_a_merge_is_kept(
