@@ -175,9 +175,9 @@ class _OpenFile:
             if name in table.column_names:
                 self._bound(name, table.column(name))
         self._count += table.num_rows
-        if REJECTED in self._schema.names:
+        if REJECTED in self._schema.names and REJECTED in table.column_names:
             self._rejected += table.num_rows - table.column(REJECTED).null_count
-        rows = table.select(self._schema.names).cast(self._schema)
+        rows = _complete(table, self._schema).select(self._schema.names).cast(self._schema)
         self._writer.write_table(rows, row_group_size=table.num_rows)
 
     def _bound(self, name: str, column: pa.ChunkedArray) -> None:
@@ -206,6 +206,13 @@ class _OpenFile:
             pack = (_INT if self._schema.field(name).type == pa.int32() else _LONG).pack
             facts.lower[_id(self._schema, name)] = pack(low)
             facts.upper[_id(self._schema, name)] = pack(high)
+
+
+def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """``table`` with nulls for columns that another program gave the lake's table."""
+    for name in set(schema.names).difference(table.column_names):
+        table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
+    return table
 
 
 def _id(schema: pa.Schema, name: str) -> int:

@@ -47,10 +47,19 @@ def rows(batch: Batch, partition: int, first: int, end: int) -> pa.RecordBatch:
         found.column("timestamp").cast(ROWS.field("timestamp").type),
         found.column("key"),
         found.column("value"),
-        found.column("headers").cast(pa.string()),
+        _texts(found.column("headers")),
         found.column("value_type").cast(pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+def _texts(headers: pa.Array) -> pa.Array:
+    """Nobody checks what clients publish as headers: what is no text must not stop the rest."""
+    try:
+        return headers.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = (each and each.decode(errors="replace") for each in headers.to_pylist())
+        return pa.array(texts, pa.string())
 
 
 @cache

@@ -8,9 +8,10 @@ are bound to JSON fields by field id, so renaming one rewrites nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from itertools import chain, count
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -29,11 +30,13 @@ REJECTED = "rejected"
 
 _INT = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_MOST_FLOAT = (2 - 2**-23) * 2.0**127
+_FLOAT = Annotated[float, msgspec.Meta(ge=-_MOST_FLOAT, le=_MOST_FLOAT)]
 KINDS: dict[str, tuple[Any, pa.DataType]] = {
     "boolean": (bool, pa.bool_()),
     "int": (_INT, pa.int32()),
     "long": (_LONG, pa.int64()),
-    "float": (float, pa.float32()),
+    "float": (_FLOAT, pa.float32()),
     "double": (float, pa.float64()),
     "string": (str, pa.string()),
     "date": (date, pa.date32()),
@@ -65,26 +68,67 @@ def columns_of(properties: Mapping[str, str]) -> list[Column]:
 def set_schema(table: Table, wanted: Mapping[str, str]) -> Table:
     """Have JSON fields as columns, ``{"amount": "double"}``: added, or widened if they exist.
 
-    Columns that are not named stay. Nothing that is stored is rewritten.
+    Columns that are not named stay. Nothing that is stored is rewritten. Columns and the fields
+    they are bound to change in one commit, so that a running pipeline never sees half of it.
     """
     known = {column.source: column for column in columns_of(table.properties)}
     changes = [_change(known.get(source), source, kind) for source, kind in wanted.items()]
-    with as_ours(f"cannot change the columns of {'.'.join(table.name())}"):
-        with table.update_schema() as update:
-            if REJECTED not in table.schema().column_names:
-                update.add_column(REJECTED, iceberg_type(pa.string()))
+    names = _Names(table.schema().column_names)
+    made: dict[str, str] = {}
+    with (
+        as_ours(f"cannot change the columns of {'.'.join(table.name())}"),
+        table.transaction() as transaction,
+    ):
+        with transaction.update_schema() as update:
+            if REJECTED not in names:
+                update.add_column(names.take(REJECTED), iceberg_type(pa.string()))
             for column, source, kind in filter(None, changes):
                 stored = iceberg_type(KINDS[kind][1])
                 if column is None:
-                    update.add_column(_free_name(table, source), stored)
+                    made[source] = names.take(source)
+                    update.add_column((made[source],), stored)
                 else:
-                    name = table.schema().find_column_name(column.field_id)
-                    update.update_column(name or source, stored)
-        return _bind(table.refresh(), known, wanted)
+                    update.update_column((_name_of(table, column),), stored)
+        ids = {field.name: field.field_id for field in transaction.table_metadata.schema().fields}
+        bound = dict(known)
+        for source, kind in wanted.items():
+            field_id = known[source].field_id if source in known else ids[made[source]]
+            bound[source] = Column(source, field_id, kind)
+        text = json.dumps([asdict(column) for column in bound.values()])
+        transaction.set_properties({COLUMNS: text})
+    return table.refresh()
+
+
+class _Names:
+    """Names of columns, told apart as SQL does: in any case."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = {name.lower() for name in (*taken, *ROWS.names)}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._taken
+
+    def take(self, source: str) -> str:
+        """A name that is free, from now on taken: the field's own where possible."""
+        numbered = (f"value_{source}_{number}" for number in count(2))
+        own = [source, f"value_{source}"] if source.strip() else [f"value_{source}"]
+        name = next(name for name in chain(own, numbered) if name not in self)
+        self._taken.add(name.lower())
+        return name
+
+
+def _name_of(table: Table, column: Column) -> str:
+    names = {field.field_id: field.name for field in table.schema().fields}
+    if column.field_id not in names:
+        raise InvalidOption(
+            f"the column of field {column.source!r} was dropped from table "
+            f"{'.'.join(table.name())}: it cannot be widened"
+        )
+    return names[column.field_id]
 
 
 def _change(column: Column | None, source: str, kind: str) -> tuple[Column | None, str, str] | None:
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidOption(f"column {source!r}: {kind!r} is not one of {', '.join(KINDS)}")
     if column is None:
         return None, source, kind
@@ -98,41 +142,20 @@ def _change(column: Column | None, source: str, kind: str) -> tuple[Column | Non
     return column, source, kind
 
 
-def _free_name(table: Table, source: str) -> str:
-    taken = {*ROWS.names, REJECTED, *table.schema().column_names}
-    return f"value_{source}" if source in taken else source
-
-
-def _bind(table: Table, known: Mapping[str, Column], wanted: Mapping[str, str]) -> Table:
-    def field_id(source: str) -> int:
-        if source in known:
-            return known[source].field_id
-        names = table.schema().column_names
-        taken = source in ROWS.names or source == REJECTED
-        name = source if source in names and not taken else f"value_{source}"
-        return int(table.schema().find_field(name).field_id)
-
-    bound = dict(known) | {
-        source: Column(source, field_id(source), kind) for source, kind in wanted.items()
-    }
-    text = json.dumps([asdict(column) for column in bound.values()])
-    with table.transaction() as transaction:
-        transaction.set_properties({COLUMNS: text})
-    return table.refresh()
-
-
 def rename(table: Table, old: str, new: str) -> Table:
     """Give a column another name; its JSON field stays the same."""
-    typed = {table.schema().find_column_name(c.field_id) for c in columns_of(table.properties)}
-    if old not in typed:
+    known = {field.field_id: field.name for field in table.schema().fields}
+    if old not in {known.get(column.field_id) for column in columns_of(table.properties)}:
         raise InvalidOption(f"there is no typed column {old!r} to rename")
-    if new in table.schema().column_names:
+    if not new.strip():
+        raise InvalidOption(f"column {old!r} needs a new name, such as {old}={old}_2")
+    if new in _Names(name for name in known.values() if name != old):
         raise InvalidOption(f"there is a column {new!r} already")
     with (
         as_ours(f"cannot rename a column of {'.'.join(table.name())}"),
         table.update_schema() as update,
     ):
-        update.rename_column(old, new)
+        update.rename_column((old,), new)
     return table.refresh()
 
 
@@ -142,7 +165,7 @@ def infer(values: Iterable[bytes | None]) -> dict[str, str]:
     for value in values:
         try:
             record = json.loads(value or b"")
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             for source, item in record.items():
@@ -183,30 +206,48 @@ class Parser:
             (f"f{n}", _optional(column.kind), msgspec.field(name=column.source, default=None))
             for n, column in enumerate(columns)
         ]
-        self._record = msgspec.defstruct("Record", fields)
-        self._empty = self._record()
-        self._decode = msgspec.json.Decoder(self._record).decode
+        record = msgspec.defstruct("Record", fields)
+        self._empty = msgspec.structs.astuple(record())
+        self._decode = msgspec.json.Decoder(record).decode
+        self._finished = [
+            (number, column.source, _FINISH[column.kind])
+            for number, column in enumerate(columns)
+            if column.kind in _FINISH
+        ]
 
     def add_to(self, rows: pa.Table) -> pa.Table:
         """``rows`` with the typed columns and ``rejected``."""
         reasons: list[str | None] = []
-        records = [self._record_of(value, reasons) for value in rows.column("value").to_pylist()]
+        records = [self._items(value, reasons) for value in rows.column("value").to_pylist()]
         for number, (name, kind) in enumerate(self._columns):
-            items = [_plain(getattr(record, f"f{number}")) for record in records]
+            items = [record[number] for record in records]
             rows = rows.append_column(name, pa.array(items, kind))
         return rows.append_column(REJECTED, pa.array(reasons, pa.string()))
 
-    def _record_of(self, value: bytes | None, reasons: list[str | None]) -> Any:
-        if value is None:
-            reasons.append(None)
-            return self._empty
-        try:
-            record = self._decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            reasons.append(str(error))
-            return self._empty
-        reasons.append(None)
-        return record
+    def _items(self, value: bytes | None, reasons: list[str | None]) -> Sequence[Any]:
+        """A value's fields; none, and the reason, of one that does not fit."""
+        items: Sequence[Any] = self._empty
+        reason = None
+        if value is not None:
+            try:
+                items = self._finish(msgspec.structs.astuple(self._decode(value)))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                reason = str(error)
+            except RecursionError:
+                reason = "JSON is nested too deeply"
+        reasons.append(reason)
+        return items
+
+    def _finish(self, items: Sequence[Any]) -> Sequence[Any]:
+        if not self._finished:
+            return items
+        done = list(items)
+        for number, source, finish in self._finished:
+            try:
+                done[number] = finish(items[number])
+            except (UnicodeDecodeError, OverflowError) as error:
+                raise msgspec.DecodeError(f"{error} - at `$.{source}`") from None
+        return done
 
 
 def _optional(kind: str) -> Any:
@@ -214,20 +255,27 @@ def _optional(kind: str) -> Any:
     return read if read is msgspec.Raw else read | None
 
 
-def _plain(item: Any) -> Any:
-    if not isinstance(item, msgspec.Raw):
-        return item
-    text = bytes(item).decode()
+def _text(item: msgspec.Raw | None) -> str | None:
+    text = None if item is None else bytes(item).decode()
     return None if text == "null" else text
+
+
+def _utc(item: datetime | None) -> datetime | None:
+    """A time without a zone is in UTC."""
+    if item is None:
+        return None
+    return item.astimezone(UTC) if item.tzinfo is not None else item.replace(tzinfo=UTC)
+
+
+_FINISH: dict[str, Callable[[Any], Any]] = {"json": _text, "timestamp": _utc}
+"""What is left to do once a value is read, and may fail."""
 
 
 def parser_of(table: Table) -> tuple[list[Column], dict[int, str]] | None:
     """What `Parser` needs for a table, in a form that travels; None without typed columns."""
-    columns = columns_of(table.properties)
-    if not columns:
-        return None
     names = {field.field_id: field.name for field in table.schema().fields}
-    return columns, names
+    columns = [column for column in columns_of(table.properties) if column.field_id in names]
+    return (columns, names) if columns else None
 
 
 def parsed(

@@ -11,6 +11,7 @@ import pytest
 from nexo.lake.files import FileWriter, target
 from nexo.lake.paths import local_path, location_of
 from nexo.lake.rows import rows
+from nexo.protocol import batch as batches
 
 from .conftest import DAY_MS, Filler, make_batch
 
@@ -37,6 +38,13 @@ def test_rows_are_split_by_day_with_their_bounds(filler: Filler) -> None:
     assert (first.day, first.first, first.last, first.count) == (0, 0, 0, 1)
     assert (second.day, second.first, second.last, second.count) == (1, 1, 2, 2)
     assert "day=1970-01-02" in second.path
+
+
+def test_headers_that_are_no_text_stop_nothing() -> None:
+    """SPEC I2: whatever a client published is taken, and the records around it too."""
+    entry = batches.encode([b"a", b"b"], 0, 1, headers=[b'{"a":1}', b"\xff{"])
+    found = rows(batches.decode(bytes(entry[0]) + b"".join(entry[1])), 0, 0, 2)
+    assert found.column("headers").to_pylist() == ['{"a":1}', "\ufffd{"]
 
 
 @pytest.mark.parametrize("path", ["/a", "/a b/ü", "/100%", "/a#b", "/a?b"])

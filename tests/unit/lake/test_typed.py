@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
+from pyiceberg.types import LongType, StringType
 
 from nexo.errors import InvalidOption
 from nexo.lake.files import target
 from nexo.lake.maintain import Care, maintain
+from nexo.lake.rows import ROWS
 from nexo.lake.typed import infer, rename, set_schema
 
 from .conftest import Filler
@@ -61,19 +67,91 @@ def test_fields_named_like_our_columns_get_a_prefix(filler: Filler) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("timestamp", b'{"a": "0001-01-01T00:00:00+14:00"}'),
+        ("timestamp", b'{"a": "9999-12-31T23:59:59-14:00"}'),
+        ("json", b'{"a": "\xff"}'),
+        ("json", b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        ("long", b'{"a": 1, "other": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        ("float", b'{"a": 1e300}'),
+    ],
+)
+def test_no_value_stops_the_others(filler: Filler, kind: str, value: bytes) -> None:
+    """SPEC I2: one bad record is a dead letter, whatever is wrong with it."""
+    filler.table = set_schema(filler.table, {"a": kind})
+    filler.append([value, b'{"a": null}'])
+    (bad, reason), good = typed_rows(filler, "a", "rejected")
+    assert bad is None
+    assert reason
+    assert good == (None, None)
+
+
+def test_times_are_in_utc_whatever_their_zone(filler: Filler) -> None:
+    filler.table = set_schema(filler.table, {"at": "timestamp"})
+    texts = (b"2026-01-01T00:00:00+02:00", b"2025-12-31T22:00:00", b"2025-12-31T22:00:00Z")
+    filler.append([b'{"at": "%s"}' % text for text in texts])
+    assert {at for (at,) in typed_rows(filler, "at")} == {datetime(2025, 12, 31, 22, tzinfo=UTC)}
+
+
+def test_a_field_named_like_a_renamed_column_gets_one_of_its_own(filler: Filler) -> None:
+    filler.table = rename(set_schema(filler.table, {"amount": "double"}), "amount", "amt")
+    filler.table = set_schema(filler.table, {"amt": "long"})
+    filler.append([b'{"amount": 1.5, "amt": 7}'])
+    assert typed_rows(filler, "amt", "value_amt") == [(1.5, 7)]
+
+
+def test_columns_differ_in_more_than_case_and_may_have_any_name(filler: Filler) -> None:
+    """SQL does not tell ``ID`` from ``id``, nor ``Timestamp`` from our own."""
+    fields = ["Timestamp", "ID", "id", "Id", "key", "value_key", "a.b", "my field", ""]
+    filler.table = set_schema(filler.table, dict.fromkeys(fields, "long"))
+    names = [column.lower() for column in filler.table.schema().column_names]
+    assert len(set(names)) == len(names) == 8 + len(fields)
+    filler.append([json.dumps({field: n for n, field in enumerate(fields)}).encode()])
+    (row,) = filler.table.scan().to_arrow().drop(ROWS.names).to_pylist()
+    assert row.pop("rejected") is None
+    assert list(row.values()) == list(range(len(fields)))
+    filler.table = set_schema(filler.table, {"other": "int", "a.c": "int"})
+    filler.table = set_schema(filler.table, {"a.c": "long"})
+    assert rename(filler.table, "a.c", "c").schema().find_field("c").field_type == LongType()
+
+
+def test_columns_that_others_add_or_drop_stop_nothing(filler: Filler) -> None:
+    filler.table = set_schema(filler.table, {"a": "long", "b": "float"})
+    with filler.table.update_schema() as update:
+        update.add_column("note", StringType())
+        update.delete_column("b")
+    filler.append([b'{"a": 1, "b": 2}'])
+    assert typed_rows(filler, "a", "note", "rejected") == [(1, None, None)]
+    with pytest.raises(InvalidOption, match="dropped"):
+        set_schema(filler.table, {"b": "double"})
+
+
+def test_columns_and_their_fields_change_in_one_commit(filler: Filler) -> None:
+    """SPEC I4: a pipeline that looks in between would find columns that it cannot fill."""
+    before = len(filler.table.metadata.metadata_log)
+    filler.table = set_schema(filler.table, {"a": "long"})
+    assert len(filler.table.metadata.metadata_log) == before + 1
+
+
 def test_what_cannot_be_is_refused(filler: Filler) -> None:
     filler.table = set_schema(filler.table, {"a": "string"})
     before = target(filler.table).schema
-    for wanted in ({"a": "long"}, {"b": "decimal"}):
+    refused: list[dict[str, Any]] = [{"a": "long"}, {"b": "decimal"}, {"b": ["long"]}]
+    for wanted in refused:
         with pytest.raises(InvalidOption):
             set_schema(filler.table, wanted)
     with pytest.raises(InvalidOption, match="no typed column"):
         rename(filler.table, "value", "x")
     with pytest.raises(InvalidOption, match="already"):
-        rename(filler.table, "a", "offset")
+        rename(filler.table, "a", "Offset")
+    with pytest.raises(InvalidOption, match="new name"):
+        rename(filler.table, "a", "")
     assert target(filler.table.refresh()).schema == before
 
 
 def test_a_schema_is_inferred_from_what_was_published() -> None:
     values = [b'{"a": 1, "b": "x", "c": null}', b'{"a": 1.5, "b": 2, "d": [1]}', b"raw", None]
+    values.append(b"[" * 100_000)
     assert infer(values) == {"a": "double", "b": "json", "d": "json"}
