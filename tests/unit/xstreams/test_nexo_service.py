@@ -389,3 +389,26 @@ class TestCost:
         assert client.range((0, 0), (2**64 - 1, 0)) == list(range(1_490, 1_500))
         assert client.range((0, 0), (2**64 - 1, 0), 1) == [1_490]
         assert client.group("later", (0, 0))
+
+
+class TestBadInput:
+    """It changes nothing (SPEC, preamble)."""
+
+    def test_a_negative_length_is_refused(self, desk: Desk) -> None:
+        client = Client(desk)
+        client.add(1)
+        client.max_length = -5
+        with pytest.raises(InvalidInput, match="max_length"):
+            client.add(2)
+        with pytest.raises(InvalidInput, match="max_length"):
+            client.trim(-1)
+        client.max_length = 10
+        client.add(3)
+        assert client.info().length == 2
+
+    def test_a_group_with_a_bad_name_makes_no_stream(self, desk: Desk) -> None:
+        client = Client(desk)
+        with pytest.raises(InvalidInput):
+            client.group("not a name")
+        with pytest.raises(NotFound):
+            client.info()

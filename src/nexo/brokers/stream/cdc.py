@@ -80,22 +80,19 @@ class Capture:
         found = (self._engine.streams.numbered(number) for number in numbers)
         return [stream for stream in found if stream is not None]
 
-    def follow(self, stream: Stream, now_ms: int) -> bool:
-        """Capture what became visible in a stream; says whether anything did."""
-        if stream is self.stream:
-            return False
-        captured = 0
-        for index, partition in stream.opened():
-            captured += self._follow(stream, index, partition, now_ms)
-        return captured > 0
+    def follow(self, stream: Stream, now_ms: int) -> None:
+        """Capture what became visible in a stream."""
+        if stream is not self.stream:
+            for index, partition in stream.opened():
+                self._follow(stream, index, partition, now_ms)
 
-    def _follow(self, stream: Stream, index: int, partition: Partition, now_ms: int) -> bool:
+    def _follow(self, stream: Stream, index: int, partition: Partition, now_ms: int) -> None:
         source = stream.id << _PARTITION_BITS | index
         at = self._positions.get(source)
         if at is None:
             at = partition.opened_at if stream.id < self.stream.id else 0
         if at >= partition.stable_offset:
-            return False
+            return
         for header, entry in sound(partition, at):
             rows = [row for row in decode(entry).records() if row.offset >= at]
             events = [
@@ -105,18 +102,16 @@ class Capture:
             at = header.next_offset
             self._write(events, now_ms, source, at)
         self._positions[source] = max(at, partition.stable_offset)
-        return True
 
-    def journalled(self, offset: int, record: JournalRecord, now_ms: int) -> bool:
-        """Capture the commits of a journalled record; says whether there were any."""
+    def journalled(self, offset: int, record: JournalRecord, now_ms: int) -> None:
+        """Capture the commits of a journalled record."""
         if offset < self._positions.get(JOURNAL, 0):
-            return False
+            return
         events = [
             Committed(group, commit.topic, commit.partition, commit.offset)
             for group, commit in _commits(record)
         ]
         self._write(events, now_ms, JOURNAL, offset + 1)
-        return bool(events)
 
     def _write(
         self,

@@ -248,13 +248,11 @@ class StreamEngine(BrokerState):
         """Have what a group did journalled with this turn."""
         self._changed[stream.id, name] = stream, group
 
-    def ordered_group(self, name: str, options: OrderedOptions | None = None) -> OrderedGroup:
-        """An ordered group, made if need be; options given anew are taken over."""
+    def make_ordered(self, name: str, options: OrderedOptions) -> OrderedGroup:
+        """A new ordered group under a name that is known to be free."""
         check_name(name, "group")
-        group = self.ordered.get(name)
-        if group is None:
-            group = self.ordered[name] = OrderedGroup(options)
-            self._journal.append(OrderedMade(name, group.snapshot()))
+        group = self.ordered[name] = OrderedGroup(options)
+        self._journal.append(OrderedMade(name, group.snapshot()))
         return group
 
     def find_ordered(self, name: str) -> OrderedGroup:
@@ -349,8 +347,6 @@ class StreamEngine(BrokerState):
         self._journal[:0] = records
 
     def find(self, stream: str, group: str) -> tuple[Stream, SharedGroup]:
-        """A group by name."""
+        """A stream and a shared group of it, by name; `NotFound` if there is none."""
         found = self.streams.get(stream)
-        if group not in found.groups:
-            raise NotFound(f"group {group!r} of stream {stream!r} not found: join it first")
-        return found, found.groups[group]
+        return found, found.group(group)

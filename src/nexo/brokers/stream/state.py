@@ -41,7 +41,7 @@ class BrokerState:
         self.lifetime = ""
         """Of the machine, as of the last start; empty if the broker ended in good order.
 
-        Between that and the end of `StreamEngine.resume` all that recovery found gets synced.
+        All that recovery found is synced before `StreamEngine.opened` sets it.
         """
         self._deleted: list[str] = []
 

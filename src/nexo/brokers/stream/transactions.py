@@ -15,8 +15,6 @@ from nexo.brokers.stream.groups.records import Span
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, TransactionAborted
 
-DEFAULT_TIMEOUT_MS = 60_000
-
 
 class Acks(msgspec.Struct, frozen=True):
     """Records of a shared group that are finished if the transaction commits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.errors import Fenced, InvalidOption, NotFound
+from nexo.errors import Fenced, InvalidInput, InvalidOption, NotFound, NotMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
@@ -167,3 +167,25 @@ def test_bad_requests_are_named(desk: Desk) -> None:
         join(peer, "t", strategy="best")
     with pytest.raises(NotFound, match="'g'"):
         peer.ask(Op.S_HEARTBEAT, wire.pack(ordered.Heartbeat(group="g", member="m", generation=1)))
+
+
+def _refused_joins_and_commits() -> list[tuple[Op, object]]:
+    stranger = ordered.Commit(group="g", member="m", generation=3, offsets=[("t", 0, 0, "")])
+    below = ordered.Commit(group="g", offsets=[("t", 0, -2, "")])
+    return [
+        (Op.S_ORDERED_JOIN, ordered.OrderedJoin(group="g", topics=[])),
+        (Op.S_COMMIT, stranger),
+        (Op.S_COMMIT, below),
+        (Op.S_ORDERED_SEEK, ordered.OrderedSeek(group="g", offsets=[("t", 0, -2, "")])),
+    ]
+
+
+@pytest.mark.parametrize(("op", "ask"), _refused_joins_and_commits())
+def test_a_refused_request_leaves_no_group_behind(desk: Desk, op: Op, ask: object) -> None:
+    """Bad input changes nothing (SPEC, preamble)."""
+    peer = desk.client()
+    peer.make("t")
+    peer.publish("t", b"x")
+    with pytest.raises((InvalidInput, NotMember)):
+        peer.ask(op, wire.pack(ask))
+    assert peer.call(Op.S_ORDERED_GROUPS, ordered.OrderedAsk(), list[ordered.OrderedInfo]) == []

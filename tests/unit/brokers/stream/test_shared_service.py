@@ -227,6 +227,16 @@ def test_what_does_not_fit_a_reply_goes_to_the_next(desk: Desk) -> None:
     assert peer.group("s", "g").partitions[0].in_flight == 10
 
 
+def test_a_reply_is_bounded_whatever_is_asked_for(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s")
+    for _ in range(20):
+        peer.publish("s", b"x" * 1024**2)
+    consumer = peer.join("s", "g")
+    assert 1 < len(consumer.take(max_bytes=1 << 53)) <= 16
+    assert len(consumer.take(max_bytes=-1)) == 1
+
+
 def test_unacked_records_are_bounded(desk: Desk) -> None:  # SPEC F7
     peer = desk.client()
     peer.make("s")

@@ -13,7 +13,7 @@ the time, calls `expire` at `next_deadline`, and makes what `drain` gives durabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -122,8 +122,7 @@ class OrderedGroup:
 
         A member that joins again starts anew: it owns nothing of what it had.
         """
-        if not topics:
-            raise InvalidInput("a member needs at least one topic")
+        check_topics(topics)
         self._put_out(member)
         self._partitions.update(topics)
         self._members[member] = _Member(frozenset(topics), now_ms)
@@ -287,13 +286,17 @@ class OrderedGroup:
         """Every stored offset."""
         return self._state.offsets
 
+    def check_reset(self, offsets: Sequence[OffsetCommit]) -> None:
+        """Raise what `reset` would raise."""
+        for commit in offsets:
+            self._check_offset(commit, None, lowest=-1)
+
     def reset(self, offsets: Sequence[OffsetCommit], now_ms: int) -> None:
         """Store offsets whatever is there; owners let go and start again from them.
 
         -1 means that nothing was processed: the partition is read from its beginning.
         """
-        for commit in offsets:
-            self._check_offset(commit, None, lowest=-1)
+        self.check_reset(offsets)
         self._state.log(OffsetsCommitted(list(offsets), now_ms))
         reset = {(commit.topic, commit.partition) for commit in offsets}
         self._recalled |= reset & self._owners.keys()
@@ -332,3 +335,9 @@ class OrderedGroup:
         group = cls.__new__(cls)
         group._take_over(OrderedState.restore(snapshot))
         return group
+
+
+def check_topics(topics: Collection[str]) -> None:
+    """Raise `InvalidInput` for a member that would read nothing."""
+    if not topics:
+        raise InvalidInput("a member needs at least one topic")

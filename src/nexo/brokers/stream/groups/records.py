@@ -22,7 +22,7 @@ CountedSpan: TypeAlias = tuple[int, int, int, int]
 
 
 class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a shared group delivers; every option can be changed while it runs but ``ordered_by``."""
+    """How a shared group delivers; all but ``ordered_by`` and ``release`` can be changed later."""
 
     ack_wait_ms: int = 30_000
     max_deliveries: int = 5

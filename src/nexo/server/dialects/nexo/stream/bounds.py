@@ -10,6 +10,8 @@ from nexo.server.dialects.nexo.stream.replay import Replay
 MAX_WAIT_MS = 600_000
 """Longer waits are cut to this; the client asks again."""
 MAX_LIMIT = 1_000_000
+MAX_READ_BYTES = 16 * 1024**2
+"""Most that one reply carries behind its first batch, whatever is asked for."""
 
 
 def check_limit(limit: int, name: str = "limit") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -348,6 +348,13 @@ class Core:
         if self._unsynced_records >= self.runtime.settings.flush_messages:
             self._unsynced_records = 0
             self.runtime.sync_soon()
+
+
+def safest(streams: Iterable[Stream]) -> Persistence:
+    """What the most careful of these streams promises."""
+    sync = Persistence.FILE_SYNC
+    modes = (stream.options.persistence for stream in streams)
+    return sync if sync in modes else Persistence.FILE_ASYNC
 
 
 def answer(

@@ -15,7 +15,12 @@ from nexo.errors import InvalidOption, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.refusals import in_words
-from nexo.server.dialects.nexo.stream.bounds import check_limit, check_not_negative, positions
+from nexo.server.dialects.nexo.stream.bounds import (
+    MAX_READ_BYTES,
+    check_limit,
+    check_not_negative,
+    positions,
+)
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.leasing import Leasing
 from nexo.server.dialects.nexo.stream.parked import Parked
@@ -156,7 +161,7 @@ class Groups:
     def _answer(self, peer: Peer, request_id: int, stream: Stream, ask: wire.Take) -> bool:
         group = stream.group(ask.group)
         deliveries, found = self.leasing.lease(
-            stream, ask.group, ask.consumer, ask.limit, ask.max_bytes
+            stream, ask.group, group, ask.consumer, ask.limit, min(ask.max_bytes, MAX_READ_BYTES)
         )
         if not deliveries:
             return False

@@ -28,13 +28,19 @@ class Leasing:
         self._timed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
 
     def lease(
-        self, stream: Stream, name: str, consumer: str, limit: int, max_bytes: int
+        self,
+        stream: Stream,
+        name: str,
+        group: SharedGroup,
+        consumer: str,
+        limit: int,
+        max_bytes: int,
     ) -> tuple[list[Delivery], Gathered]:
         """Lease records and fetch them; ranges that hold no records are stepped over.
 
         Raises `InLake` if the next ones are there only, and nothing else can be delivered.
         """
-        core, group = self._core, stream.group(name)
+        core = self._core
         while True:
             deliveries = self._deliver(stream, group, consumer, limit)
             if not deliveries:
@@ -47,8 +53,8 @@ class Leasing:
                 self.moved(stream, name, group)
                 raise
             if found.gaps or found.unsent:
-                deliveries = self._without(stream, name, consumer, deliveries, found)
-            in_lake = self._in_lake(stream, name, found)
+                deliveries = self._without(stream, name, group, consumer, deliveries, found)
+            in_lake = self._in_lake(stream, name, group, found) if found.cold else []
             if found.parts and deliveries:
                 self._fetch_ahead(stream, found, in_lake)
                 return deliveries, found
@@ -67,9 +73,11 @@ class Leasing:
         for place in in_lake:
             self._core.replay.fetch(place, _ignore)
 
-    def _in_lake(self, stream: Stream, name: str, found: Gathered) -> list[Place]:
+    def _in_lake(
+        self, stream: Stream, name: str, group: SharedGroup, found: Gathered
+    ) -> list[Place]:
         """What can be fetched of what is not at hand; the rest holds no records any more."""
-        places, group = [], stream.group(name)
+        places = []
         for index, offset in found.cold:
             start = stream.partition(index).start_offset
             if self._core.replay.first_offset(stream, index) <= offset:
@@ -140,12 +148,12 @@ class Leasing:
         self,
         stream: Stream,
         name: str,
+        group: SharedGroup,
         consumer: str,
         deliveries: list[Delivery],
         found: Gathered,
     ) -> list[Delivery]:
         """Give back what did not fit, skip what is not there; what is left was delivered."""
-        group = stream.group(name)
         if found.unsent:
             group.release(consumer, group.generation, found.unsent)
         if found.gaps:

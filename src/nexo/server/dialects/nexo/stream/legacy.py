@@ -150,7 +150,7 @@ class Legacy:
         self, peer: Peer, request_id: int, stream: Stream, name: str, consumer: str, limit: int
     ) -> bool:
         deliveries, found = self._groups.leasing.lease(
-            stream, name, consumer, limit, wire.DEFAULT_BYTES
+            stream, name, stream.group(name), consumer, limit, wire.DEFAULT_BYTES
         )
         if not deliveries:
             return False

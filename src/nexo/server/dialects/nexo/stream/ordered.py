@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup
+from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup, check_topics
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OrderedOptions
 from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import InvalidOption, NotMember, OffsetOutOfRange
@@ -16,7 +16,7 @@ from nexo.protocol import stream_ordered as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
-from nexo.server.dialects.nexo.stream.core import Core
+from nexo.server.dialects.nexo.stream.core import Core, safest
 from nexo.server.dialects.nexo.stream.waits import READERS, Channel, Wait
 from nexo.server.service import Handler, Peer
 
@@ -45,6 +45,7 @@ class Ordered:
     def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Become a member of a group over topics."""
         ask, core = unpack(wire.OrderedJoin, payload), self._core
+        check_topics(ask.topics)
         topics = {name: core.engine.streams.get(name).options.partitions for name in ask.topics}
         group = self._ensure(ask.group, ask.options)
         member = ask.member or self._name(peer)
@@ -57,11 +58,15 @@ class Ordered:
         _check_timeouts(given)
         known = self._core.engine.ordered.get(name)
         if known is None:
-            return self._core.engine.ordered_group(name, ordered_options(given))
+            return self._core.engine.make_ordered(name, ordered_options(given))
         wanted = ordered_options(msgspec.to_builtins(known.options) | given)
         if wanted != known.options:
             known.tune(wanted, self._core.now_ms)
         return known
+
+    def _found_or_new(self, name: str) -> OrderedGroup:
+        """What to check a request against, so that a refused one leaves no group behind."""
+        return self._core.engine.ordered.get(name) or OrderedGroup()
 
     def _name(self, peer: Peer) -> str:
         self._joined += 1
@@ -133,9 +138,7 @@ class Ordered:
         """Store offsets."""
         ask, core = unpack(wire.Commit, payload), self._core
         commits = [OffsetCommit(*row) for row in ask.offsets]
-        known = core.engine.ordered.get(ask.group)
-        if known is not None:
-            known.check(ask.member, ask.generation, commits)
+        self._found_or_new(ask.group).check(ask.member, ask.generation, commits)
         self._check_there(commits)
         group = self._ensure(ask.group, {})
         group.commit(ask.member, ask.generation, commits, core.now_ms, rewind=ask.rewind)
@@ -159,11 +162,8 @@ class Ordered:
                 )
 
     def _mode(self, commits: Iterable[OffsetCommit]) -> Persistence:
-        """As safe as the safest of the topics."""
         get = self._core.engine.streams.get
-        modes = {get(commit.topic).options.persistence for commit in commits}
-        sync = Persistence.FILE_SYNC
-        return sync if sync in modes else Persistence.FILE_ASYNC
+        return safest(get(commit.topic) for commit in commits)
 
     def committed(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show stored offsets."""
@@ -175,6 +175,7 @@ class Ordered:
         """Reset stored offsets."""
         ask = unpack(wire.OrderedSeek, payload)
         commits = self.commits(ask.offsets)
+        self._found_or_new(ask.group).check_reset(commits)
         group = self._ensure(ask.group, {})
         group.reset(commits, self._core.now_ms)
         self._after(ask.group, group)

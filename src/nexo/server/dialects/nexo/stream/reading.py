@@ -9,14 +9,12 @@ from nexo.errors import InvalidInput, NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS, check_not_negative
+from nexo.server.dialects.nexo.stream.bounds import MAX_READ_BYTES, MAX_WAIT_MS, check_not_negative
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.replay import Place, Portion
 from nexo.server.dialects.nexo.stream.times import offsets_at
 from nexo.server.dialects.nexo.stream.waits import READERS, Wait
 from nexo.server.service import Handler, Peer
-
-MAX_READ_BYTES = 16 * 1024**2
 
 
 class Found(NamedTuple):
@@ -91,11 +89,10 @@ class Reading:
         wait_ms: int,
         reply: Callable[[Found], None],
     ) -> None:
+        check_not_negative(wait_ms, "wait_ms")
         if any(map(_is_cold, places)):
             self._replay(peer, request_id, places, max_bytes, reply)
             return
-
-        check_not_negative(wait_ms, "wait_ms")
 
         def attempt() -> bool:
             found = look(places, max_bytes)
@@ -103,17 +100,16 @@ class Reading:
                 reply(found)
             return bool(found.parts)
 
-        if attempt():
-            return
-        if wait_ms <= 0:
-            reply(look(places, max_bytes))
-            return
-        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
-        channels = [(number, READERS) for number in {place.stream.id for place in places}]
-
         def give_up() -> None:
             reply(look(places, max_bytes))
 
+        if attempt():
+            return
+        if not wait_ms:
+            give_up()
+            return
+        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        channels = [(number, READERS) for number in {place.stream.id for place in places}]
         self._core.waits.add(Wait(peer, request_id, channels, due_ms, attempt, give_up))
         self._core.runtime.wake_at(due_ms)
 

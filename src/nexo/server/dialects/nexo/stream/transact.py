@@ -17,7 +17,7 @@ from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, read_publish
 from nexo.server.dialects.nexo.stream.conditions import Conditions
-from nexo.server.dialects.nexo.stream.core import Core, answer
+from nexo.server.dialects.nexo.stream.core import Core, answer, safest
 from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.service import Handler, Peer
 
@@ -132,13 +132,7 @@ class Transact:
                 core.touched(stream)
             peer.ok(request_id)
 
-        core.when_safe(self._mode(transaction), safe)
-
-    @staticmethod
-    def _mode(transaction: Transaction) -> Persistence:
-        modes = {stream.options.persistence for stream in transaction.touched.values()}
-        sync = Persistence.FILE_SYNC
-        return sync if sync in modes else Persistence.FILE_ASYNC
+        core.when_safe(safest(transaction.touched.values()), safe)
 
     def _finish_inputs(self, transaction: Transaction) -> list[GroupChanged | OrderedChanged]:
         """Check every input, then finish all; what the groups did goes into the decision."""

@@ -13,6 +13,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, InvalidInput, NexoError
+from nexo.model import check_name
 from nexo.protocol import xstreams as wire
 from nexo.protocol.messages import pack, pack_headed, unpack
 from nexo.protocol.ops import Op
@@ -63,6 +64,7 @@ class XGroups:
     def make_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Create a group unless it is there."""
         ask = unpack(wire.MakeGroup, payload)
+        check_name(ask.group, "group")
         stream = self._messages.made(ask.stream)
         log = self._messages.log(stream)
         is_new = ask.group not in stream.groups

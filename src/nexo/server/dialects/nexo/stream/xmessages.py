@@ -14,6 +14,7 @@ from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import DEFAULT_BYTES
 from nexo.protocol.values import ValueType
+from nexo.server.dialects.nexo.stream.bounds import check_not_negative
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.service import Handler, Peer
@@ -80,6 +81,7 @@ class XMessages:
         ask, value = unpack_headed(wire.Add, payload)
         if not value or value[0] not in tuple(ValueType):
             raise InvalidInput("a message needs a value: a type byte and its content")
+        check_not_negative(ask.max_length, "max_length")
         is_new = ask.stream not in self._core.engine.streams
         stream = self.made(ask.stream)
         log = self.log(stream)
@@ -149,7 +151,8 @@ class XMessages:
         """Keep the newest messages."""
         ask = unpack(wire.Trim, payload)
         stream = self._core.engine.streams.get(ask.stream)
-        removed = self._trim(stream, self.log(stream), max(0, ask.max_length), 1)
+        check_not_negative(ask.max_length, "max_length")
+        removed = self._trim(stream, self.log(stream), ask.max_length, 1)
         self._reply(peer, request_id, stream, removed)
 
     def _trim(self, stream: Stream, log: MessageLog, max_length: int, step: int) -> int:
