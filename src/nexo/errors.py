@@ -138,6 +138,12 @@ class TransactionAborted(Conflict):
     code = "TX_ABORTED"
 
 
+class OutcomeUnknown(NexoError):
+    """Whether the transaction was committed could not be found out; ``finish`` asks again."""
+
+    code = "TX_UNKNOWN"
+
+
 class OffsetOutOfRange(InvalidInput):
     """The offset lies outside what the partition holds."""
 
@@ -219,6 +225,12 @@ class ConnectionLost(NexoError, ConnectionError):
     """The connection ended before the reply; the request may or may not have run."""
 
     code = "CONNECTION"
+
+
+class ClientClosed(ConnectionLost):
+    """The client was closed: nothing more can be sent with it."""
+
+    code = "CLOSED"
 
 
 class RequestTimeout(NexoError, TimeoutError):

@@ -13,6 +13,7 @@ import pytest
 import nexo
 from nexo.errors import (
     AlreadyExists,
+    ClientClosed,
     Conflict,
     Fenced,
     InvalidInput,
@@ -301,6 +302,19 @@ async def test_closing_a_producer_loses_nothing(aclient: nexo.AsyncClient) -> No
     await producer.close()
     with pytest.raises(Conflict, match="closed"):
         producer.send("t", 1)
+
+
+async def test_a_producer_closed_after_its_client_fails_at_once(nexo_url: str) -> None:
+    """SPEC G3: it says so, and does not try until the delivery timeout."""
+    client = nexo.AsyncClient(nexo_url)
+    await client.stream("t").create()
+    producer = AsyncProducer(server=client, linger_ms=60_000, delivery_timeout=3_600)
+    sent = producer.send("t", 1)
+    await client.close()
+    async with asyncio.timeout(10):
+        await producer.close()
+    with pytest.raises(ClientClosed, match="close the producer first"):
+        await sent
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd", None])

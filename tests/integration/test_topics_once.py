@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.errors import Conflict, InvalidInput, InvalidOption, NotFound, TransactionAborted
+from nexo.errors import (
+    Conflict,
+    ConnectionLost,
+    InvalidInput,
+    InvalidOption,
+    NexoError,
+    NotFound,
+    OutcomeUnknown,
+    RequestTimeout,
+    TransactionAborted,
+)
+from nexo.model import Broker
+from nexo.protocol.ops import Op
 from nexo.testing import Server
 from nexo.topics import (
     AsyncAdminClient,
@@ -149,6 +161,121 @@ async def test_a_transaction_of_the_client_commits_messages_of_topics(
     assert sorted(await all_values(topics, "out")) == [0, 1, 2]
     async with AsyncConsumer("in", "g", server=topics) as again:
         assert await again.poll(0.05) is None
+
+
+class Deaf:
+    """A link that does what is asked and loses the reply to some of it."""
+
+    def __init__(self, link: Any, *losses: BaseException, does: Op = Op.S_TX_COMMIT) -> None:
+        self._link, self.losses, self._does = link, list(losses), does
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    async def call(self, op: Op, *parts: bytes, timeout_s: float | None = None) -> Any:
+        done = self._does if op is Op.S_TX_COMMIT else op
+        reply = await self._link.call(done, *parts, timeout_s=timeout_s)
+        if self.losses and op in (Op.S_TX_COMMIT, Op.S_TX_OUTCOME):
+            loss = self.losses.pop(0)
+            if isinstance(loss, ConnectionLost):
+                self._link._wire.abort(loss)
+            raise loss
+        return reply
+
+
+def begun(through: str, client: nexo.AsyncClient, context: AsyncExactlyOnceContext) -> Any:
+    """A transaction of either kind, not open yet, that asks for a moment only."""
+    return client.transaction(timeout=1) if through == "client" else context.begin(timeout=1)
+
+
+async def copy(consumer: AsyncConsumer[Any], tx: Any, deaf: Deaf) -> Any:
+    """Copy the next message in a transaction on that link; what it was."""
+    async with tx:
+        changes: Any = tx._changes if isinstance(tx, AsyncOnceTransaction) else None
+        (tx if changes is None else changes._transaction)._link = deaf
+        message = await consumer.poll(5)
+        assert message is not None
+        await tx.produce("out", message.value, key="k")
+        await tx.commit(message)
+        return message.value
+
+
+LOST: dict[str, list[NexoError]] = {
+    "late": [RequestTimeout("no reply")],
+    "cut": [ConnectionLost("cut")],
+    "both": [RequestTimeout("no reply"), ConnectionLost("cut"), RequestTimeout("again")],
+}
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("through", ["client", "context"])
+async def test_a_commit_whose_reply_is_lost_is_asked_for(
+    topics: nexo.AsyncClient, durable: AsyncExactlyOnceContext,
+    through: str, lost: str, auto_commit: bool,
+) -> None:  # fmt: skip
+    """SPEC H1, H2: what was committed is not handed out again."""
+    link = topics.link(Broker.STREAM)
+    for number in range(2):
+        await AsyncTopic("in", server=topics).produce(number, key="k")
+    async with AsyncConsumer("in", "g", auto_commit=auto_commit, server=topics) as consumer:
+        for number in range(2):
+            deaf = Deaf(link, *LOST[lost])
+            assert await copy(consumer, begun(through, topics, durable), deaf) == number
+    assert await all_values(topics, "out") == [0, 1]
+
+
+@pytest.mark.parametrize("through", ["client", "context"])
+async def test_a_rollback_whose_reply_is_lost_is_asked_for(
+    topics: nexo.AsyncClient, durable: AsyncExactlyOnceContext, through: str
+) -> None:
+    """SPEC H1: the messages are handed out again."""
+    deaf = Deaf(topics.link(Broker.STREAM), RequestTimeout("no reply"), does=Op.S_TX_ABORT)
+    await AsyncTopic("in", server=topics).produce("ping", key="k")
+    async with AsyncConsumer("in", "g", server=topics) as consumer:
+        with pytest.raises(TransactionAborted, match="rolled back"):
+            await copy(consumer, begun(through, topics, durable), deaf)
+        again = await consumer.poll(5)
+        assert again is not None
+        assert again.value == "ping"
+    assert await all_values(topics, "out") == []
+
+
+@pytest.mark.parametrize("through", ["client", "context"])
+@pytest.mark.parametrize("ended", [RequestTimeout("no reply"), asyncio.CancelledError()])
+async def test_nothing_is_handed_out_while_the_outcome_is_unknown(
+    topics: nexo.AsyncClient, durable: AsyncExactlyOnceContext, through: str, ended: BaseException
+) -> None:
+    """SPEC H1: neither twice nor never."""
+    silence = [ended, *[RequestTimeout("no reply")] * 1_000]
+    deaf = Deaf(topics.link(Broker.STREAM), *silence)
+    for number in range(2):
+        await AsyncTopic("in", server=topics).produce(number, key="k")
+    async with AsyncConsumer("in", "g", server=topics) as consumer:
+        expected = OutcomeUnknown if isinstance(ended, NexoError) else asyncio.CancelledError
+        with pytest.raises(expected):
+            await copy(consumer, begun(through, topics, durable), deaf)
+        assert await consumer.poll(0) is None
+        deaf.losses.clear()
+        following = await consumer.poll(5)
+        assert following is not None
+        assert following.value == 1
+    assert await all_values(topics, "out") == [0]
+
+
+async def test_finish_asks_again(topics: nexo.AsyncClient) -> None:
+    """SPEC H1."""
+    tx = await topics.transaction(timeout=0.1).begin()
+    await tx.produce("out", 1, key="k")
+    kept: Any = tx._link
+    tx._link = Deaf(kept, *[RequestTimeout("no reply")] * 1_000)  # type: ignore[assignment]
+    with pytest.raises(OutcomeUnknown, match="no reply"):
+        await tx.finish()
+    tx._link = kept
+    await tx.finish()
+    assert await all_values(topics, "out") == [1]
+    with pytest.raises(Conflict, match="not open"):
+        await tx.finish()
 
 
 async def test_a_transaction_refuses_what_no_consumer_handed_out(

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 import nexo
+from nexo.errors import ClientClosed, RequestTimeout
+from nexo.model import Broker
+from nexo.protocol.ops import Op
 from nexo.topics import (
     AdminClient,
     Consumer,
@@ -196,3 +199,44 @@ def test_outbox_and_checkpoints(client: nexo.Client) -> None:
         context.restore()
         assert context.get("k") == 1
     assert [r.value for r in client.stream("out").read()] == ["event"]
+
+
+def test_a_producer_closed_after_its_client_fails_at_once(nexo_url: str) -> None:
+    """SPEC G3."""
+    client = nexo.connect(nexo_url)
+    client.stream("t").create()
+    producer = Producer(server=client, linger_ms=60_000, delivery_timeout=30)
+    sent = producer.send("t", 1)
+    client.close()
+    began_s = time.monotonic()
+    producer.close()
+    assert time.monotonic() - began_s < 10
+    with pytest.raises(ClientClosed, match="close the producer first"):
+        sent.result()
+
+
+def test_a_commit_whose_reply_is_lost_is_asked_for(
+    client: nexo.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC H1, H2: what was committed is not handed out again."""
+    client.stream("out").create()
+    client.stream("in").create().publish_many([0, 1])
+    link = client.link(Broker.STREAM).duplex()
+    call = link.call
+
+    def deaf(op: int, *parts: bytes, timeout_s: float | None = None) -> Any:
+        reply = call(op, *parts, timeout_s=timeout_s)
+        if op == Op.S_TX_COMMIT:
+            raise RequestTimeout("no reply")
+        return reply
+
+    monkeypatch.setattr(link, "call", deaf)
+    with Consumer("in", "g", server=client) as consumer:
+        for number in range(2):
+            message = consumer.poll(5)
+            assert message is not None
+            assert message.value == number
+            with client.transaction() as tx:
+                tx.produce("out", message.value)
+                tx.commit(message)
+    assert [record.value for record in client.stream("out").read()] == [0, 1]

@@ -227,6 +227,8 @@ class Op(enum.IntEnum):
     S_X_DELETE = 0xAE
     S_X_TRIM = 0xAF
     S_X_RENEW = 0x3F
+    # ours: payloads and replies are in `nexo.protocol.stream_transactions`
+    S_TX_OUTCOME = 0x3E
 
     # Any broker: 0xF0-0xFF. The payload's first byte names the broker.
     STATUS = 0xF0

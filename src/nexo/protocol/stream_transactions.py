@@ -9,7 +9,11 @@ S_TX_PUBLISH   transaction u64, then as S_PUBLISH   as S_PUBLISH
 S_TX_INPUTS    `TxInputs`                           OK
 S_TX_COMMIT    transaction id                       OK
 S_TX_ABORT     transaction id                       OK
+S_TX_OUTCOME   transaction id                       OK
 =============  ===================================  ===============
+
+Who has no reply to S_TX_COMMIT asks with S_TX_OUTCOME, on any connection: the reply comes once
+it is known, and is the same: OK, or `TransactionAborted`. No two transactions have one id.
 """
 
 from __future__ import annotations

@@ -284,6 +284,7 @@ class StreamEngine(BrokerState):
             for first, end in stream.partition(index).commit(transaction.id)
         ]
         transaction.decided = True
+        self.transactions.committed(transaction.id)
         self._journal.append(Committed(transaction.id, ranges, changes))
 
     def abort(self, transaction: Transaction) -> None:

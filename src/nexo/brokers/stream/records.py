@@ -146,6 +146,15 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     groups: dict[str, SharedSnapshot]
 
 
+class Outcomes(msgspec.Struct, frozen=True, array_like=True):
+    """Which transactions were committed."""
+
+    committed: list[tuple[int, int]] = []
+    """First and end of ranges of ids."""
+    forgotten: int = 0
+    """Of those below that are not among them, nothing is known."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """The whole broker, but for its records."""
 
@@ -157,3 +166,4 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     ordered: dict[str, OrderedSnapshot]
     lifetime: str = ""
     """The machine's when this was written; empty if the broker ended in good order."""
+    outcomes: Outcomes = Outcomes()

@@ -66,6 +66,7 @@ class BrokerState:
                     self._deleted.append(stream.folder)
             case Opened(lifetime):
                 self.lifetime = lifetime
+                self.transactions.started()
             case ProducerStarted():
                 self._next_producer = max(self._next_producer, record.producer + 1)
                 if record.name:
@@ -84,6 +85,7 @@ class BrokerState:
 
     def _recommit(self, record: Committed) -> None:
         self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
+        self.transactions.committed(record.transaction)
         for number, index, first, end in record.ranges:
             stream = self.streams.numbered(number)
             if stream is not None:
@@ -125,11 +127,12 @@ class BrokerState:
             [stream.state(synced=synced) for stream in self.streams],
             {name: group.snapshot() for name, group in self.ordered.items()},
             "" if synced else self.lifetime,
+            self.transactions.outcomes(),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take over a snapshot; for a fresh engine only."""
-        self.transactions.next_id = snapshot.next_transaction
+        self.transactions.restore(snapshot.next_transaction, snapshot.outcomes)
         self._next_producer = snapshot.next_producer
         self._producers = dict(snapshot.producers)
         for state in snapshot.streams:

@@ -11,9 +11,16 @@ from collections.abc import Iterator
 import msgspec
 
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
+from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Span
+from nexo.brokers.stream.records import Outcomes
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import Conflict, TransactionAborted
+from nexo.errors import Conflict, OutcomeUnknown, TransactionAborted
+
+REMEMBERED = 10_000
+"""Ranges of ids that were committed; one begins behind each transaction that was not."""
+_LIFE_BITS = 32
+"""Of an id, count the transactions of one life of the broker; those above, its lives."""
 
 
 class Acks(msgspec.Struct, frozen=True):
@@ -57,16 +64,53 @@ class Transaction:
 
 
 class Transactions:
-    """The open transactions of the broker."""
+    """The open transactions of the broker, and which of the others were committed."""
 
-    __slots__ = ("_open", "next_id")
+    __slots__ = ("_committed", "_forgotten", "_open", "next_id")
 
     def __init__(self) -> None:
         self._open: dict[int, Transaction] = {}
+        self._committed = RangeSet()
+        self._forgotten = 0
         self.next_id = 1
+
+    def started(self) -> None:
+        """The broker begins another life: no id of an earlier one, told or not, is used again."""
+        self.next_id = ((self.next_id >> _LIFE_BITS) + 1) << _LIFE_BITS
+
+    def restore(self, next_id: int, outcomes: Outcomes) -> None:
+        """Take over a snapshot."""
+        self.next_id = next_id
+        self._committed = RangeSet(outcomes.committed)
+        self._forgotten = outcomes.forgotten
+
+    def outcomes(self) -> Outcomes:
+        """For a snapshot."""
+        return Outcomes(list(self._committed), self._forgotten)
+
+    def committed(self, number: int) -> None:
+        """The journal has, or is about to have, the commit of a transaction."""
+        self._committed.add(number, number + 1)
+        if len(self._committed) > REMEMBERED:
+            first, self._forgotten = self._committed.head()
+            self._committed.remove(first, self._forgotten)
+
+    def outcome(self, number: int) -> Transaction | None:
+        """Nothing if it was committed, itself while it is open; else the error says what was."""
+        if number in self._open:
+            return self._open[number]
+        if number in self._committed:
+            return None
+        if number < self._forgotten:
+            raise OutcomeUnknown(f"transaction {number} is too long ago: read what it wrote")
+        raise TransactionAborted(f"transaction {number} was rolled back: nothing of it is visible")
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __contains__(self, number: int) -> bool:
+        """Whether it is open."""
+        return number in self._open
 
     def begin(self, owner: int, deadline_ms: int) -> Transaction:
         """A new transaction."""

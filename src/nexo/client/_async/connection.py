@@ -19,7 +19,7 @@ from nexo.client.address import Address, door_path, tls_context
 from nexo.client.backoff import pause_s
 from nexo.client.connecting import is_final, no_welcome, reason
 from nexo.client.replies import Reply, hello_frame
-from nexo.errors import ConnectionLost, NexoError
+from nexo.errors import ClientClosed, ConnectionLost, NexoError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
@@ -111,7 +111,7 @@ class Link:
     async def ready(self, timeout_s: float | None = None) -> bool:
         """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
         if self._closed:
-            raise ConnectionLost("the client is closed")
+            raise ClientClosed("the client is closed")
         self._start()
         if (ready := self._ready) is None:
             return True
@@ -127,7 +127,7 @@ class Link:
             await hook()
         await self._see_through()
         self._closed = True
-        self._fail_waiters(ConnectionLost("the client is closed"))
+        self._fail_waiters(ClientClosed("the client is closed"))
         if self._runner is not None:
             self._runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -155,7 +155,7 @@ class Link:
             return self._opening.request(op, parts, timeout_s)
         future: ReplyFuture = asyncio.get_running_loop().create_future()
         if self._closed:
-            future.set_exception(ConnectionLost("the client is closed"))
+            future.set_exception(ClientClosed("the client is closed"))
         elif by_hook or (self._fails_at_once and self._opening is None):
             future.set_exception(ConnectionLost(f"not connected to {self.address}"))
         else:
@@ -199,7 +199,7 @@ class Link:
             try:
                 await self._serve(wire)
             finally:
-                wire.abort(ConnectionLost("the client is closed"))
+                wire.abort(ClientClosed("the client is closed"))
                 await wire.closed
 
     async def _connect(self) -> Wire:

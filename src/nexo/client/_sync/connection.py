@@ -16,7 +16,7 @@ from nexo.client._sync.poll import Poll
 from nexo.client._sync.wire import Wire, open_wire
 from nexo.client.address import Address
 from nexo.client.replies import Reply, cancel_frame
-from nexo.errors import ConnectionLost, NexoError, ProtocolError
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome
@@ -87,7 +87,7 @@ class Link:
         with self._lock:
             if self._duplex is None:
                 if self._closed:
-                    raise ConnectionLost("the client is closed")
+                    raise ClientClosed("the client is closed")
                 self._duplex = Duplex(self.address, self.broker)
             return self._duplex
 
@@ -116,7 +116,7 @@ class Link:
                 return wire
             wire.close()
         if self._closed:
-            raise ConnectionLost("the client is closed")
+            raise ClientClosed("the client is closed")
         wire = open_wire(self.address, self.broker, was_up=self.welcome is not None)
         self.welcome = wire.welcome
         return wire

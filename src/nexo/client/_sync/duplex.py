@@ -19,7 +19,7 @@ from nexo.client.address import Address
 from nexo.client.backoff import pause_s
 from nexo.client.connecting import is_final
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
-from nexo.errors import ConnectionLost, NexoError, RequestTimeout
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 from nexo.protocol.hello import Welcome
@@ -147,7 +147,7 @@ class Duplex:
 
     def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
         if self._closed:
-            raise ConnectionLost("the client is closed")
+            raise ClientClosed("the client is closed")
         if is_final(self._failure, was_up=self._was_up):
             raise self._failure
         failed = self._failure is not None or self._was_up

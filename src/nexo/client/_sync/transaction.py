@@ -23,7 +23,18 @@ from nexo.client.stream_records import (
     key_bytes,
     needed_key,
 )
-from nexo.errors import Conflict, InvalidInput, NexoError, PartitionsChanged
+from nexo.errors import (
+    ClientClosed,
+    Conflict,
+    ConnectionLost,
+    InvalidInput,
+    NexoError,
+    OutcomeUnknown,
+    PartitionsChanged,
+    RequestTimeout,
+    TransactionAborted,
+    Unavailable,
+)
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.murmur import partition_of
@@ -32,6 +43,11 @@ from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
 from nexo.storage.header import Flags
 
 log = logging.getLogger("nexo.client")
+
+_AGAIN_S = 0.05
+"""Between two questions, and the least time for one."""
+_PASSING = (ConnectionLost, RequestTimeout, Unavailable)
+"""These say nothing about the outcome, and asking again may."""
 
 
 @runtime_checkable
@@ -43,6 +59,9 @@ class Source(Protocol):
 
     def ended_within(self, messages: list[Any], *, committed: bool) -> None:
         """The transaction has ended; rolled back, the messages are handed out again."""
+
+    def doubt(self, transaction: Transaction) -> None:
+        """Nobody knows how it ended: nothing is handed out before `Transaction.settle` says."""
 
 
 class Transaction:
@@ -56,6 +75,8 @@ class Transaction:
         self._link = link.duplex()
         self._timeout_ms = transactions.check_timeout(millis(timeout))
         self._id: int | None = None
+        self._doubted: int | None = None
+        """Its id when the commit was sent, until it is known how that went."""
         self._partitions: dict[str, int] = {}
         self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
         self._messages: dict[Source, list[Record[Any]]] = {}
@@ -166,8 +187,24 @@ class Transaction:
     # -- ending
 
     def finish(self) -> None:
-        """Make everything visible together; `TransactionAborted` if it was rolled back instead."""
-        number = self._number()
+        """Make everything visible together; `TransactionAborted` if it was rolled back instead.
+
+        If the reply does not come, it asks for the outcome for as long as the transaction might
+        have taken. `OutcomeUnknown` says that this was in vain; call it again to ask again.
+        """
+        op = Op.S_TX_OUTCOME
+        if self._doubted is None:
+            number = self._number()
+            self._give_inputs(number)
+            self._id, self._doubted, op = None, number, Op.S_TX_COMMIT
+        try:
+            self._settle(self._timeout_ms / 1000, op)
+        except _PASSING as error:
+            raise OutcomeUnknown(
+                f"it is not known whether the transaction was committed: {error.message}"
+            ) from error
+
+    def _give_inputs(self, number: int) -> None:
         try:
             for source, messages in self._messages.items():
                 source.commit_within(self, messages)
@@ -176,18 +213,55 @@ class Transaction:
         except BaseException:
             self._roll_back()
             raise
-        self._id = None
-        committed = False
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its commit was sent, and it is not known how that went."""
+        return self._doubted is not None
+
+    def settle(self, wait_s: float) -> None:
+        """Find out how a commit in doubt went; errors are those of `finish`, and of asking."""
+        if self.in_doubt:
+            self._settle(wait_s, Op.S_TX_OUTCOME)
+
+    def _settle(self, wait_s: float, op: Op) -> None:
         try:
-            self._link.call(Op.S_TX_COMMIT, wire.pack(number))
-            committed = True
-        finally:
-            self._tell(committed=committed)
+            self._insist(wait_s, op)
+        except TransactionAborted:
+            self._tell(committed=False)
+            raise
+        except BaseException:
+            for source in self._messages:
+                source.doubt(self)
+            raise
+        self._tell(committed=True)
+
+    def _insist(self, wait_s: float, op: Op) -> None:
+        """Commit, or ask how that went; the answer is the same."""
+        number, until_s = wire.pack(self._doubted), runtime.now_s() + wait_s
+        while True:
+            left_s = max(until_s - runtime.now_s(), _AGAIN_S)
+            limit_s = None if op is Op.S_TX_COMMIT else min(left_s, self._link.address.timeout_s)
+            try:
+                self._link.call(op, number, timeout_s=limit_s)
+            except ClientClosed:
+                raise
+            except _PASSING as error:
+                in_vain = isinstance(error, ConnectionLost) and op is Op.S_TX_OUTCOME
+                if in_vain and self._link.address.while_down == "fail":
+                    raise
+                if runtime.now_s() >= until_s:
+                    raise
+            else:
+                return
+            op = Op.S_TX_OUTCOME
+            runtime.sleep(_AGAIN_S)
 
     def _tell(self, *, committed: bool) -> None:
         for source, messages in self._messages.items():
             source.ended_within(messages, committed=committed)
         self._messages.clear()
+        self._doubted = None
 
     def _inputs(self, number: int) -> transactions.TxInputs:
         acks = [

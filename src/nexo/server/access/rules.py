@@ -282,6 +282,7 @@ _STREAM = {
     Op.S_TX_INPUTS: Rule(READ, _inputs),
     Op.S_TX_COMMIT: LOGIN,  # a transaction belongs to its connection
     Op.S_TX_ABORT: LOGIN,
+    Op.S_TX_OUTCOME: LOGIN,
     Op.S_COMPACT: Rule(ADMIN, _stream(stream.Name)),
     Op.S_GET: Rule(READ, _stream(stream.Get)),
     Op.S_STATE: Rule(READ, _stream(stream.StateAsk)),

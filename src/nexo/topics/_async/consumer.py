@@ -15,16 +15,20 @@ from nexo.client._async.client import AsyncClient
 from nexo.client._async.transaction import Transaction
 from nexo.client.checks import millis, text, whole
 from nexo.errors import (
+    ClientClosed,
     Conflict,
     ConnectionLost,
     Fenced,
     InvalidInput,
     InvalidOption,
     NexoError,
+    OutcomeUnknown,
+    RequestTimeout,
+    TransactionAborted,
     Unavailable,
 )
 from nexo.topics._async.connecting import backend_for
-from nexo.topics._async.ports import Reader, TopicsBackend
+from nexo.topics._async.ports import Doubted, Reader, TopicsBackend
 from nexo.topics._async.reader import NexoReader
 from nexo.topics._async.rebalancing import RebalanceHandlers
 from nexo.topics.commits import Commitable, commits_of
@@ -96,6 +100,8 @@ class AsyncConsumer(Generic[T]):
         self._retry_at_s = 0.0
         self._handled: BaseException | None = None
         """The exception that was being handled when the user got what they hold."""
+        self._doubted: list[Doubted] = []
+        """Transactions with messages from here of which nobody knows how they ended."""
         self._closed = False
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
@@ -188,6 +194,8 @@ class AsyncConsumer(Generic[T]):
     async def _next(self, count: int, timeout: float) -> list[Message[T]]:
         timeout_s = millis(timeout) / 1000
         reader = await self._joined()
+        if self._doubted and not await self._settle(timeout_s):
+            return []
         await self._processed(reader)
         found = await reader.fetch(count, timeout_s)
         with self._guard:
@@ -199,6 +207,20 @@ class AsyncConsumer(Generic[T]):
         if (transaction := current_transaction.get()) is not None:
             transaction.polled(self, found)
         return found
+
+    async def _settle(self, wait_s: float) -> bool:
+        """Whether it is known by now how the transactions in doubt have ended."""
+        while self._doubted:
+            try:
+                await self._doubted[0].settle(wait_s)
+            except ClientClosed:
+                raise
+            except (ConnectionLost, RequestTimeout, Unavailable):
+                return False
+            except TransactionAborted:
+                pass  # its messages are handed out again
+            del self._doubted[0]
+        return True
 
     async def _processed(self, reader: Reader) -> None:
         """The next messages are asked for: those handed out are done with."""
@@ -241,6 +263,8 @@ class AsyncConsumer(Generic[T]):
         ``topic``, ``partition`` and ``offset``, or several of these.
         """
         reader = await self._joined()
+        if self._doubted and not await self._settle(_WAIT_S):
+            raise OutcomeUnknown("it is not known whether these were committed in a transaction")
         if what is None:
             commits = self._progress.so_far(metadata)
         else:
@@ -321,6 +345,11 @@ class AsyncConsumer(Generic[T]):
         else:
             self.unread([*messages, *(m for m in self.handed if m.position.lane in commits)])
 
+    def doubt(self, transaction: Doubted) -> None:
+        """From a transaction: nobody knows how it ended, so nothing may be handed out yet."""
+        if transaction not in self._doubted:
+            self._doubted.append(transaction)
+
     def stored(self, commits: Commits) -> None:
         """A transaction has committed these."""
         self._progress.committed_within(commits)
@@ -380,11 +409,14 @@ class AsyncConsumer(Generic[T]):
             return
         reader.interrupt()
         try:
+            if self._doubted and not await self._settle(0.0):
+                self._progress.held = []
             await self._processed(reader)
         finally:  # a member that nobody uses would keep its partitions
             await reader.close()
             self._reader = self._handled = None
             self._progress.processed.clear()
+            self._doubted.clear()
 
     async def __aenter__(self) -> AsyncConsumer[T]:
         if self._topics:

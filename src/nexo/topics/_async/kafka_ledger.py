@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from nexo.errors import InvalidOption, TransactionAborted
 from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.kafka_reader import kafka_offsets
-from nexo.topics._async.ledger import LedgerTransaction
+from nexo.topics._async.ledger import Certain, LedgerTransaction
 from nexo.topics.kafka import connection_options, encoded, library, translated
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import Entry
@@ -56,7 +56,7 @@ class KafkaLedger:
                 await self._producer.stop()
 
 
-class _KafkaTransaction:
+class _KafkaTransaction(Certain):
     def __init__(self, ledger: KafkaLedger) -> None:
         self._ledger = ledger
         self._producer: Any = None

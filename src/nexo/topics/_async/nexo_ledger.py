@@ -109,6 +109,15 @@ class _NexoTransaction:
         """Commit."""
         await self._transaction.finish()
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the broker has not said how the commit went."""
+        return self._transaction.in_doubt
+
+    async def settle(self, wait_s: float) -> None:
+        """Ask it."""
+        await self._transaction.settle(wait_s)
+
     async def abort(self) -> None:
         """Roll back."""
         await self._transaction.abort()

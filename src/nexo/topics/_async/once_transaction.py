@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from nexo.client.stream_records import Headers, Key
-from nexo.errors import Conflict, InvalidInput, NexoError
+from nexo.errors import Conflict, InvalidInput, NexoError, TransactionAborted
 from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.ledger import Ledger
 from nexo.topics.commits import One, position_of
@@ -143,7 +143,11 @@ class AsyncOnceTransaction:
             if error is None:
                 await self._finish()
         except BaseException:
-            self._unread()
+            if self._changes.in_doubt:
+                for consumer in self._involved():
+                    consumer.doubt(self)
+            else:
+                self._unread()
             raise
         if error is not None:
             self._unread()
@@ -157,6 +161,18 @@ class AsyncOnceTransaction:
             await self._roll_back()
             raise
         await self._changes.finish()
+        self._stored()
+
+    async def settle(self, wait_s: float) -> None:
+        """From a consumer: find out how it ended, if the commit's reply never came."""
+        try:
+            await self._changes.settle(wait_s)
+        except TransactionAborted:
+            self._unread()
+            raise
+        self._stored()
+
+    def _stored(self) -> None:
         for consumer, commits in self._commits.items():
             consumer.stored(commits)
 
@@ -165,12 +181,14 @@ class AsyncOnceTransaction:
             await self._changes.abort()
 
     def _unread(self) -> None:
-        by_consumer: dict[AsyncConsumer[Any], list[Message[Any]]] = {}
-        for consumer, message in self._polled:
-            by_consumer.setdefault(consumer, []).append(message)
-        for consumer in self._commits:
-            by_consumer.setdefault(consumer, [])
-        for consumer, messages in by_consumer.items():
+        for consumer, messages in self._involved().items():
             committed = self._commits.get(consumer, {})
             messages += [m for m in consumer.handed if m.position.lane in committed]
             consumer.unread(messages)
+
+    def _involved(self) -> dict[AsyncConsumer[Any], list[Message[Any]]]:
+        """The consumers, each with what was polled from it."""
+        found: dict[AsyncConsumer[Any], list[Message[Any]]] = {c: [] for c in self._commits}
+        for consumer, message in self._polled:
+            found.setdefault(consumer, []).append(message)
+        return found

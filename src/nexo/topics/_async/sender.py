@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.errors import (
+    ClientClosed,
     Conflict,
     ConnectionLost,
     Fenced,
@@ -309,6 +310,10 @@ class NexoSender:
         while True:
             try:
                 return await ask()
+            except ClientClosed as error:
+                raise ClientClosed(
+                    "the producer's client was closed before it: close the producer first"
+                ) from error
             except passing:
                 if runtime.now_s() >= deadline_s or self._closed:
                     raise

@@ -9,7 +9,7 @@ from nexo.topics._async.kafka_ledger import KafkaLedger as AsyncKafkaLedger
 from nexo.topics._async.ledger import LedgerTransaction as AsyncLedgerTransaction
 from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.kafka_loop import LoopThread
-from nexo.topics._sync.ledger import LedgerTransaction
+from nexo.topics._sync.ledger import Certain, LedgerTransaction
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import Entry
 
@@ -43,7 +43,7 @@ class KafkaLedger:
         self._thread.close()
 
 
-class _KafkaTransaction:
+class _KafkaTransaction(Certain):
     def __init__(self, thread: LoopThread, transaction: AsyncLedgerTransaction) -> None:
         self._thread = thread
         self._transaction = transaction

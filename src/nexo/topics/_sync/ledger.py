@@ -40,6 +40,15 @@ class LedgerTransaction(Protocol):
         """Make it so; `TransactionAborted` if it was rolled back instead."""
         ...
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody knows how `finish` went; then `settle` finds out."""
+        ...
+
+    def settle(self, wait_s: float) -> None:
+        """Find out; errors are those of `finish`, and of asking for longer than ``wait_s``."""
+        ...
+
     def abort(self) -> None:
         """Roll back."""
         ...
@@ -98,7 +107,19 @@ class MemoryLedger:
         """There is nothing to end."""
 
 
-class _MemoryTransaction:
+class Certain:
+    """Part of a transaction that is known to be rolled back if `finish` failed."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """It never is."""
+        return False
+
+    def settle(self, wait_s: float) -> None:
+        """There is nothing to find out."""
+
+
+class _MemoryTransaction(Certain):
     def __init__(self, ledger: MemoryLedger) -> None:
         self._ledger = ledger
         self._changes: list[tuple[str, str, bytes | None]] = []

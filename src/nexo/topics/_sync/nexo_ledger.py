@@ -110,6 +110,15 @@ class _NexoTransaction:
         """Commit."""
         self._transaction.finish()
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the broker has not said how the commit went."""
+        return self._transaction.in_doubt
+
+    def settle(self, wait_s: float) -> None:
+        """Ask it."""
+        self._transaction.settle(wait_s)
+
     def abort(self) -> None:
         """Roll back."""
         self._transaction.abort()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.errors import (
+    ClientClosed,
     Conflict,
     ConnectionLost,
     Fenced,
@@ -302,6 +303,10 @@ class NexoSender:
         while True:
             try:
                 return ask()
+            except ClientClosed as error:
+                raise ClientClosed(
+                    "the producer's client was closed before it: close the producer first"
+                ) from error
             except passing:
                 if runtime.now_s() >= deadline_s or self._closed:
                     raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.errors import InvalidInput, NotFound, TransactionAborted
+from nexo.brokers.stream.transactions import REMEMBERED, Transactions
+from nexo.errors import InvalidInput, NotFound, OutcomeUnknown, TransactionAborted
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
@@ -201,6 +202,66 @@ def test_a_transaction_belongs_to_its_connection(desk: Desk) -> None:
     tx.peer = peer
     tx.commit()
     assert peer.read("s") == [b"a"]
+
+
+def outcome(peer: Peer, tx: Tx) -> object:
+    """The reply, or None while there is none."""
+    return peer.replies.get(peer.send(Op.S_TX_OUTCOME, wire.pack(tx.id)))
+
+
+def test_how_a_transaction_ended_can_be_asked_for_by_who_missed_the_reply(desk: Desk) -> None:
+    """SPEC H1: on another connection, and after a crash or a restart of the broker, too."""
+    peer = desk.client()
+    peer.make("s")
+    kept, dropped, undone, left = Tx(peer), Tx(peer), Tx(peer), Tx(peer)
+    for tx in (kept, dropped, left):
+        tx.publish("s", b"a")
+    kept.commit()
+    undone.commit()  # it did nothing, and is remembered all the same
+    dropped.abort()
+    desk = desk.crash()
+    asker = desk.client()
+    for _ in range(2):
+        assert outcome(asker, kept) == outcome(asker, undone) == "ok"
+        assert isinstance(outcome(asker, dropped), TransactionAborted)
+        assert isinstance(outcome(asker, left), TransactionAborted)
+        later = Tx(asker)
+        later.commit()
+        assert later.id not in (kept.id, dropped.id, undone.id, left.id)
+        desk = desk.restart()
+        asker = desk.client()
+
+
+def test_who_asks_before_the_end_hears_of_it_then(desk: Desk) -> None:
+    """SPEC H1."""
+    peer, asker = desk.client(), desk.client()
+    peer.make("s")
+    desk.runtime.slow_disk = True
+    tx, open_one, orphan = Tx(peer), Tx(peer), Tx(peer)
+    for each in (tx, open_one, orphan):
+        each.publish("s", b"a")
+    peer.send(Op.S_TX_COMMIT, wire.pack(tx.id))
+    asked = [asker.send(Op.S_TX_OUTCOME, wire.pack(each.id)) for each in (tx, open_one)]
+    assert not asker.replies
+    while desk.runtime.unsynced:
+        desk.runtime.sync()
+    assert asker.replies == {asked[0]: "ok"}
+    peer.close()
+    assert isinstance(asker.replies[asked[1]], TransactionAborted)
+
+
+def test_outcomes_are_forgotten_one_day_but_never_made_up() -> None:
+    """SPEC H1: a committed transaction never counts as rolled back."""
+    known = Transactions()
+    for number in range(0, 4 * REMEMBERED, 2):
+        known.committed(number)
+    assert known.outcome(4 * REMEMBERED - 2) is None
+    with pytest.raises(TransactionAborted):
+        known.outcome(4 * REMEMBERED - 3)
+    for number in (0, 1):
+        with pytest.raises(OutcomeUnknown):
+            known.outcome(number)
+    assert len(known.outcomes().committed) == REMEMBERED
 
 
 def test_a_failure_in_the_middle_changes_nothing_else(desk: Desk) -> None:  # SPEC H1

@@ -119,6 +119,7 @@ _STREAM = {
     Op.S_TX_PUBLISH: _U64 + publish_head(NAME, -1),
     Op.S_TX_COMMIT: _encode(1),
     Op.S_TX_ABORT: _encode(1),
+    Op.S_TX_OUTCOME: _encode(1),
     Op.S_TX_INPUTS: request(
         transactions.TxInputs, acks=[transactions.TxAcks(NAME, GROUP, "c", 1, [(0, 0, 1)])]
     ),

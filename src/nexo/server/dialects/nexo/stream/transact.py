@@ -35,7 +35,10 @@ class Transact:
             Op.S_TX_INPUTS: self.inputs,
             Op.S_TX_COMMIT: self.commit,
             Op.S_TX_ABORT: self.abort,
+            Op.S_TX_OUTCOME: self.outcome,
         }
+        self._asking: dict[int, list[tuple[Peer, int]]] = {}
+        """By transaction: who waits to hear how it ends."""
 
     def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Open a transaction; it lives no longer than its connection."""
@@ -131,6 +134,7 @@ class Transact:
             for stream in transaction.touched.values():
                 core.touched(stream)
             peer.ok(request_id)
+            self._tell(transaction.id)
 
         core.when_safe(safest(transaction.touched.values()), safe)
 
@@ -175,6 +179,23 @@ class Transact:
         self._abort(core.engine.transactions.get(wire.unpack(int, payload), peer.id))
         core.ok_when_safe(Persistence.FILE_ASYNC, peer, request_id)
 
+    def outcome(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Tell how a transaction ended, once it has."""
+        number = wire.unpack(int, payload)
+        if self._core.engine.transactions.outcome(number) is None:
+            peer.ok(request_id)
+        else:
+            self._asking.setdefault(number, []).append((peer, request_id))
+
+    def _tell(self, number: int) -> None:
+        """It has ended."""
+        for peer, request_id in self._asking.pop(number, ()):
+            try:
+                self._core.engine.transactions.outcome(number)
+                peer.ok(request_id)
+            except NexoError as error:
+                peer.fail(request_id, error)
+
     def _abort(self, transaction: Transaction) -> None:
         """Roll back: readers go on behind it, and its inputs are delivered again."""
         core = self._core
@@ -187,6 +208,7 @@ class Transact:
             if group is not None and acks.consumer in group.members:
                 self._release(acks)
         core.end_turn_soon()
+        self._tell(transaction.id)
 
     def _release(self, acks: Acks) -> None:
         group = acks.stream.group(acks.group)
@@ -204,5 +226,7 @@ class Transact:
         """Roll back what nobody ended in time."""
         for transaction in self._core.engine.transactions.overdue(now_ms):
             self._abort(transaction)
+        for number in [n for n in self._asking if n not in self._core.engine.transactions]:
+            self._tell(number)  # a stream it wrote to was deleted
         for deadline_ms in self._core.engine.transactions.deadlines():
             self._core.runtime.wake_at(deadline_ms)
