@@ -56,6 +56,32 @@ async def test_closing_waits_for_what_need_not_be_awaited(aclient: nexo.AsyncCli
     assert (info.waiting, info.finished_total) == (1, 1)
 
 
+def test_an_async_client_on_another_loop_is_told_at_once(url: str) -> None:
+    """SPEC A6: also while its own loop runs, where a request would be sent and never answered."""
+    client = nexo.AsyncClient(url, down_wait_s=60)
+
+    async def incr() -> float:
+        return await client.store.incr("uses")
+
+    async def publish() -> int:
+        return await client.pubsub.publish("topic", 1)
+
+    async def elsewhere() -> None:
+        with pytest.raises(errors.InvalidInput, match="belongs to another event loop"):
+            await incr()
+        with pytest.raises(errors.InvalidInput, match="belongs to another event loop"):
+            await publish()
+
+    async def here() -> None:
+        assert (await incr(), await publish()) == (1, 0)
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        assert await incr() == 2
+
+    asyncio.run(here())
+    asyncio.run(elsewhere())
+    asyncio.run(client.close())
+
+
 def test_the_url_may_come_from_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXO_URL", url)
     with nexo.connect() as client:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from nexo.client._async.held import HeldRequest, HeldRequests
 from nexo.client._async.poll import Poll
-from nexo.client._async.wire import PushHandler, ReplyFuture, Wire
+from nexo.client._async.wire import PushHandler, ReplyFuture, Wire, check_loop
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.backoff import pause_s
 from nexo.client.connecting import is_final, no_welcome, reason
@@ -50,6 +50,7 @@ class Link:
         self._close_hooks: list[Hook] = []
         self._unawaited: set[asyncio.Future[Any]] = set()
         self._push: PushHandler = _ignore
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._closed = False
@@ -110,6 +111,7 @@ class Link:
 
     async def ready(self, timeout_s: float | None = None) -> bool:
         """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
+        self._check_loop()
         if self._closed:
             raise ClientClosed("the client is closed")
         self._start()
@@ -122,6 +124,10 @@ class Link:
 
     async def close(self) -> None:
         """End the connection; requests in flight fail with `ConnectionLost`."""
+        if self._loop is not None and self._loop.is_closed():
+            self._closed = True  # everything else ended with its loop
+            return
+        self._check_loop()
         hooks, self._close_hooks = self._close_hooks, []
         for hook in hooks:
             await hook()
@@ -150,6 +156,7 @@ class Link:
 
     def _hold(self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None) -> ReplyFuture:
         """Keep a request until there is a connection, or fail it, as the address says."""
+        self._check_loop()
         by_hook = self._runner is not None and asyncio.current_task() is self._runner
         if by_hook and self._opening is not None:
             return self._opening.request(op, parts, timeout_s)
@@ -173,6 +180,12 @@ class Link:
         self._settle_ready(error)
 
     # -- the connection's life
+
+    def _check_loop(self) -> None:
+        """The first loop it is used on is its loop."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        check_loop(self._loop)
 
     def _start(self) -> None:
         if self._runner is None and not self._closed:

@@ -13,10 +13,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from nexo.brokers.pubsub.outbox import Policy
 from nexo.brokers.pubsub.topics import SHARE, matches
 from nexo.client._async import runtime
-from nexo.client._async.connection import Link
+from nexo.client._async.connection import Duplex, Link
 from nexo.client.checks import Duration, millis
+from nexo.client.forks import from_before
 from nexo.client.pubsub_message import Message
-from nexo.errors import ConnectionLost, NexoError, Overloaded, RequestTimeout
+from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import RETAINED, Subscribe, pack_command, parse_pushes
@@ -90,6 +91,7 @@ class Subscription(Generic[T]):
                 await self._wait(deadline_s)
 
     async def _wait(self, deadline_s: float | None) -> None:
+        self._inbox.check()
         self._arrived.clear()
         if self._waiting or self._ended:  # just before the flag went down: others are to know too
             self._arrived.set()
@@ -190,7 +192,13 @@ class Inbox:
         self._turn = 0
         self._addresses = count(1)
         self._targets: dict[bytes, tuple[str, list[Subscription[Any]]]] = {}
-        self._hooked = False
+        self._hooked: Duplex | None = None
+        """Which connection feeds it; a forked process has another."""
+
+    def check(self) -> None:
+        """Raise for who would wait in a forked process for what only its parent is sent."""
+        if self._hooked is not self._link.duplex():
+            raise Conflict(from_before("the subscription"))
 
     def new_address(self) -> str:
         """A name for a subscription that no pattern can have."""
@@ -223,11 +231,13 @@ class Inbox:
             self._drop(subscription)
 
     def _hook(self) -> None:
-        if not self._hooked:
-            self._hooked = True
-            self._link.duplex().on_push(self._on_push)
-            self._link.duplex().on_reconnect(self._resubscribe)
-            self._link.duplex().on_close(self._client_closes)
+        duplex = self._link.duplex()
+        if self._hooked is not duplex:
+            self._hooked = duplex
+            self._change(())
+            duplex.on_push(self._on_push)
+            duplex.on_reconnect(self._resubscribe)
+            duplex.on_close(self._client_closes)
 
     async def _client_closes(self) -> None:
         """Whoever waits for a message would wait for ever; a handler that hangs must not."""

@@ -12,6 +12,7 @@ from nexo.client._async import runtime
 from nexo.client._async.connection import Link
 from nexo.client.checks import Duration, millis, whole
 from nexo.client.failures import readable
+from nexo.client.forks import tell_when_forked
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Record, batches_in
 from nexo.errors import (
@@ -159,6 +160,11 @@ class Consumer(Generic[T]):
         """How long a lease lasts, as the server said when the group was joined."""
         self.fetched_s = 0.0
         """When the last records came."""
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """What was fetched goes to the parent's user."""
+        self._buffer = deque()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._name or "not joined"

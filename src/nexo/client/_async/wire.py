@@ -6,13 +6,23 @@ A `Wire` lives as long as its connection; the `Link` above it outlives many.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
 from nexo.client._async.deadlines import MAX_ID, Deadlines
 from nexo.client.address import Address
+from nexo.client.forks import tell_when_forked
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
-from nexo.errors import ConnectionLost, NexoError, PayloadTooLarge, ProtocolError, RequestTimeout
+from nexo.errors import (
+    ConnectionLost,
+    InvalidInput,
+    NexoError,
+    PayloadTooLarge,
+    ProtocolError,
+    RequestTimeout,
+)
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 
 ReplyFuture: TypeAlias = asyncio.Future[Reply]
@@ -82,15 +92,15 @@ class Wire(asyncio.BufferedProtocol):
             raise PayloadTooLarge(
                 f"the request has {size} bytes; the server takes at most {self.max_bytes}"
             )
+        out = self._out
+        if not out:
+            self._begin_turn()
         request_id = self._next_id
         waiting = self.waiting
         while request_id in waiting:
             request_id = request_id % MAX_ID + 1
         self._next_id = request_id % MAX_ID + 1
         waiting[request_id] = future = future or self._new_future()
-        out = self._out
-        if not out:
-            self.loop.call_soon(self._flush)
         out.append(_pack(_REQUEST, op, request_id, size))
         out += parts
         if timeout_s is not None:
@@ -101,8 +111,12 @@ class Wire(asyncio.BufferedProtocol):
         """Queue bytes for the one write at the end of this loop turn."""
         out = self._out
         if not out:
-            self.loop.call_soon(self._flush)
+            self._begin_turn()
         out += parts
+
+    def _begin_turn(self) -> None:
+        check_loop(self.loop)
+        self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         out, self._out = self._out, []
@@ -156,6 +170,18 @@ class Wire(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to write."""
         self._transport = cast("asyncio.Transport", transport)
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """The connection is the parent's; should this loop go on, it sees one that has ended.
+
+        The number stays taken, as the transport is going to close it.
+        """
+        if self._transport is not None:
+            ended, other = socket.socketpair()
+            other.close()
+            with ended:
+                os.dup2(ended.fileno(), self._transport.get_extra_info("socket").fileno(), False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every request in flight (SPEC A5)."""
@@ -280,3 +306,12 @@ class Wire(asyncio.BufferedProtocol):
             future.set_result(payload)
         else:
             future.set_exception(error_of(meta, payload))
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise unless the caller runs on ``loop``: another one would wait for ever."""
+    if asyncio.get_running_loop() is not loop:
+        raise InvalidInput(
+            "this client belongs to another event loop, or to the process this one was forked"
+            " from: make one in each, with nexo.AsyncClient(url)"
+        )

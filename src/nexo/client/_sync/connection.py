@@ -15,6 +15,7 @@ from nexo.client._sync.duplex import Duplex, Hook, added
 from nexo.client._sync.poll import Poll
 from nexo.client._sync.wire import Wire, open_wire
 from nexo.client.address import Address
+from nexo.client.forks import tell_when_forked
 from nexo.client.replies import Reply, cancel_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError
 from nexo.model import Broker
@@ -38,6 +39,7 @@ class Link:
         self._close_hooks: list[Hook] = []
         self._duplex: Duplex | None = None
         self._closed = False
+        tell_when_forked(self)
 
     # -- for the brokers' clients
 
@@ -100,6 +102,11 @@ class Link:
             self._duplex.close()
         self._closed = True
         self._drop_idle()
+
+    def forked(self) -> None:
+        """The child opens connections of its own; consumers and subscriptions are the parent's."""
+        self._lock = threading.Lock()
+        self._idle, self._close_hooks, self._duplex = [], [], None
 
     # -- the pool
 

@@ -18,6 +18,7 @@ from nexo.client._sync.wire import Wire
 from nexo.client.address import Address
 from nexo.client.backoff import pause_s
 from nexo.client.connecting import is_final
+from nexo.client.forks import from_before, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout
 from nexo.model import Broker
@@ -52,6 +53,8 @@ class Duplex:
         self._failure: NexoError | None = None
         self._closed = False
         self._was_up = False
+        self._ended = "the client is closed"
+        tell_when_forked(self)
 
     # -- for the brokers' clients
 
@@ -110,6 +113,13 @@ class Duplex:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self.address.connect_timeout_s)
 
+    def forked(self) -> None:
+        """Its thread is not here, and what it was used for belongs to the parent."""
+        self._send_lock, self._change = threading.Lock(), threading.Condition()
+        self._wire, self._thread, self._waiting = None, None, {}
+        self._hooks, self._close_hooks = [], []
+        self._closed, self._ended = True, from_before("the subscription or consumer")
+
     # -- sending
 
     def _request(
@@ -147,7 +157,7 @@ class Duplex:
 
     def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
         if self._closed:
-            raise ClientClosed("the client is closed")
+            raise ClientClosed(self._ended)
         if is_final(self._failure, was_up=self._was_up):
             raise self._failure
         failed = self._failure is not None or self._was_up

@@ -16,6 +16,7 @@ from nexo.client._sync.tls import TlsSocket
 from nexo.client.address import Address, tls_context
 from nexo.client.backoff import pause_s
 from nexo.client.connecting import is_final, no_welcome, reason
+from nexo.client.forks import tell_when_forked
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
 from nexo.errors import (
     ConnectionLost,
@@ -49,6 +50,7 @@ class Wire:
         self.next_id = 1
         self._timeout_s = 0.0
         self._socket = _connect(address, broker)
+        tell_when_forked(self)
         self._receive = self._socket.recv_into
         try:
             self.set_timeout(address.connect_timeout_s)
@@ -210,6 +212,10 @@ class Wire:
     def close(self) -> None:
         """Give the socket back."""
         self._socket.close()
+
+    def forked(self) -> None:
+        """The connection is the parent's, which notices nothing."""
+        self.close()
 
 
 class PlainSocket(socket.socket):

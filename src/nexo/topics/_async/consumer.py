@@ -14,6 +14,7 @@ from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.transaction import Transaction
 from nexo.client.checks import millis, text, whole
+from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import (
     ClientClosed,
     Conflict,
@@ -105,6 +106,12 @@ class AsyncConsumer(Generic[T]):
         self._closed = False
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
+        self._inherited = False
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """What was read goes to the parent's user; who joins here has to be another member."""
+        self._guard, self._reader, self._inherited = Lock(), None, True
 
     # -- membership
 
@@ -145,6 +152,8 @@ class AsyncConsumer(Generic[T]):
         """Join the group; every other method does so by itself."""
         if self._closed:
             raise Conflict("the consumer is closed")
+        if self._inherited:
+            raise Conflict(from_before("the consumer"))
         if not self._topics:
             raise Conflict("the consumer has no topic: subscribe it to one")
         if self._reader is None:

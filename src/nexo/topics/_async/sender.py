@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
+from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import (
     ClientClosed,
     Conflict,
@@ -83,6 +84,13 @@ class NexoSender:
         self._fatal: NexoError | None = None
         self._workers = runtime.Workers(_CONCURRENT, name="nexo-producer")
         self._task: runtime.Task | None = None
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """Both processes would count on, and the server would take one's messages for repeats."""
+        self._guard, self._wake, self._idle = Lock(), runtime.Event(), runtime.Event()
+        self._task, self._open, self._unplaced, self._lanes = None, 0, {}, {}
+        self._fatal = Conflict(from_before("the producer"))
 
     # -- taking messages in
 
