@@ -539,6 +539,29 @@ async def test_a_message_that_is_forbidden_fails_alone(guarded: Server) -> None:
     assert [type(result) for result in results] == [int, Forbidden, int]
 
 
+@pytest.mark.parametrize("retain", [False, True])
+async def test_messages_keep_their_order_around_one_that_is_forbidden(
+    guarded: Server, retain: bool
+) -> None:
+    """SPEC C2, A10: what leaves later does not overtake what went with it."""
+    add(users_of(guarded), "bob", "pubsub:*:news/#")
+    until(lambda: enters(url_for(guarded, "bob")))
+    async with nexo.AsyncClient(url_for(guarded, "bob")) as client:
+        subscription = await client.pubsub.subscribe("news/#", retained=False)
+        sent = [
+            client.pubsub.publish("news/a", 1, retain=retain),
+            client.pubsub.publish("secret", 2, retain=retain),
+            client.pubsub.publish("news/b", 3, retain=retain),
+        ]
+        await asyncio.sleep(0)  # the next one leaves in a request of its own, before a reply
+        sent.append(client.pubsub.publish("news/a", 4, retain=retain))
+        found = await asyncio.gather(*sent, return_exceptions=True)
+        assert [type(each) for each in found] == [int, Forbidden, int, int]
+        assert "pubsub:write:secret" in str(found[1])
+        got = [await subscription.get(10) for _ in range(3)]
+        assert [message.value for message in got] == [1, 3, 4]
+
+
 async def test_a_subscription_that_is_no_longer_allowed_ends_alone(guarded: Server) -> None:
     """SPEC A5, A10: after a reconnect the others of the client go on."""
     users = users_of(guarded)

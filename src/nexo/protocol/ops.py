@@ -136,7 +136,8 @@ class Op(enum.IntEnum):
     UNSUB = 0x23
     """``pattern str``. Reply: OK."""
     PUBLISH_RUN = 0x24
-    """Message frames (`nexo.protocol.pubsub`). Reply: u32 receivers of each."""
+    """Message frames (`nexo.protocol.pubsub`). Reply: u32 receivers of each; behind them the u32
+    numbers of those that the user may not publish, if there are others."""
     PUBLISH = 0x25
     """``u32 length``, msgpack `Publish`, message frames. Reply as PUBLISH_RUN, once retained."""
     SUBSCRIBE = 0x26

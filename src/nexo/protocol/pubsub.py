@@ -19,7 +19,7 @@ Meta 0 is the existing client's push: ``topic str, value`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
@@ -189,6 +189,23 @@ def pack_receivers(counts: Iterable[tuple[int, int]]) -> bytes:
     return b"".join([pack_u32(receivers) * messages for receivers, messages in counts])
 
 
+def pack_partly(receivers: bytes, refused: Sequence[int]) -> bytes:
+    """The reply to a run that was published but for ``refused`` messages.
+
+    ``receivers`` is that to the others. Refused ones have 0, and their numbers follow.
+    """
+    counts = parse_receivers(receivers)
+    for at in refused:
+        counts.insert(at, 0)
+    return b"".join(map(pack_u32, [*counts, *refused]))
+
+
+def parse_partly(reply: Buffer, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The receivers of ``count`` messages, and the numbers of those that were refused."""
+    found = unpack(f">{len(reply) // 4}I", reply)
+    return found[:count], found[count:]
+
+
 Pushed: TypeAlias = tuple[int, int, bytes, bytes, bytes | None]
 """Meta, timestamp, topic, value, and the pattern this copy is addressed to."""
 
@@ -301,6 +318,14 @@ def parse_publish(payload: Buffer) -> tuple[Publish, Run]:
     reader = Reader(payload)
     options = _parsed(_publish, reader.take(reader.u32()))
     return options, parse_run(bytes(reader.rest()))
+
+
+def split_publish(payload: Buffer) -> tuple[bytes, bytes]:
+    """What stands before the messages of a PUBLISH, and they."""
+    reader = Reader(payload)
+    reader.take(reader.u32())
+    frames = bytes(reader.rest())
+    return bytes(payload)[: len(payload) - len(frames)], frames
 
 
 def parse_will(payload: Buffer) -> Will | None:

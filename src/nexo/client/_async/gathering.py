@@ -37,7 +37,7 @@ class Gathering(Generic[R]):
     ) -> None:
         """``results`` finds in the reply what each is to get, in their order.
 
-        ``divide`` sends a refused request again in smaller parts (`part`), so that only who
+        ``divide`` sends a refused request again in smaller parts (`adopt`), so that only who
         is at fault hears of it. It is called for errors that are ``due_to_one`` of many and
         mean that nothing was done; without it, all hear of every error.
         """
@@ -103,12 +103,6 @@ class Gathering(Generic[R]):
     def over(self) -> None:
         """It need not be sent again: let go of what knows how, which knows this one too."""
         self._divide = None
-
-    def part(self, which: slice, divide: Callable[[], None]) -> Gathering[R]:
-        """Some of those who wait, for a request of their own."""
-        part = Gathering(self._results, divide, self._due_to_one)
-        part._receipts = self._receipts[which]
-        return part
 
     def refuse(self, error: BaseException) -> None:
         """The request failed: try again in parts if that can help, or else tell everyone."""

@@ -6,15 +6,23 @@ The sync twin, written by hand, sends each by itself.
 from __future__ import annotations
 
 import asyncio
-from struct import unpack
+from collections.abc import Sequence
+from functools import partial
 
 from nexo.client._async.connection import Link
 from nexo.client._async.gathering import Gathering
 from nexo.client.pubsub_message import SteadyClock
 from nexo.client.replies import Reply, room_bytes
-from nexo.errors import Forbidden, InvalidInput
+from nexo.errors import Forbidden, InvalidInput, NexoError
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import RUN_BYTES, Publish, message_frame, pack_publish
+from nexo.protocol.pubsub import (
+    RUN_BYTES,
+    Publish,
+    message_frame,
+    pack_publish,
+    parse_partly,
+    topic_of,
+)
 
 _MESSAGE_BYTES = 22
 """What a message takes beside its topic and value."""
@@ -94,19 +102,28 @@ class _Run:
         self.size_bytes = 0
         self.room_bytes = room_bytes(publisher.link.welcome, RUN_BYTES)
         self.gathering: Gathering[int] = Gathering(
-            _receivers, self.divide, (InvalidInput, Forbidden)
+            partial(_receivers, self.frames), self.divide, (InvalidInput, Forbidden)
         )
 
     def divide(self) -> None:
-        """Send it again in halves: one message of many was refused, and none was published."""
+        """Send it again in halves: nothing was published, and each shall hear of itself why."""
         middle = len(self.frames) // 2
         for which in (slice(middle), slice(middle, None)):
             half = _Run(self.publisher, self.options)
-            half.frames = self.frames[which]
-            half.gathering = self.gathering.part(which, half.divide)
+            half.frames += self.frames[which]
+            half.gathering.adopt(self.gathering.receipts[which])
             self.publisher.send_run(half)
 
 
-def _receivers(reply: Reply) -> tuple[int, ...]:
-    counts = reply or b""
-    return unpack(f">{len(counts) // 4}I", counts)
+def _receivers(frames: list[bytes], reply: Reply) -> Sequence[int | NexoError]:
+    counts, refused = parse_partly(reply or b"", len(frames))
+    if not refused:
+        return counts
+    found: list[int | NexoError] = [*counts]
+    for at in refused:
+        topic = topic_of(frames[at]).decode()
+        found[at] = Forbidden(
+            f"you may not write pub/sub topic {topic!r}: "
+            f"it takes a permission such as pubsub:write:{topic}"
+        )
+    return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from nexo.errors import Unauthenticated
+from nexo.errors import Forbidden, Unauthenticated
 from nexo.model import Broker, Clock
 from nexo.protocol.hello import Hello
 from nexo.protocol.ops import BROKER_OF, Op
@@ -19,6 +19,7 @@ from nexo.server.access.door import Caller, Done, Door
 from nexo.server.access.forbidden import forbidden
 from nexo.server.access.internal import read_token
 from nexo.server.access.login import Identity, Logins
+from nexo.server.access.partly import RUNS, Partly
 from nexo.server.access.rules import NOBODY, RULES, Rule
 from nexo.server.service import Handler, Peer
 
@@ -85,7 +86,16 @@ def _guarded(op: int, handler: Handler | None, here: frozenset[Broker], other: F
             raise Unauthenticated("log in with HELLO first, and wait for its reply")
         about = broker or _named_broker(payload)
         if rule is not None and about in here:
-            check(identity, about, rule, payload)
+            try:
+                check(identity, about, rule, payload)
+            except Forbidden:
+                if op not in RUNS or about is None:
+                    raise
+                partly = Partly(peer, op, payload)
+                rest = partly.permitted(lambda name: _allows(identity, about, rule, name))
+                if rest is None:
+                    raise
+                peer, payload = cast("Peer", partly), rest
         if handler is not None:
             handler(peer, request_id, payload)
         else:
@@ -108,5 +118,9 @@ def _named_broker(payload: memoryview) -> Broker | None:
 def check(identity: Identity, broker: Broker, rule: Rule, payload: memoryview) -> None:
     """Raise `Forbidden` unless the user may do this to every name in the request."""
     for name in rule.names(payload):
-        if not any(identity.allows(broker, action, rule.extent, name) for action in rule.actions):
+        if not _allows(identity, broker, rule, name):
             raise forbidden(identity.user.name, broker, rule, name)
+
+
+def _allows(identity: Identity, broker: Broker, rule: Rule, name: str) -> bool:
+    return any(identity.allows(broker, action, rule.extent, name) for action in rule.actions)
