@@ -9,20 +9,31 @@ from datetime import UTC, datetime, timedelta
 
 from nexo.errors import InvalidOption
 from nexo.lake.rows import ROWS
+from nexo.lake.typed import KINDS, REJECTED
 
 KNOWN = (
     "url", "dataDir", "stream", "path", "partitions", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "rowsPerTask", "columns",
-    "pushFilters",
+    "pushFilters", "typed",
 )  # fmt: skip
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
 _BY_LOWER = {name.lower(): name for name in KNOWN}
 ROWS_PER_TASK = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_MOST = 2**63
 
 Position = str | int | dict[int, int]
 """``earliest``, ``latest``, one offset for every partition, or an offset for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedColumn:
+    """A column, and the JSON field of the values that it holds."""
+
+    name: str
+    field: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class SourceOptions:
     data_dir: str | None = None
     """A server's data folder, to be read instead of asking its broker."""
     push_filters: bool = False
+    typed: tuple[TypedColumn, ...] = ()
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
@@ -59,19 +71,28 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         raise InvalidOption("say which stream: .option('stream', name) or .load(name)")
     if "url" in found and "dataDir" in found:
         raise InvalidOption("give either url or dataDir: a broker to ask, or files to read")
+    typed = _typed(found.get("typed"))
+    from_ms = _millis("startingTimestamp", found.get("startingTimestamp"))
+    until_ms = _millis("endingTimestamp", found.get("endingTimestamp"))
+    if from_ms is not None and until_ms is not None and until_ms < from_ms:
+        raise InvalidOption(
+            f"endingTimestamp = {found['endingTimestamp']!r} is before startingTimestamp = "
+            f"{found['startingTimestamp']!r}"
+        )
     return SourceOptions(
         stream,
         found.get("url"),
         _partitions(found.get("partitions")),
         _position("startingOffsets", found.get("startingOffsets", "earliest")),
         _position("endingOffsets", found.get("endingOffsets", "latest")),
-        _millis("startingTimestamp", found.get("startingTimestamp")),
-        _millis("endingTimestamp", found.get("endingTimestamp")),
+        from_ms,
+        until_ms,
         _count("maxOffsetsPerTrigger", found.get("maxOffsetsPerTrigger")),
         _count("rowsPerTask", found.get("rowsPerTask")) or ROWS_PER_TASK,
-        _columns(found.get("columns")),
+        _columns(found.get("columns"), typed),
         found.get("dataDir"),
         _flag("pushFilters", found.get("pushFilters", "false")),
+        typed,
     )
 
 
@@ -80,16 +101,20 @@ def _position(name: str, text: str) -> Position:
         return text
     try:
         found = json.loads(text)
-        if isinstance(found, int) and found >= 0:
-            return found
-        if isinstance(found, dict):
-            return {int(partition): int(offset) for partition, offset in found.items()}
-    except (ValueError, TypeError):
+        if _is_offset(found) and found >= 0:
+            return int(found)
+        if isinstance(found, dict) and all(map(_is_offset, found.values())):
+            return {int(partition): offset for partition, offset in found.items()}
+    except ValueError:
         pass
     raise InvalidOption(
         f"{name} = {text!r}: give 'earliest', 'latest', an offset, or offsets by partition as "
         'JSON, such as {"0": 42, "1": 7}'
     )
+
+
+def _is_offset(found: object) -> bool:
+    return type(found) is int  # neither 1.5 nor true
 
 
 def _partitions(text: str | None) -> tuple[int, ...] | None:
@@ -104,9 +129,13 @@ def _partitions(text: str | None) -> tuple[int, ...] | None:
 def _count(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not _is_number(text) or int(text) < 1:
         raise InvalidOption(f"{name} = {text!r}: must be a positive number")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _flag(name: str, text: str) -> bool:
@@ -118,7 +147,7 @@ def _flag(name: str, text: str) -> bool:
 def _millis(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    if text.isdigit():
+    if _is_number(text) and int(text) < _MOST:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -130,11 +159,46 @@ def _millis(name: str, text: str | None) -> int | None:
     return -(-since // _MILLISECOND)  # the first one that is not earlier
 
 
-def _columns(text: str | None) -> tuple[str, ...]:
+def _columns(text: str | None, typed: tuple[TypedColumn, ...]) -> tuple[str, ...]:
+    known = [*ROWS.names, *(column.name for column in typed), *([REJECTED] if typed else [])]
     if text is None:
-        return tuple(ROWS.names)
+        return tuple(known)
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
-        if name not in ROWS.names:
-            raise InvalidOption(f"unknown column {name!r}; known are {', '.join(ROWS.names)}")
+        if name not in known:
+            raise InvalidOption(f"unknown column {name!r}; known are {', '.join(known)}")
+        if names.count(name) > 1:
+            raise InvalidOption(f"columns = {text!r}: {name!r} is there twice")
     return names
+
+
+def _typed(text: str | None) -> tuple[TypedColumn, ...]:
+    try:
+        found = json.loads(text or "{}")
+        columns = [_typed_column(name, given) for name, given in found.items()]
+    except (ValueError, AttributeError):
+        raise InvalidOption(
+            f"typed = {text!r}: give JSON fields and their types, such as "
+            '{"amount": "double"}, or {"euros": ["amount", "double"]} for another name'
+        ) from None
+    fields = [column.field for column in columns]
+    for source in fields:
+        if fields.count(source) > 1:
+            raise InvalidOption(f"typed: the JSON field {source!r} is there twice")
+    taken = [name.lower() for name in (*ROWS.names, REJECTED, *(each.name for each in columns))]
+    for column in columns:
+        if taken.count(column.name.lower()) > 1:
+            raise InvalidOption(
+                f"typed: there is another column {column.name!r}: give this one another name, "
+                f'such as {{"value_{column.name}": ["{column.field}", "{column.kind}"]}}'
+            )
+    return tuple(columns)
+
+
+def _typed_column(name: str, given: object) -> TypedColumn:
+    source, kind = given if isinstance(given, list) else (name, given)
+    if not isinstance(source, str) or not isinstance(kind, str):
+        raise ValueError
+    if kind not in KINDS:
+        raise InvalidOption(f"typed: {name!r}: {kind!r} is not one of {', '.join(KINDS)}")
+    return TypedColumn(name, source, kind)

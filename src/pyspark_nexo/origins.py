@@ -17,6 +17,9 @@ from pyspark_nexo.segments import open_files
 class Origin(Protocol):
     """One stream's records; travels to the executors."""
 
+    def created_ms(self) -> int:
+        """When the stream was made, which tells it from an earlier one of its name."""
+
     def held(self) -> list[Held]:
         """What there is of each partition."""
 
@@ -33,6 +36,11 @@ class BrokerOrigin:
 
     url: str | None
     stream: str
+
+    def created_ms(self) -> int:
+        """As the broker noted it."""
+        with StreamBroker(self.url) as broker:
+            return broker.describe(self.stream).created_ms
 
     def held(self) -> list[Held]:
         """What the broker gives readers of each partition."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.lake.plan import Held
 from nexo.lake.rows import chunked, rows
+from nexo.lake.typed import Column, parsed
 from pyspark_nexo.options import Position, SourceOptions
 from pyspark_nexo.origins import Origin
 from pyspark_nexo.pushdown import EVERYTHING, Span
@@ -31,14 +32,24 @@ def plan(options: SourceOptions, origin: Origin, spans: Mapping[str, Span]) -> l
     """What a batch query reads: between its offsets and times, as far as ``spans`` leave it."""
     found = parts(options, origin)
     limits = spans.get("timestamp", EVERYTHING) & Span(options.from_ms or 0, options.until_ms)
+    ends = resolve(options, options.ending, found, "latest")
+    _check_order(options.stream, resolve(options, options.starting, found), ends)
     starts = begin(options, origin, found, limits)
-    ends = resolve(options, options.ending, found)
     ends = _least(ends, _times(origin, limits.end))
     offsets, wanted = spans.get("offset", EVERYTHING), spans.get("partition", EVERYTHING)
     starts = {p: max(at, offsets.first) for p, at in starts.items() if p in wanted}
     if offsets.end is not None:
         ends = {p: min(end, offsets.end) for p, end in ends.items()}
     return cut(starts, {p: ends[p] for p in starts}, options.rows_per_task)
+
+
+def _check_order(stream: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    for partition, start in starts.items():
+        if ends[partition] < start:
+            raise InvalidOption(
+                f"stream {stream!r}, partition {partition}: endingOffsets {ends[partition]} is "
+                f"before startingOffsets {start}"
+            )
 
 
 def begin(
@@ -82,8 +93,10 @@ def _check_partition(stream: str, partition: int, count: int) -> None:
         )
 
 
-def resolve(options: SourceOptions, at: Position, held_by: Mapping[int, Held]) -> dict[int, int]:
-    """A position as an offset for every partition; partitions it leaves out begin at the start."""
+def resolve(
+    options: SourceOptions, at: Position, held_by: Mapping[int, Held], other: str = "earliest"
+) -> dict[int, int]:
+    """A position as an offset for every partition; ``other`` is where it leaves one out."""
     if isinstance(at, dict):
         for partition in at:
             if partition not in held_by:
@@ -93,15 +106,13 @@ def resolve(options: SourceOptions, at: Position, held_by: Mapping[int, Held]) -
                 )
     found = {}
     for partition, part in held_by.items():
-        match at:
+        match at.get(partition, other) if isinstance(at, dict) else at:
             case "earliest":
                 offset = part.earliest
             case "latest":
                 offset = part.stable
-            case dict():
-                offset = at.get(partition, part.earliest)
-            case _:
-                offset = int(at)
+            case given:
+                offset = int(given)
         found[partition] = _checked(options.stream, partition, offset, part)
     return found
 
@@ -128,8 +139,14 @@ def read(options: SourceOptions, origin: Origin, part: Range) -> Iterator[pa.Rec
     """The records of a range as Arrow batches of the columns asked for."""
     found = origin.read(part.partition, part.first, part.end)
     batches = (rows(batch, part.partition, part.first, part.end) for batch in found)
-    for table in chunked(batches):
+    for table in parsed(chunked(batches), _terms(options)):
         yield from _put_together(table.select(list(options.columns)))
+
+
+def _terms(options: SourceOptions) -> tuple[list[Column], dict[int, str]] | None:
+    columns = [Column(each.field, number, each.kind) for number, each in enumerate(options.typed)]
+    names = {number: each.name for number, each in enumerate(options.typed)}
+    return (columns, names) if columns else None
 
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:

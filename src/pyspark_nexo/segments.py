@@ -81,6 +81,11 @@ class FilesOrigin:
     """A stream as its server's files have it."""
 
     logs: tuple[LogFiles, ...]
+    created: int
+
+    def created_ms(self) -> int:
+        """As the journal has it."""
+        return self.created
 
     def held(self) -> list[Held]:
         """What the files hold of each partition."""
@@ -146,7 +151,8 @@ class _Reading:
         found = stream.state(synced=False).checkpoints
         count = stream.options.partitions
         return FilesOrigin(
-            tuple(self._log(stream, i, found.get(i, Checkpoint())) for i in range(count))
+            tuple(self._log(stream, i, found.get(i, Checkpoint())) for i in range(count)),
+            stream.created_ms,
         )
 
     def _log(self, stream: Stream, index: int, found: Checkpoint) -> LogFiles:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -41,6 +42,10 @@ _COLUMNS = {
     "value_type": (IntegerType,),
 }
 BATCH_BYTES = 1024**2
+_ROW_BYTES = 16
+"""What a record takes beside its value, key and headers."""
+_headers_fit = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_json_fits = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 @dataclass
@@ -148,9 +153,14 @@ class _Outbox:
         )
         for value, key, headers, partition, kind in rows:
             content, raw_key = _raw(value), _raw(key)
+            texts = _checked_headers(headers)
+            if kind is not None:
+                _check_value(content, kind)
             where = self._place(raw_key, partition)
-            self._waiting[where].append((content, raw_key, _raw(headers) or b"", kind))
-            self._bytes[where] += len(content or b"") + len(raw_key or b"")
+            self._waiting[where].append((content, raw_key, texts, kind))
+            self._bytes[where] += (
+                len(content or b"") + len(raw_key or b"") + len(texts) + _ROW_BYTES
+            )
             self._count += 1
             if self._bytes[where] >= BATCH_BYTES:
                 self._send(where, broker)
@@ -192,3 +202,34 @@ class _Outbox:
 
 def _raw(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
+
+
+def _checked_headers(text: str | None) -> bytes:
+    """Headers as they are stored; what is no JSON object would stop every consumer."""
+    if not text:
+        return b""
+    try:
+        _headers_fit(text)
+    except msgspec.DecodeError:
+        raise InvalidInput(
+            f'headers are a JSON object, such as {{"source": "spark"}}, not {text[:100]!r}'
+        ) from None
+    return text.encode()
+
+
+def _check_value(content: bytes | None, kind: int) -> None:
+    """Whether consumers can read a value as what it is said to be."""
+    if kind not in (ValueType.RAW, ValueType.TEXT, ValueType.JSON):
+        raise InvalidInput(f"value_type is 0 (bytes), 1 (text) or 2 (JSON), not {kind}")
+    if content is None or kind == ValueType.RAW:
+        return
+    try:
+        if kind == ValueType.JSON:
+            _json_fits(content)
+        else:
+            content.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = "JSON" if kind == ValueType.JSON else "text"
+        raise InvalidInput(
+            f"value_type {kind} says that a value is {what}, and it is not: {error}"
+        ) from None

@@ -16,6 +16,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     StringType,
@@ -24,7 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from nexo.errors import InvalidInput, InvalidOption
+from nexo.errors import Conflict, InvalidInput, InvalidOption, OffsetOutOfRange
+from nexo.lake.typed import REJECTED
 from pyspark_nexo import ranges
 from pyspark_nexo.options import SourceOptions, parse
 from pyspark_nexo.origins import Origin, open_origin
@@ -48,7 +54,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: N802 - Spark names these methods
 
-_TYPES = {
+_TYPES: dict[str, DataType] = {
     "partition": IntegerType(),
     "offset": LongType(),
     "timestamp": TimestampType(),
@@ -57,6 +63,13 @@ _TYPES = {
     "headers": StringType(),
     "value_type": IntegerType(),
 }
+_KINDS: dict[str, DataType] = {
+    "boolean": BooleanType(), "int": IntegerType(), "long": LongType(), "float": FloatType(),
+    "double": DoubleType(), "string": StringType(), "date": DateType(),
+    "timestamp": TimestampType(), "json": StringType(),
+}  # fmt: skip
+_CREATED = "created_ms"
+"""In a streaming query's offsets: which of several streams of one name they are of."""
 
 
 class DefaultSource(DataSource):
@@ -69,12 +82,16 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a stream, or those asked for."""
-        return StructType([StructField(name, _TYPES[name]) for name in self._parsed().columns])
+        options = self._parsed()
+        types = _types(options)
+        return StructType([StructField(name, types[name]) for name in options.columns])
 
     def _parsed(self, schema: StructType | None = None) -> SourceOptions:
         """The options; a schema that the user gave chooses columns, as the option does."""
         options = parse(self.options)
-        return options if schema is None else replace(options, columns=_columns(schema))
+        if schema is None:
+            return options
+        return replace(options, columns=_columns(schema, _types(options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For batch queries."""
@@ -83,7 +100,13 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming queries."""
-        return StreamReader(self._parsed(schema))
+        options = self._parsed(schema)
+        if options.ending != "latest":
+            raise InvalidOption(
+                "endingOffsets is only for batch queries: end a stream with endingTimestamp, or "
+                "with trigger(availableNow=True) at what is there now"
+            )
+        return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """For batch writes."""
@@ -144,7 +167,11 @@ class NarrowReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream as it grows. Offsets are ``{"<partition>": <offset>}``, in order."""
+    """Reads a stream as it grows.
+
+    Offsets are ``{"<partition>": <offset>, "created_ms": …}``, in order. A stream that was deleted
+    and created anew since is refused, because its offsets are not those of the checkpoint.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -154,7 +181,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         options, origin = self._options, open_origin(self._options)
         found = ranges.parts(options, origin)
-        return _text(ranges.begin(options, origin, found, Span(options.from_ms or 0)))
+        starts = ranges.begin(options, origin, found, Span(options.from_ms or 0))
+        return _text(starts, origin.created_ms())
 
     def getDefaultReadLimit(self) -> Any:
         """What ``maxOffsetsPerTrigger`` says."""
@@ -163,25 +191,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         """How far the next micro-batch goes; Spark 4.1 asks without arguments."""
-        ends = self._until or self._ends()
+        origin = open_origin(self._options)
+        created_ms = origin.created_ms()
+        ends = self._until or ranges.until(self._options, origin)
         if start is None or limit is None:
-            return _text(ends)
-        starts = _numbers(start)
+            return _text(ends, created_ms)
+        starts = self._numbers(start, created_ms)
+        self._check_not_lost(starts, ends)
         ends = {key: max(end, starts.get(key, 0)) for key, end in ends.items()}
-        return _text(ranges.limited(starts, ends, getattr(limit, "max_rows", None)))
+        return _text(ranges.limited(starts, ends, getattr(limit, "max_rows", None)), created_ms)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Go no further than what is there now."""
-        self._until = self._ends()
-
-    def _ends(self) -> dict[int, int]:
-        return ranges.until(self._options, open_origin(self._options))
+        self._until = ranges.until(self._options, open_origin(self._options))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Task]:
         """The ranges of a micro-batch."""
         origin = open_origin(self._options)
-        found = ranges.cut(_numbers(start), _numbers(end), self._options.rows_per_task)
+        created_ms = origin.created_ms()
+        starts, ends = self._numbers(start, created_ms), self._numbers(end, created_ms)
+        found = ranges.cut(starts, ends, self._options.rows_per_task)
         return [Task(part, origin) for part in found]
+
+    def _check_not_lost(self, starts: dict[int, int], ends: dict[int, int]) -> None:
+        if self._options.until_ms is not None:  # which may well lie before the start
+            return
+        for partition, end in ends.items():
+            if end < starts.get(partition, 0):
+                raise OffsetOutOfRange(
+                    f"stream {self._options.stream!r}, partition {partition} ends at {end}, before "
+                    f"{starts[partition]}, up to where the query has read it: the broker lost "
+                    "records, or an older backup was restored; start with a new checkpoint"
+                )
+
+    def _numbers(self, offsets: dict[str, int], created_ms: int) -> dict[int, int]:
+        if offsets.get(_CREATED, created_ms) != created_ms:
+            raise Conflict(
+                f"stream {self._options.stream!r} was deleted and created anew since the query's "
+                "checkpoint: its offsets mean other records now; start with a new checkpoint"
+            )
+        return {int(key): offset for key, offset in offsets.items() if key != _CREATED}
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Runs on an executor."""
@@ -194,20 +243,23 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[RecordB
         yield from ranges.read(options, partition.origin, partition.part)
 
 
-def _text(offsets: dict[int, int]) -> dict[str, int]:
+def _text(offsets: dict[int, int], created_ms: int) -> dict[str, int]:
     """Sorted, because Spark compares offsets as text."""
-    return {str(key): offsets[key] for key in sorted(offsets)}
+    return {str(key): offsets[key] for key in sorted(offsets)} | {_CREATED: created_ms}
 
 
-def _numbers(offsets: dict[str, int]) -> dict[int, int]:
-    return {int(key): offset for key, offset in offsets.items()}
+def _types(options: SourceOptions) -> dict[str, DataType]:
+    if not options.typed:
+        return _TYPES
+    typed = {column.name: _KINDS[column.kind] for column in options.typed}
+    return _TYPES | typed | {REJECTED: StringType()}
 
 
-def _columns(schema: StructType) -> tuple[str, ...]:
+def _columns(schema: StructType, types: Mapping[str, DataType]) -> tuple[str, ...]:
     for field in schema:
-        kind = _TYPES.get(field.name)
+        kind = types.get(field.name)
         if kind is None:
-            raise InvalidInput(f"unknown column {field.name!r}; known are {', '.join(_TYPES)}")
+            raise InvalidInput(f"unknown column {field.name!r}; known are {', '.join(types)}")
         if field.dataType != kind:
             raise InvalidInput(
                 f"column {field.name!r} is {kind.simpleString()}, "

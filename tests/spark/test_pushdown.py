@@ -28,6 +28,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Clockwork:
     """A stream of three partitions whose record n was written in millisecond n."""
 
+    def created_ms(self) -> int:
+        return 0
+
     def held(self) -> list[Held]:
         return [Held(0, 100, 0)] * 3
 

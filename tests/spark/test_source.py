@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 import nexo
 from nexo import testing
-from nexo.errors import InvalidInput, InvalidOption, NexoError, NotFound, OffsetOutOfRange
+from nexo.errors import Conflict, InvalidInput, InvalidOption, NexoError, NotFound, OffsetOutOfRange
 from pyspark_nexo.failures import plain_errors
 from pyspark_nexo.options import parse
 from pyspark_nexo.origins import BrokerOrigin
@@ -65,6 +65,22 @@ def test_offsets_partitions_and_columns_narrow_what_is_read(
     between = load(spark, url, startingOffsets=2, endingOffsets=5)
     assert sorted(row.offset for row in between.collect()) == [2, 2, 3, 3, 4, 4]
     assert load(spark, url, startingOffsets="latest").count() == 0
+    ended = load(spark, url, endingOffsets='{"0": 5}').collect()  # the other goes to its end
+    assert [sum(row.partition == p for row in ended) for p in (0, 1)] == [5, ends[1]]
+
+
+def test_values_are_taken_apart_as_they_are_read(
+    spark: SparkSession, url: str, numbers: Any
+) -> None:
+    numbers.publish("no object")
+    typed = '{"number": ["n", "int"], "other": "json"}'
+    frame = load(spark, url, typed=typed)
+    assert frame.columns[-3:] == ["number", "other", "rejected"]
+    assert frame.where("other is null and rejected is null").count() == 100
+    assert frame.where("rejected is not null").count() == 1
+    few = load(spark, url, typed=typed, columns="number,offset")
+    assert few.columns == ["number", "offset"]
+    assert few.agg(f.sum("number")).collect()[0][0] == sum(range(100))
 
 
 def test_times_become_offsets_before_anything_is_read(
@@ -131,6 +147,18 @@ def test_a_frame_keeps_its_end_and_a_new_one_sees_more(
         ({"startingOffsets": "soon"}, InvalidOption),
         ({"startingOffsets": "1000"}, OffsetOutOfRange),
         ({"startingOffsets": '{"7": 0}'}, InvalidOption),
+        ({"startingOffsets": '{"0": 1.7}'}, InvalidOption),
+        ({"startingOffsets": "true"}, InvalidOption),
+        ({"startingOffsets": "10", "endingOffsets": "5"}, InvalidOption),
+        ({"startingTimestamp": "2026-01-02", "endingTimestamp": "2026-01-01"}, InvalidOption),
+        ({"startingTimestamp": "9" * 30}, InvalidOption),
+        ({"rowsPerTask": "\u00b2"}, InvalidOption),
+        ({"columns": "offset,offset"}, InvalidOption),
+        ({"typed": "amount"}, InvalidOption),
+        ({"typed": '["amount"]'}, InvalidOption),
+        ({"typed": '{"n": "decimal"}'}, InvalidOption),
+        ({"typed": '{"n": "int", "m": ["n", "int"]}'}, InvalidOption),
+        ({"typed": '{"Offset": "long"}'}, InvalidOption),
         ({"partitions": "9"}, InvalidOption),
         ({"columns": "offset,price"}, InvalidOption),
         ({"maxOffsets": "1"}, InvalidOption),
@@ -185,6 +213,25 @@ def test_a_streaming_query_reads_in_bounded_batches_and_resumes(
     assert run_stream(spark, url, tmp_path / "c", maxOffsetsPerTrigger=30) == [1]
 
 
+def test_a_stream_made_anew_is_not_read_by_the_offsets_of_the_old_one(
+    spark: SparkSession, url: str, client: nexo.Client, numbers: Any, tmp_path: Path
+) -> None:
+    """SPEC I3: nothing is skipped; Spark's checkpoint knows only numbers."""
+    assert sum(run_stream(spark, url, tmp_path / "c")) == 100
+    numbers.delete()
+    numbers.create(partitions=2).publish_many([{"n": n} for n in range(200)])
+    with pytest.raises(Conflict, match="created anew"), plain_errors():
+        run_stream(spark, url, tmp_path / "c")
+    assert sum(run_stream(spark, url, tmp_path / "new")) == 200
+
+
+def test_where_a_streaming_query_ends_is_not_an_offset(
+    spark: SparkSession, url: str, numbers: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidOption, match="endingTimestamp"), plain_errors():
+        run_stream(spark, url, tmp_path / "c", endingOffsets=5)
+
+
 def test_rows_are_published_with_keys_headers_and_partitions(
     spark: SparkSession, url: str, client: nexo.Client
 ) -> None:
@@ -225,6 +272,30 @@ def test_a_batch_that_is_written_again_is_stored_once(
         done.unlink()  # as if Spark had died after the write of the last batch
     run()
     assert out.describe().partitions[0].next_offset == 100
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"headers": "no json"}, "headers are a JSON object"),
+        ({"headers": "[1]"}, "headers are a JSON object"),
+        ({"value_type": 7}, "value_type is 0"),
+        ({"value_type": -1}, "value_type is 0"),
+        ({"value_type": 2}, "says that a value is JSON"),
+    ],
+)
+def test_records_that_no_consumer_could_read_are_not_published(
+    spark: SparkSession, url: str, client: nexo.Client, columns: dict[str, Any], text: str
+) -> None:
+    """SPEC A: bad input is told, and nothing is stored that stops a consumer."""
+    out = client.stream("out").create()
+    frame = spark.range(1).select(
+        f.lit("no json").alias("value"),
+        *(f.lit(item).alias(name) for name, item in columns.items()),
+    )
+    with pytest.raises(InvalidInput, match=text), plain_errors():
+        frame.write.format("nexo").options(url=url, stream="out").mode("append").save()
+    assert out.describe().partitions[0].next_offset == 0
 
 
 @pytest.mark.parametrize(
