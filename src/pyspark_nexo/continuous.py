@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nexo.errors import Conflict, InvalidInput, NexoError
+from nexo.errors import Conflict, InvalidInput, NexoError, NotFound
 from nexo.lake.maintain import maintain
 from nexo.lake.progress import now_ms
 from pyspark_nexo.pipeline import Pipeline, Progress
@@ -120,5 +120,5 @@ def _noted(what: str, note: Callable[[str], None]) -> Iterator[None]:
     """What cannot be maintained stops nothing else."""
     try:
         yield
-    except Conflict as error:
+    except (Conflict, NotFound) as error:
         note(f"{what} cannot be maintained: {error.message}")

@@ -151,7 +151,7 @@ class Pipeline:
             with suppress(LostRace):
                 dead_letters.finish(table, steps, run_tasks(self.spark, work, len(steps)))
         self._collected.add(info.name)
-        count = sum(dead_letters.count(self.lake, info.name).values())
+        count = sum(dead_letters.count(self.lake, stream).values())
         self.tracker.of(info.name).dead_letters = count
 
     def names(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nexo.lake import dead_letters
-from nexo.lake.catalog import Lake
+from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import offsets_of
 from pyspark_nexo.broker import StreamBroker
 
@@ -15,11 +15,12 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
     with StreamBroker(url) as broker:
         for name in list(broker.names()):
             info = broker.describe(name)
-            table = lake.find(name)
+            stream = StreamId(name, info.created_ms)
+            table = lake.known(stream)
             if table is None and not info.options.get("tiering"):
                 continue
             offsets = offsets_of(table.properties) if table is not None else {}
-            dead = dead_letters.count(lake, name)
+            dead = dead_letters.count(lake, stream)
             for partition, part in enumerate(info.partitions):
                 taken = offsets.get(partition, part.hot_offset)
                 yield {

@@ -13,12 +13,14 @@ stream_groups         group_id, kind, topics, generation, leader, members, assig
 
 A stream's view joins its table's files with the hot log from exactly the offsets that its table's
 snapshot ends at, up to the log's end when the view is first used: Spark keeps what it planned. To
-see what came later, register the views again.
+see what came later, register the views again. Typed columns are there for both: what the log holds
+is taken apart as it is read.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,14 +28,18 @@ from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from nexo.errors import InvalidInput
 from nexo.lake import dead_letters, latest
-from nexo.lake.catalog import Lake, table_name
+from nexo.lake.catalog import DEAD_LETTERS, NEWEST, Lake, StreamId, table_name
 from nexo.lake.commit import offsets_of
+from nexo.lake.rows import ROWS
+from nexo.lake.typed import parser_of
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker
 from pyspark_nexo.lake_frames import lake_frame
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
 # ruff: noqa: PLC0415 - pyspark takes a second to import
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
 MOST_STREAMS = 200
 """How many streams ``stream_messages`` covers unless they are named: a plan has its limits."""
 
+_log = logging.getLogger("pyspark_nexo")
 _MICROSECOND = timedelta(microseconds=1)
 
 _MESSAGES = "topic string, partition int, offset bigint, key string, value string, headers string, timestamp timestamp"  # noqa: E501
@@ -60,10 +67,15 @@ class Views:
     def register(self, streams: Sequence[str] | None = None) -> list[str]:
         """Make every view, of these streams or the first `MOST_STREAMS`; returns their names."""
         with StreamBroker(self.url) as broker:
-            names = list(streams or islice(broker.names(), MOST_STREAMS))
+            names = list(streams or islice(broker.names(), MOST_STREAMS + 1))
+            if not streams and len(names) > MOST_STREAMS:
+                del names[MOST_STREAMS:]
+                _log.warning(
+                    "only the first %d streams have views: name those you need", len(names)
+                )
             infos = [broker.describe(name) for name in names]
             frames = {info.name: self.stream(info) for info in infos}
-            extra = [name for info in infos for name in self._derived(info.name)]
+            extra = [name for info in infos for name in self._derived(info, frames[info.name])]
             self._view("stream_offsets", _OFFSETS, list(_offsets(broker, infos)))
             self._view("stream_groups", _GROUPS, list(_groups(broker, infos)))
         for name, frame in frames.items():
@@ -77,32 +89,43 @@ class Views:
 
     def stream(self, info: wire.StreamInfo) -> DataFrame:
         """One stream: what the lake's snapshot holds, then the hot log from there on."""
-        from pyspark.sql import functions as f
-
-        table = self.lake.find(info.name)
-        offsets = {} if table is None else offsets_of(table.properties)
-        frame = self._hot(info, offsets)
+        table = self.lake.known(StreamId(info.name, info.created_ms))
+        frame = self._hot(info, table)
         if table is not None:
             frame = lake_frame(self.spark, table).unionByName(frame, allowMissingColumns=True)
-        if self.as_of is not None:
-            frame = frame.where(f.col("timestamp") <= f.lit(self.as_of))
-        return frame
+        return self._as_of(frame)
 
-    def _derived(self, stream: str) -> Iterator[str]:
+    def _as_of(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        return frame if self.as_of is None else frame.where(f.col("timestamp") <= f.lit(self.as_of))
+
+    def _derived(self, info: wire.StreamInfo, frame: DataFrame) -> Iterator[str]:
         """Views of what the lake makes of a stream: newest per key, and what a schema refused."""
-        for suffix in (latest.SUFFIX, dead_letters.SUFFIX):
-            table = self.lake.find(stream, suffix)
+        stream = StreamId(info.name, info.created_ms)
+        for suffix, kind in ((latest.SUFFIX, NEWEST), (dead_letters.SUFFIX, DEAD_LETTERS)):
+            table = self.lake.known(stream, suffix, kind)
             if table is not None:
-                name = table_name(stream, suffix)
-                lake_frame(self.spark, table).createOrReplaceTempView(name)
+                name = table_name(info.name, suffix)
+                if kind == NEWEST and self.as_of is not None:
+                    found = _newest(frame)  # the table only knows those of today
+                else:
+                    found = self._as_of(lake_frame(self.spark, table))
+                found.createOrReplaceTempView(name)
                 yield name
 
-    def _hot(self, info: wire.StreamInfo, offsets: dict[int, int]) -> DataFrame:
-        starts = {
-            str(number): max(part.hot_offset, offsets.get(number, 0))
-            for number, part in enumerate(info.partitions)
-        }
-        options = {"stream": info.name, "startingOffsets": json.dumps(starts)}
+    def _hot(self, info: wire.StreamInfo, table: Table | None) -> DataFrame:
+        options = {"stream": info.name}
+        if table is not None and (offsets := offsets_of(table.properties)):
+            starts = {
+                str(number): max(part.hot_offset, offsets.get(number, 0))
+                for number, part in enumerate(info.partitions)
+            }
+            options["startingOffsets"] = json.dumps(starts)
+        if table is not None and (terms := parser_of(table)):
+            columns, names = terms
+            typed = {names[each.field_id]: [each.source, each.kind] for each in columns}
+            options["typed"] = json.dumps(typed)
         if self.as_of is not None:
             options["endingTimestamp"] = (self.as_of + _MICROSECOND).astimezone(UTC).isoformat()
         if self.url:
@@ -113,13 +136,13 @@ class Views:
         from pyspark.sql import functions as f
 
         def message(topic: str, frame: DataFrame) -> DataFrame:
-            text = "if(is_valid_utf8(value), cast(value as string), base64(value))"
+            text = "if(is_valid_utf8({0}), cast({0} as string), base64({0}))"
             return frame.select(
                 f.lit(topic).alias("topic"),
                 "partition",
                 "offset",
-                f.expr("cast(key as string)").alias("key"),
-                f.expr(text).alias("value"),
+                f.expr(text.format("key")).alias("key"),
+                f.expr(text.format("value")).alias("value"),
                 "headers",
                 "timestamp",
             )
@@ -139,7 +162,21 @@ def register_views(
     as_of: datetime | None = None,
 ) -> list[str]:
     """Make the views described above; returns their names."""
+    if as_of is not None and as_of.tzinfo is None:
+        raise InvalidInput(
+            f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
+        )
     return Views(spark, lake, url, as_of).register(streams)
+
+
+def _newest(frame: DataFrame) -> DataFrame:
+    """The newest record of each key without tombstones, and every record without a key."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    newest = f.max("offset").over(Window.partitionBy("partition", "key"))
+    kept = f.expr("key is null or (offset = newest_offset and value is not null)")
+    return frame.select(*ROWS.names, newest.alias("newest_offset")).where(kept).select(*ROWS.names)
 
 
 def _offsets(

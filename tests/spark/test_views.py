@@ -5,10 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import pytest
+
 import nexo
+from nexo.errors import InvalidInput
 from nexo.lake.catalog import Lake
+from nexo.lake.typed import rename, set_schema
 from pyspark_nexo.lake_frames import lake_frame
 from pyspark_nexo.pipeline import Pipeline
+from pyspark_nexo.schemas import stream_table
+from pyspark_nexo.status import status
 from pyspark_nexo.views import register_views
 
 if TYPE_CHECKING:
@@ -89,3 +95,91 @@ def test_a_server_without_streams_has_empty_views(
 ) -> None:
     assert register_views(spark, lake, url)
     assert one(spark, "select count(*) from stream_messages") == 0
+
+
+def test_a_stream_made_anew_is_not_mixed_with_the_old_one(
+    spark: SparkSession, client: nexo.Client, lake: Lake, url: str, pipeline: Pipeline
+) -> None:  # SPEC I5
+    log = client.stream("log").create(partitions=2, tiering=True)
+    log.publish_many([b"old"] * 10)
+    pipeline.run_once()
+    log.delete()
+    log.create(tiering=True)
+    log.publish_many([b"new"] * 3)
+    for _ in range(2):  # before the pipeline has noticed, and after
+        register_views(spark, lake, url)
+        rows = spark.sql("select cast(value as string), count(*) from log group by 1").collect()
+        assert [tuple(row) for row in rows] == [("new", 3)]
+        (told,) = status(lake, url)
+        assert (told["hot_end"], told["partition"]) == (3, 0)
+        pipeline.run_once()
+
+
+def test_typed_columns_are_there_for_what_is_not_in_the_lake_yet(
+    spark: SparkSession, client: nexo.Client, lake: Lake, url: str, pipeline: Pipeline
+) -> None:  # SPEC I5
+    orders = client.stream("orders").create(tiering=True)
+    wanted = {"amount": "int", "a.t": "timestamp"}
+    rename(set_schema(stream_table(lake, url, "orders"), wanted), "amount", "euros")
+    orders.publish_many([{"amount": 1, "a.t": "2026-01-01T00:00:00+01:00"}] * 2)
+    pipeline.run_once()
+    orders.publish_many([{"amount": 20, "a.t": "2026-01-01T00:00:00+01:00"}] * 3)
+    orders.publish({"amount": "many"})
+    register_views(spark, lake, url)
+    query = "select sum(euros), count(distinct `a.t`), count(rejected), count(*) from orders"
+    assert tuple(spark.sql(query).collect()[0]) == (62, 1, 1, 6)
+
+
+def test_what_sql_calls_a_stream_belongs_to_no_other(
+    spark: SparkSession, client: nexo.Client, lake: Lake, url: str, pipeline: Pipeline
+) -> None:
+    """SPEC I5: streams may have any name, also those of views and derived tables."""
+    for name in ("users", "users_latest", "users_dead_letters", "stream_messages"):
+        client.stream(name).create(tiering=True).publish(name)
+    pipeline.run_once()
+    made = register_views(spark, lake, url)
+    assert len(set(made)) == len(made) == 3 + 4
+    assert one(spark, "select count(*) from stream_messages") == 4
+    assert one(spark, "select cast(value as string) from users_latest") == "users_latest"
+    assert [row["dead_letters"] for row in status(lake, url)] == [0] * 4
+
+
+def test_as_of_shows_the_newest_records_and_dead_letters_of_then(
+    spark: SparkSession, client: nexo.Client, lake: Lake, url: str, pipeline: Pipeline
+) -> None:  # SPEC I5
+    users = client.stream("users").create(tiering=True, cleanup="compact")
+    set_schema(stream_table(lake, url, "users"), {"n": "int"})
+    for key, value in (("a", 1), ("b", 2), (None, 3), ("c", "three")):
+        users.publish({"n": value}, key=key)
+    users.tombstone("b")
+    then_ms = users.read()[-1].timestamp_ms
+    while (
+        users.publish({"n": "no"}, key="a").offset < 6 or users.read()[-1].timestamp_ms == then_ms
+    ):
+        pass  # until the clock has moved on
+    pipeline.run_once()
+    pipeline.compact(["users"])
+    expected = [record for record in users.read() if record.timestamp_ms <= then_ms]
+    moment = datetime.fromtimestamp(then_ms / 1000, UTC)
+    register_views(spark, lake, url, as_of=moment)
+    newest = {record.key: record.offset for record in expected if record.key and record.value}
+    newest = {key: offset for key, offset in newest.items() if key != "b"}
+    offsets = sorted([*newest.values(), 2])
+    rows = spark.sql("select offset from users_latest order by offset").collect()
+    assert [row.offset for row in rows] == offsets
+    refused = sum(
+        record.value is not None and record.value["n"] in ("three", "no") for record in expected
+    )
+    assert one(spark, "select count(*) from users_dead_letters") == refused
+    with pytest.raises(InvalidInput, match="time zone"):
+        register_views(spark, lake, url, as_of=moment.replace(tzinfo=None))
+
+
+def test_keys_that_are_no_text_stay_apart(
+    spark: SparkSession, client: nexo.Client, lake: Lake, url: str
+) -> None:
+    client.stream("log").create()
+    frame = spark.sql("select 'v' as value, unhex(x) as key from values ('FF'), ('FE') as t(x)")
+    frame.write.format("nexo").options(url=url, stream="log").mode("append").save()
+    register_views(spark, lake, url)
+    assert one(spark, "select count(distinct key) from stream_messages") == 2

@@ -32,6 +32,8 @@ RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 _DRIVERS = ("pyiceberg", "sqlalchemy", "sqlite3", "requests")
 """Modules whose errors mean that a catalog or a store does not work, not that we do not."""
 _PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
+_VIEWS = {"stream_messages", "stream_offsets", "stream_groups"}
+"""What SQL calls other things."""
 _OWN_RETRIES = {"commit.retry.num-retries": "0"}
 _FORMAT = {
     "format-version": "2",
@@ -56,7 +58,7 @@ class StreamId:
 
 def table_name(stream: str, suffix: str = "") -> str:
     """A table's name for a stream: the same where SQL allows it, else readable and unique."""
-    if _PLAIN.fullmatch(stream):
+    if _PLAIN.fullmatch(stream) and stream not in _VIEWS:
         return stream + suffix
     digest = hashlib.blake2s(stream.encode(), digest_size=4).hexdigest()
     readable = re.sub(r"[^a-z0-9]+", "_", stream.lower()).strip("_")[:80]
@@ -103,22 +105,25 @@ class Lake:
 
     def find(self, stream: str, suffix: str = "") -> Table | None:
         """A stream's table, as it is now; None if there is none yet."""
+        table = self._load(stream, suffix)
+        if table is not None and (owner := table.properties.get(STREAM)) != stream:
+            raise Conflict(
+                f"table {'.'.join(table.name())} belongs to {owner or 'something else'!r}: "
+                f"rename it, or give the lake another namespace, to keep stream {stream!r} there"
+            )
+        return table
+
+    def _load(self, stream: str, suffix: str) -> Table | None:
+        """The table of that name, whosever it is."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         if not self.settings.there:
             return None
         with as_ours(f"cannot read the table of stream {stream!r}"):
             try:
-                table = self.catalog.load_table(self._identifier(stream, suffix))
+                return self.catalog.load_table(self._identifier(stream, suffix))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
-        owner = table.properties.get(STREAM)
-        if owner != stream:
-            raise Conflict(
-                f"table {'.'.join(table.name())} belongs to {owner or 'something else'!r}: "
-                f"rename it, or give the lake another namespace, to keep stream {stream!r} there"
-            )
-        return table
 
     def get(self, stream: str, suffix: str = "") -> Table:
         """A stream's table; `NotFound` if there is none."""
@@ -127,10 +132,16 @@ class Lake:
             raise NotFound(f"stream {stream!r} has no table in the lake: run the pipeline first")
         return found
 
-    def known(self, stream: StreamId) -> Table | None:
-        """The table of this stream, not of an earlier one of its name; None if there is none."""
-        found = self.find(stream.name)
-        return found if found is not None and _is_of(found, stream) else None
+    def known(self, stream: StreamId, suffix: str = "", kind: str = RECORDS) -> Table | None:
+        """The table of this stream, not of an earlier one of its name, nor of another stream.
+
+        None if there is none: whatever else has its name holds nothing of this stream.
+        """
+        found = self._load(stream.name, suffix)
+        if found is None or found.properties.get(STREAM) != stream.name:
+            return None
+        is_kind = found.properties.get(KIND, kind) == kind
+        return found if is_kind and _is_of(found, stream) else None
 
     def ensure(
         self,

@@ -38,8 +38,8 @@ def _schema() -> Schema:
 
 def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[Step]] | None:
     """The table of dead letters and the partitions that have new ones; None if none has."""
-    source = lake.get(stream.name)
-    if REJECTED not in source.schema().column_names:
+    source = lake.known(stream)
+    if source is None or REJECTED not in source.schema().column_names:
         return None
     rejected_id = int(source.schema().find_field(REJECTED).field_id)
     table = lake.ensure(stream, _schema, SUFFIX, DEAD_LETTERS)
@@ -69,9 +69,9 @@ def finish(
     return derive.finish(table, steps, written)
 
 
-def count(lake: Lake, stream: str) -> dict[int, int]:
+def count(lake: Lake, stream: StreamId) -> dict[int, int]:
     """How many a stream has, by partition."""
-    table = lake.find(stream, SUFFIX)
+    table = lake.known(stream, SUFFIX, DEAD_LETTERS)
     found: dict[int, int] = {}
     for span in spans(table) if table is not None else ():
         found[span.partition] = found.get(span.partition, 0) + span.file.record_count

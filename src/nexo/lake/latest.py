@@ -31,8 +31,8 @@ _PLACES = pa.schema([ROWS.field("offset"), ROWS.field("key")])
 
 def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[Step]]:
     """The table of the newest records, and what it lacks."""
-    table = lake.ensure(stream, raw_schema, SUFFIX, NEWEST)
-    return table, derive.steps(lake.get(stream.name), table)
+    table, source = lake.ensure(stream, raw_schema, SUFFIX, NEWEST), lake.known(stream)
+    return table, derive.steps(source, table) if source is not None else []
 
 
 def run(step: Step) -> list[DataFileFacts]:

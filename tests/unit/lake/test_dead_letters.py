@@ -51,7 +51,7 @@ def test_a_refused_record_is_kept_as_published_with_the_reason(lake: Lake, typed
     assert rows[0]["timestamp"].year == 1970
     assert "id" in rows[0]["reason"]
     assert all(row["reason"] for row in rows)
-    assert dead_letters.count(lake, "log") == {0: 2}
+    assert dead_letters.count(lake, StreamId("log", 1)) == {0: 2}
 
 
 def test_however_often_it_is_collected_each_is_there_once(lake: Lake, typed: Filler) -> None:
@@ -114,6 +114,6 @@ def test_files_without_refused_rows_are_not_opened(
 def test_a_stream_without_typed_columns_has_no_dead_letters(lake: Lake, filler: Filler) -> None:
     filler.append([b"x"])
     assert collect(lake) == 0
-    assert dead_letters.count(lake, "log") == {}
+    assert dead_letters.count(lake, StreamId("log", 1)) == {}
     with pytest.raises(NotFound):
         lake.get("log", dead_letters.SUFFIX)
