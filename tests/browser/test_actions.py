@@ -312,6 +312,6 @@ def test_connections_are_found_by_name(dashboard: Dashboard) -> None:
 
 def test_alerts_lead_to_what_they_are_about(dashboard: Dashboard) -> None:
     page = dashboard.open("overview")
-    page.locator(".alerts li", has_text="emails dead letters").get_by_role("link").click()
+    page.locator(".alerts li", has_text="dead letters to replay").get_by_role("link").click()
     expect(page.locator("h1")).to_have_text("emails")
     expect(page.locator("#main")).to_contain_text("Dead letters")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+import nexo
 from nexo.testing import Process, process
 from tests.browser.busy import SCRIPT
 from tests.browser.checks import problems_of
@@ -185,3 +187,83 @@ def test_an_empty_server_explains_itself(browser: Browser, tmp_path: Path) -> No
             expect(page.locator(".empty").first).to_be_visible()
         context.close()
         assert dashboard.problems == []
+
+
+# -- names of any length ------------------------------------------------------------------
+
+LONG = "x" * 60 + "/" + "y" * 139
+WORDY = "Traceback (most recent call last): " + "no such mailbox " * 40
+LONG_PAGES = (
+    "overview", "store", f"store?name={LONG}", "pubsub", "queue", f"queue?name={LONG}&tab=dead",
+    f"queue?name={LONG}&tab=schedules", "stream", f"stream?name={LONG}",
+    f"stream?name={LONG}&tab=groups", "connections",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wordy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A server of long names and long errors."""
+    with process(tmp_path_factory.mktemp("wordy") / "nexo") as server:
+        Api(server.http_url).wait_ready()
+        with nexo.connect(f"{server.url}?client={'c' * 200}") as client:
+            client.store.map(LONG).set_many({f"{n:03}{LONG}": LONG for n in range(150)})
+            for room in range(60):
+                client.pubsub.publish(f"sensors/{LONG}/room-{room}/heat", 20, retain=True)
+            queue = client.queue(LONG).create(max_retries=0)
+            queue.push({"text": WORDY})
+            queue.pop()[0].nack(WORDY)
+            queue.cron.set(LONG, "0 3 * * *", WORDY)
+            stream = client.stream(LONG).create()
+            stream.publish(WORDY, key=LONG)
+            with stream.consume(LONG, max_deliveries=1) as consumer:
+                next(iter(consumer)).nack(reason=WORDY)
+            yield server
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_long_names_hide_no_button_and_no_number(
+    browser: Browser, wordy: Process, width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    dashboard = Dashboard(context.new_page(), wordy.http_url)
+    for where in LONG_PAGES:
+        page = dashboard.open(where)
+        page.locator("#main .panel").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+        assert cut_off(page, "td.acts button" if width < 500 else "td") == [], where
+    context.close()
+    assert dashboard.problems == []
+
+
+def cut_off(page: Page, selector: str) -> list[str]:
+    """What of that kind lies outside of its panel, so that one has to scroll for it."""
+    return page.evaluate(  # type: ignore[no-any-return]
+        """(selector) => [...document.querySelectorAll(selector)].filter((e) => e.offsetParent)
+        .filter((e) => e.getBoundingClientRect().right > e.closest(".panel").getBoundingClientRect().right + 1)
+        .map((e) => e.outerHTML.slice(0, 120))""",  # noqa: E501
+        selector,
+    )
+
+
+def test_many_topics_stay_closed_and_lone_levels_are_one_line(
+    browser: Browser, wordy: Process
+) -> None:
+    page = Dashboard(browser.new_page(), wordy.http_url).open("pubsub")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(f"sensors/{LONG}")
+    expect(rows).to_contain_text("60")
+    page.get_by_role("button", name="Open sensors").click()
+    expect(rows).to_have_count(61)
+    expect(rows.nth(1)).to_contain_text("room-0/heat")
+    page.close()
+
+
+def test_the_items_of_a_collection_are_turned_and_shown(browser: Browser, wordy: Process) -> None:
+    page = Dashboard(browser.new_page(), wordy.http_url).open(f"store?name={LONG}")
+    expect(page.locator("tbody tr")).to_have_count(100)
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Show 149").click()
+    expect(page.get_by_role("dialog").locator("pre")).to_contain_text(LONG)
+    page.close()

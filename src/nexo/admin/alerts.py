@@ -52,11 +52,11 @@ def of_queue(queue: QueueWatch) -> Iterator[Alert]:
     """What is wrong with a queue."""
     info, name = queue.info, queue.info.name
     if info.dead:
-        message = f"dead letters wait for a decision: {info.dead:,}"
+        message = f"{_counted(info.dead, 'dead letter')} to replay or discard"
         yield Alert("warning", "dead-letters", "queue", name, message)
     if info.waiting and not info.paused and _still(queue.finished.series.tail(MINUTE_S)):
-        who = f"{info.working:,} in work" if info.working else "nobody takes them"
-        message = f"jobs wait and none ended for a minute: {info.waiting:,}, {who}"
+        who = f"{info.working:,} in work" if info.working else "no worker takes any"
+        message = f"{_counted(info.waiting, 'job')} waiting, none finished for a minute, {who}"
         yield Alert("warning", "stuck", "queue", name, message)
 
 
@@ -65,34 +65,38 @@ def of_group(group: GroupWatch) -> Iterator[Alert]:
     info = group.info
     where = ("stream", info.stream)
     if info.parked:
-        message = f"group {info.name} has parked records: {info.parked:,}"
+        message = f"group {info.name} has {_counted(info.parked, 'parked record')}"
         yield Alert("warning", "parked", *where, message, info.name)
     if not info.lag:
         return
     lags = [lag for lag in group.lag.tail(MINUTE_S) if lag is not None]
     if len(lags) == MINUTE_S and lags[-1] - lags[0] > max(GROWTH, lags[0] / 10):
-        message = f"group {info.name} falls behind, by {info.lag:,} records and more each second"
+        message = f"group {info.name} is {info.lag:,} records behind, and more each second"
         yield Alert("warning", "lag", *where, message, info.name)
     elif info.consumers and _still(group.finished.series.tail(MINUTE_S)):
-        message = f"group {info.name} has consumers but finishes nothing"
+        message = f"group {info.name} has consumers, but finished nothing for a minute"
         yield Alert("warning", "stuck", *where, message, info.name)
 
 
 def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
     """What is wrong with a pipeline into the lake."""
     if pipeline.running and not pipeline.alive(now_ms):
-        message = f"pipeline {pipeline.id} stopped without a word: it was killed, or hangs"
+        message = f"{pipeline.id} stopped without a word: it was killed, or hangs"
         yield Alert("warning", "pipeline-silent", "stream", "", message)
     elif pipeline.error:
         streams = ", ".join(one.stream for one in pipeline.streams if one.error)
-        about = f" ({streams})" if streams else ""
-        message = f"the pipeline{about} failed: {pipeline.error}"
+        about = f" with {streams}" if streams else ""
+        message = f"the last run failed{about}: {pipeline.error}"
         yield Alert("warning", "pipeline-failed", "stream", "", message)
 
 
 def _still(rates: list[float | None]) -> bool:
     """Whether nothing happened for a whole minute."""
     return len(rates) == MINUTE_S and not any(rates)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _sum(points: list[float | None]) -> float:

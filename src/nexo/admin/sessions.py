@@ -19,7 +19,14 @@ from starlette.responses import Response
 from nexo.admin.desk import Credentials, Desk
 from nexo.admin.replies import as_json
 from nexo.client._async.client import AsyncClient
-from nexo.errors import ConnectionLost, Forbidden, InvalidInput, Unauthenticated, Unavailable
+from nexo.errors import (
+    ConnectionLost,
+    Forbidden,
+    InvalidInput,
+    RequestTimeout,
+    Unauthenticated,
+    Unavailable,
+)
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 
@@ -27,6 +34,7 @@ COOKIE = "nexo"
 IDLE_S = 12 * 3600
 MOST = 1_000
 RECHECK_S = 5.0
+PATIENCE_S = 2.0
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,20 +59,31 @@ class _Session:
     used_s: float
     watchable: frozenset[Broker] = frozenset()
     checked_s: float = -RECHECK_S
+    over: bool = False
 
     async def watched(self) -> frozenset[Broker]:
         """The brokers whose status the user may read, as those say themselves."""
+        if self.over:
+            raise Unauthenticated("log in first")
         if time.monotonic() - self.checked_s >= RECHECK_S:
             answers = await asyncio.gather(*(self._may_watch(broker) for broker in Broker))
             self.watchable = frozenset(broker for broker in answers if broker is not None)
             self.checked_s = time.monotonic()
         return self.watchable
 
+    async def end(self) -> None:
+        """End it, with the live views that use it."""
+        self.over = True
+        await self.client.close()
+
     async def _may_watch(self, broker: Broker) -> Broker | None:
         try:
-            await self.client.link(broker).call(Op.STATUS, bytes((broker,)))
-        except (Forbidden, ConnectionLost, Unavailable):
+            asked = bytes((broker,))
+            await self.client.link(broker).call(Op.STATUS, asked, timeout_s=PATIENCE_S)
+        except Forbidden:
             return None
+        except (ConnectionLost, RequestTimeout, Unavailable):
+            return broker if broker in self.watchable else None  # it cannot say now
         return broker
 
 
@@ -126,7 +145,7 @@ class Sessions:
         for number, (key, session) in enumerate(by_age):
             if number < excess or time.monotonic() - session.used_s > IDLE_S:
                 del self._open[key]
-                await session.client.close()
+                await session.end()
 
     async def log_in(self, request: Request, body: bytes) -> Response:
         """Check a password and give the browser a cookie."""
@@ -146,7 +165,7 @@ class Sessions:
         """Forget the browser."""
         session = self._open.pop(_hash(request.cookies.get(COOKIE, "")), None)
         if session is not None:
-            await session.client.close()
+            await session.end()
         reply = as_json(SessionView(self.required, None))
         reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return reply
@@ -154,7 +173,7 @@ class Sessions:
     async def close(self) -> None:
         """Log everyone out."""
         for session in self._open.values():
-            await session.client.close()
+            await session.end()
         self._open.clear()
 
 

@@ -67,6 +67,8 @@ class Address:
                 raise InvalidOption(f"option {name}{shown}: {error}") from None
 
     def __str__(self) -> str:
+        if self.door_folder is not None:
+            return "the broker"
         scheme = "nexos" if self.tls else "nexo"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"

@@ -143,13 +143,14 @@ async def current(desk: Desk) -> Overview:
     """The newest overview, as far as the caller may see it."""
     sampler, allowed = desk.sampler, await desk.watchable()
     labels = {broker.label for broker in allowed}
+    alerts = [alert for alert in sampler.alerts if alert.broker in labels]
     return Overview(
         __version__,
         sampler.sampled_ms,
         desk.who.user,
         [_broker(watch) for broker, watch in sampler.brokers.items() if broker in allowed],
-        [alert for alert in sampler.alerts if alert.broker in labels],
-        sum(sampler.alert_counts.values()),
+        alerts,
+        sum(sampler.alert_counts.values()) if len(allowed) == len(Broker) else len(alerts),
         _queues(desk) if Broker.QUEUE in allowed else [],
         _streams(desk) if Broker.STREAM in allowed else [],
         _groups(desk) if Broker.STREAM in allowed else [],

@@ -92,6 +92,8 @@ class StreamView(msgspec.Struct):
     published_per_s: float | None
     published: list[float | None]
     """Records per second of the last minute."""
+    lag: int
+    """Of all groups together."""
 
 
 class MakeAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -175,6 +177,7 @@ async def info(desk: Desk, ask: OneStream) -> StreamView:
         found.groups,
         watch.published.series.last if watch else None,
         watch.published.series.tail(60) if watch else [],
+        desk.sampler.survey.lags.get(ask.stream, 0),
     )
 
 

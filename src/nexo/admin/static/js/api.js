@@ -19,18 +19,44 @@ export async function post(path, body = {}) {
   return read(await reach(`${BASE}${path}`, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
-/** Events until `close()`: `onData(object)`, `onState(up, problem)`. */
+const RETRY_MS = 3000;
+const PASSING = new Set(["CONNECTION", "TIMEOUT", "UNAVAILABLE", "OVERLOADED", "SHUTTING_DOWN"]);
+
+/** Events until `close()`: `onData(object)`, `onState(up, problem)`; what may pass is tried again. */
 export function follow(path, parameters, onData, onState = () => {}) {
-  const source = new EventSource(`${BASE}${path}${query(parameters)}`);
-  source.onmessage = (event) => onData(JSON.parse(event.data));
-  source.onopen = () => onState(true);
-  source.onerror = () => onState(false);
-  source.addEventListener("problem", (event) => {
-    const { code, message } = JSON.parse(event.data);
-    source.close();
-    onState(false, new Problem(code, message));
-  });
-  return source;
+  let source;
+  let timer;
+  const again = () => { timer = setTimeout(() => stillIn().then((in_) => in_ && open()), RETRY_MS); };
+  const open = () => {
+    source = new EventSource(`${BASE}${path}${query(parameters)}`);
+    source.onmessage = (event) => onData(JSON.parse(event.data));
+    source.onopen = () => onState(true);
+    source.onerror = () => {
+      onState(false);
+      if (source.readyState === EventSource.CLOSED) again();
+    };
+    source.addEventListener("problem", (event) => {
+      const { code, message } = JSON.parse(event.data);
+      source.close();
+      onState(false, new Problem(code, message));
+      if (code === "UNAUTHENTICATED") askLogin();
+      else if (PASSING.has(code)) again();
+    });
+  };
+  open();
+  return { close: () => { clearTimeout(timer); source.close(); } };
+}
+
+/** Whether a login, if one is needed, still counts; asks for one if not. */
+async function stillIn() {
+  const me = await get("/session").catch(() => null);
+  if (!me?.required || me.user) return true;
+  askLogin();
+  return false;
+}
+
+function askLogin() {
+  document.dispatchEvent(new CustomEvent("nexo-login"));
 }
 
 function query(parameters) {
@@ -49,6 +75,6 @@ async function reach(url, options) {
 async function read(response) {
   const body = await response.json().catch(() => ({}));
   if (response.ok) return body;
-  if (response.status === 401) document.dispatchEvent(new CustomEvent("nexo-login"));
+  if (response.status === 401 && !response.url.endsWith("/login")) askLogin();
   throw new Problem(body.code ?? "ERROR", body.message ?? response.statusText, response.status);
 }

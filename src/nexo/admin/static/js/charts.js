@@ -7,6 +7,7 @@ import { facts, panel } from "./ui.js";
 /** The shape of recent numbers, without axes. */
 export function sparkline(points, tone) {
   const known = points.map((point) => point ?? 0);
+  if (!known.some(Boolean)) tone = "second";
   const [width, height] = [100, 30];
   const svg = h("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true", class: `c-${tone}` });
   if (known.length < 2) return svg;
@@ -36,7 +37,7 @@ export function chart(title, lines, seconds, endMs, format = rate) {
   for (const step of [0, 0.5, 1]) {
     svg.append(
       h("line.gridline", { x1: BOX.left, x2: WIDTH - BOX.right, y1: y(top * step), y2: y(top * step) }),
-      h("text", { x: BOX.left - 7, y: y(top * step) + 3.5, "text-anchor": "end" }, format(top * step)),
+      h("text", { x: BOX.left - 7, y: y(top * step) + 3.5, "text-anchor": "end" }, format(top * step).replace(/\.0+(?=$| )/, "")),
     );
   }
   for (const share of [0, 0.25, 0.5, 0.75, 1]) svg.append(...tick(share, seconds, endMs));

@@ -3,11 +3,12 @@
 import { h } from "./dom.js";
 import { button, toast } from "./ui.js";
 
-/** Show `content` in a modal dialog until it is closed. */
-export function show(title, content, { wide = false } = {}) {
+/** Show `content` in a modal dialog until it is closed; `act` is a button that closes it too. */
+export function show(title, content, { wide = false, act } = {}) {
   const dialog = h("dialog", { class: wide ? "wide" : "", "aria-label": title },
     h("div.inner", h("h2", title), content,
-      h("footer", button("Close", () => dialog.close()))));
+      h("footer", act, button("Close", () => dialog.close()))));
+  act?.addEventListener("click", () => dialog.close());
   open(dialog);
   return dialog;
 }

@@ -13,7 +13,7 @@ export function count(value) {
 export function rate(value) {
   if (value === null || value === undefined) return DASH;
   if (value >= 100_000) return short.format(value);
-  return value > 0 && value < 10 ? value.toFixed(1) : whole.format(value);
+  return value > 0 && value < 9.95 ? value.toFixed(1) : whole.format(value);
 }
 
 export function bytes(value) {

@@ -13,18 +13,20 @@ import { queue } from "./pages/queue.js";
 import { store } from "./pages/store.js";
 import { stream } from "./pages/stream.js";
 import { here, href } from "./router.js";
-import { failed } from "./ui.js";
+import { failed, head, panel } from "./ui.js";
 
 const PAGES = {
   overview: { title: "Overview", key: "o", draw: overview },
-  store: { title: "Store", key: "s", draw: store },
+  store: { title: "Store", key: "s", draw: store, one: "key" },
   pubsub: { title: "Pub/Sub", key: "p", draw: pubsub },
-  queue: { title: "Queue", key: "q", draw: queue },
-  stream: { title: "Stream", key: "t", draw: stream },
+  queue: { title: "Queue", key: "q", draw: queue, one: "queue" },
+  stream: { title: "Stream", key: "t", draw: stream, one: "stream" },
   pipeline: { title: "Pipeline", key: "l", draw: pipeline },
   connections: { title: "Connections", key: "c", draw: connections },
 };
 const EVERY_MS = 2000;
+const LOADING_MS = 400;
+const LOST_MS = 2000;
 
 const main = document.getElementById("main");
 const state = { now: null, page: null, turn: 0, busy: false, end: null };
@@ -37,6 +39,7 @@ function context() {
 }
 
 async function visit() {
+  if (document.body.classList.contains("plain")) return;
   const { page } = here();
   const known = PAGES[page] ?? PAGES.overview;
   state.end?.();
@@ -46,7 +49,11 @@ async function visit() {
   document.title = `${known.title} · Nexo`;
   main.replaceChildren();
   drawNav();
+  const slow = setTimeout(() => {
+    if (!main.children.length) main.append(h("p.empty", { role: "status" }, "Loading…"));
+  }, LOADING_MS);
   await redraw();
+  clearTimeout(slow);
   main.focus({ preventScroll: true });
   window.scrollTo(0, 0);
 }
@@ -61,13 +68,32 @@ async function redraw() {
     wanted = await page.draw(context());
   } catch (error) {
     if (error.status === 401) return;
-    wanted = [failed(error, redraw)];
+    wanted = refused(error);
   } finally {
     state.busy = false;
   }
   if (turn !== state.turn || !wanted) return;
   const frame = h("main", { id: "main", tabindex: "-1" }, wanted);
   morph(main, frame);
+}
+
+/** A page that could not be drawn: still where one was, and with what to do. */
+function refused(error) {
+  const { page: id, given } = here();
+  const { title, one } = state.page;
+  const known = PAGES[id] ? id : "overview";
+  return [
+    given.name ? head(given.name, { crumbs: [{ text: title, href: href(known) }] }) : head(title),
+    failed(error, error.status === 404 || error.status === 403 ? null : redraw),
+    error.status === 403 && one && !given.name ? panel(`Open a ${one} by its name`, byName(known, one)) : null,
+  ];
+}
+
+/** The way to what a user may read who may not read the list. */
+function byName(page, one) {
+  const field = h("input", { name: "name", required: true, "aria-label": `Name of the ${one}`, autocomplete: "off", placeholder: `Name of the ${one}` });
+  const go = (event) => { event.preventDefault(); location.hash = href(page, { name: event.target.elements.name.value }); };
+  return h("form.body.row.by-name", { onsubmit: go }, field, h("button.primary", { type: "submit" }, "Open"));
 }
 
 function quiet() {
@@ -94,6 +120,8 @@ function drawNav() {
 
 function live() {
   const link = document.getElementById("link");
+  const lost = document.getElementById("lost");
+  let timer;
   follow("/live", {}, (now) => {
     state.now = now;
     drawNav();
@@ -101,7 +129,17 @@ function live() {
   }, (up) => {
     link.textContent = up ? "live" : "no connection";
     link.className = `link-state ${up ? "up" : "down"}`;
+    clearTimeout(timer);
+    if (up) lost.hidden = true;
+    else timer = setTimeout(() => sayLost(lost), LOST_MS);
   });
+}
+
+/** Numbers that stand still look like numbers that are well. */
+function sayLost(lost) {
+  const since = state.now ? ` Numbers are of ${new Date(state.now.now_ms).toLocaleTimeString([], { hour12: false })}.` : "";
+  lost.textContent = `No connection to the server, trying again.${since}`;
+  lost.hidden = document.body.classList.contains("plain");
 }
 
 // -- theme
@@ -166,6 +204,7 @@ async function start() {
   if (me.required && !me.user) return askLogin();
   document.body.classList.remove("plain");
   document.getElementById("logout").hidden = !me.user;
+  document.getElementById("who").textContent = me.user ?? "";
   live();
   return visit();
 }
@@ -173,6 +212,8 @@ async function start() {
 function askLogin() {
   document.body.classList.add("plain");
   state.page = null;
+  document.querySelector("dialog")?.close();
+  document.getElementById("lost").hidden = true;
   main.replaceChildren(login(() => location.reload()));
   main.querySelector("input")?.focus();
 }

@@ -15,18 +15,19 @@ export async function connections({ given, memory, redraw }) {
   const page = await get("/connections", { broker, search: given.search, limit: LIMIT, offset: memory.offset });
   const find = (text) => { memory.offset = 0; refine({ search: text }); };
   const body = page.connections.length ? table("Connections", [
-    { title: "Client", class: "name", cell: (row) => [row.name, row.internal ? [" ", badge("internal")] : null] },
+    { title: "Client", class: "name", cell: (row) => [row.name, row.internal ? [" ", badge("internal")] : null], tip: (row) => row.name },
     { title: "Broker", cell: (row) => h("span.row", h("span.dot", { class: row.broker }), row.broker) },
     { title: "Address", class: "mono hide-s", cell: (row) => row.address },
     { title: "User", class: "hide-s", cell: (row) => row.user ?? "–" },
     { title: "Since", cell: (row) => ago(row.opened_ms), tip: (row) => moment(row.opened_ms) },
-    { title: "Heard", class: "hide-s", cell: (row) => ago(row.heard_ms) },
+    { title: "Last heard", class: "hide-s", cell: (row) => ago(row.heard_ms), tip: (row) => moment(row.heard_ms) },
     number("Requests", (row) => row.requests),
     number("Received", (row) => row.bytes_in, { format: bytes, class: "hide-s" }),
     number("Sent", (row) => row.bytes_out, { format: bytes, class: "hide-s" }),
-    number("Open", (row) => row.in_flight, { class: "hide-s" }),
+    number("In flight", (row) => row.in_flight, { class: "hide-s" }),
     number("Unsent", (row) => row.unsent_bytes, { format: bytes, alarm: (row) => row.slow }),
-    { title: "Protocol", class: "hide-s", cell: (row) => (row.hello ? badge("hello", "good") : badge("classic")) },
+    { title: "Protocol", class: "hide-s", cell: (row) => (row.hello ? badge("Nexo", "good") : badge("classic")),
+      tip: (row) => (row.hello ? "The protocol with all of Nexo's additions" : "The first protocol, as the TypeScript client speaks it") },
   ], page.connections, { key: (row) => `${row.broker}/${row.id}` }) : empty("Nobody like this is connected");
   return [
     head("Connections", { sub: plural(page.total, "connection"), actions: [segments("Broker", BROKERS, broker, (chosen) => { memory.offset = 0; refine({ broker: chosen }); })] }),

@@ -4,8 +4,9 @@ import { get, post } from "../api.js";
 import { sparkline } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
-import { ago, count, duration, rate } from "../format.js";
+import { ago, count, duration, moment, rate } from "../format.js";
 import { href } from "../router.js";
+import { inspect } from "./records.js";
 import { badge, brief, button, empty, facts, number, pager, panel, table } from "../ui.js";
 
 export async function groups({ given, memory, redraw, name }) {
@@ -17,7 +18,7 @@ export async function groups({ given, memory, redraw, name }) {
 
 function list(rows, stream, chosen) {
   return panel("Groups", table("Groups", [
-    { title: "Group", class: "name", cell: (group) => h("a", { href: href("stream", { name: stream, tab: "groups", group: group.name }) }, group.name) },
+    { title: "Group", class: "name", cell: (group) => h("a", { href: href("stream", { name: stream, tab: "groups", group: group.name }) }, group.name), tip: (group) => group.name },
     { title: "Kind", class: "hide-s", cell: (group) => badge(group.mode) },
     { title: "Lag, last minute", class: "hide-s", cell: (group) => sparkline(group.lags, "stream") },
     number("Lag", (group) => group.lag),
@@ -65,10 +66,10 @@ async function parked(group, stream, memory, redraw) {
     });
   };
   return panel("Parked records", [table("Parked records", [
-    number("Partition", (row) => row.record.partition, { format: String, class: "hide-s" }), number("Offset", (row) => row.record.offset),
+    number("Partition", (row) => row.record.partition, { format: String, class: "hide-s" }), { title: "Offset", class: "num", cell: (row) => button(count(row.record.offset), () => inspect(stream, row.record, row), { small: true, kind: "link", label: `Show record ${row.record.offset}` }) },
     { title: "Value", class: "value", cell: (row) => brief(row.record.value) },
-    { title: "Reason", class: "value", cell: (row) => row.reason || "–" }, number("Deliveries", (row) => row.deliveries, { class: "hide-s" }),
-    { title: "Parked", class: "hide-s", cell: (row) => ago(row.parked_ms) },
+    { title: "Reason", class: "value hide-s", cell: (row) => row.reason || "–", tip: (row) => row.reason }, number("Deliveries", (row) => row.deliveries, { class: "hide-s" }),
+    { title: "Parked", class: "hide-s", cell: (row) => ago(row.parked_ms), tip: (row) => moment(row.parked_ms) },
     { title: "", class: "acts", cell: ({ record }) => {
       const one = [{ partition: record.partition, offset: record.offset }];
       return [

@@ -33,7 +33,7 @@ export async function jobs(name, state, memory, redraw) {
 
 function columns(name, state) {
   const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "link mono", label: `Show job ${job.id}` }) };
-  const shown = { title: "Value", class: "value", cell: (job) => brief(job.value) };
+  const shown = { title: "Value", class: state === "dead" ? "value hide-s" : "value", cell: (job) => brief(job.value) };
   const rest = {
     waiting: [
       number("Priority", (job) => job.priority), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
@@ -98,6 +98,7 @@ function inspect(name, job) {
   ];
   show(`Job ${job.id}`, [
     facts(facts_), value(job.value),
-    job.history.length ? h("div", h("h3", "Failures"), h("ul", job.history.map(([at, error]) => h("li", `${moment(at)}: ${error || "no reason given"}`)))) : null,
+    job.history.length ? h("div", h("h3", "Failures"), job.history.map(([at, error]) =>
+      h("div.failure", h("p.message", moment(at)), value({ type: "text", text: error || "no reason given" })))) : null,
   ], { wide: true });
 }

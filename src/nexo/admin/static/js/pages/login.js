@@ -19,12 +19,13 @@ export function login(entered) {
       } catch (error) {
         problem.textContent = error.message;
         problem.hidden = false;
+        password.select();
       } finally {
         submit.disabled = false;
       }
     },
   },
-  h("h1", "Nexo"),
+  h("h1", h("img", { src: "icon.svg", alt: "", width: 26, height: 26 }), "Nexo"),
   h("div.field", h("label", { for: "user" }, "User"), user),
   h("div.field", h("label", { for: "password" }, "Password"), password),
   problem, submit);

@@ -9,7 +9,7 @@ import { badge, empty, facts, head, number, panel, segments, table } from "../ui
 
 const CARDS = {
   store: { title: "Store", rate: "commands", unit: "commands/s", extra: (n) => [["keys", count(n.keys)], ["used", bytes(n.used_bytes)]] },
-  pubsub: { title: "Pub/Sub", rate: "published", unit: "messages/s", extra: (n) => [["subs", count(n.subscriptions)], ["retained", count(n.retained)]] },
+  pubsub: { title: "Pub/Sub", rate: "published", unit: "messages/s", extra: (n) => [["subscribed", count(n.subscriptions)], ["retained", count(n.retained)]] },
   queue: { title: "Queue", rate: "pushed_total", unit: "jobs/s", extra: (n) => [["waiting", count(n.waiting)], ["dead", count(n.dead)]] },
   stream: { title: "Stream", rate: "published", unit: "records/s", extra: (n) => [["streams", count(n.streams)], ["lag", count(n.lag)]] },
 };
@@ -25,6 +25,7 @@ const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 export async function overview({ now, memory, redraw }) {
   memory.seconds ??= 300;
   const current = now ?? await get("/overview");
+  if (!current.brokers.length) return [head("Overview", { sub: `Nexo ${current.version}` }), nothing()];
   const seen = CHARTS.filter(({ broker }) => current.brokers.some(({ name }) => name === broker));
   const histories = await Promise.all(seen.map(({ broker }) =>
     get("/history", { broker, seconds: memory.seconds, points: 150 })));
@@ -41,6 +42,12 @@ export async function overview({ now, memory, redraw }) {
     h("div.grid", queues(current.queues), streams(current.streams)),
     groups(current.groups),
   ];
+}
+
+function nothing() {
+  return panel("Overview", empty("The overview is not for this user",
+    "It shows the brokers that a user may read as a whole, which takes a permission such as ", h("code", "queue:read:*"),
+    ". The other pages show what this user may read."));
 }
 
 function disk(current) {
@@ -72,7 +79,7 @@ function alerts(rows, total) {
   const more = total - rows.length;
   return panel(`Alerts (${count(total)})`, [h("ul.alerts", rows.map((alert) =>
     h("li", { "data-key": `${alert.kind}/${alert.broker}/${alert.subject}/${alert.group}` }, badge(alert.level, alert.level === "critical" ? "bad" : "warn"),
-      h("span.grow", subject(alert), " ", alert.message)))),
+      h("span.grow", subject(alert), ": ", alert.message)))),
   more > 0 ? h("div.pager", `and ${count(more)} more`) : null]);
 }
 
@@ -102,18 +109,27 @@ function latency(seen, histories) {
 
 function requests(brokers) {
   const rows = brokers.flatMap((broker) => broker.requests.map((row) => ({ ...row, broker: broker.name })));
-  const shown = rows.sort((a, b) => b.count - a.count).slice(0, 7);
+  const shown = rows.sort((a, b) => b.count - a.count).slice(0, 5);
   return panel("Requests, last minute", shown.length ? table("Requests", [
-    { title: "Request", class: "name mono", cell: (row) => [row.op, row.waits ? [" ", badge("waits")] : null] },
+    { title: "Request", class: "name", cell: (row) => [asked(row.op), row.waits ? [" ", badge("waits")] : null],
+      tip: (row) => (row.waits ? `${row.op}: its time includes waiting for something to come` : row.op) },
     { title: "Broker", class: "hide-s", cell: (row) => h("span.row", h("span.dot", { class: row.broker }), CARDS[row.broker].title) },
     number("Count", (row) => row.count),
     number("p50", (row) => row.p50_ms, { format: millis }), number("p99", (row) => row.p99_ms, { format: millis }),
   ], shown, { key: (row) => `${row.broker}/${row.op}` }) : empty("No requests in the last minute"));
 }
 
+const WORDS = { settle: "ack or nack", take: "take records", publish_run: "publish", pub: "publish", sub: "subscribe", echo: "ping" };
+
+/** What an opcode does, as users call it. */
+function asked(op) {
+  const name = op.replace(/^(q|s|ps|map|key)_/, "");
+  return WORDS[name] ?? name.replaceAll("_", " ");
+}
+
 function queues(rows) {
   const columns = [
-    { title: "Queue", class: "name", cell: (row) => [h("a", { href: href("queue", { name: row.name }) }, row.name), row.paused ? [" ", badge("paused", "warn")] : null] },
+    { title: "Queue", class: "name", cell: (row) => [h("a", { href: href("queue", { name: row.name }) }, row.name), row.paused ? [" ", badge("paused", "warn")] : null], tip: (row) => row.name },
     number("In/s", (row) => row.pushed_per_s, { format: rate }),
     number("Out/s", (row) => row.finished_per_s, { format: rate }),
     number("Waiting", (row) => row.waiting),
@@ -127,7 +143,7 @@ function queues(rows) {
 
 function streams(rows) {
   const columns = [
-    { title: "Stream", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name) },
+    { title: "Stream", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
     number("In/s", (row) => row.published_per_s, { format: rate }),
     number("Records", (row) => row.records),
     number("Size", (row) => row.bytes, { format: bytes, class: "hide-s" }),
@@ -142,7 +158,7 @@ function streams(rows) {
 function groups(rows) {
   if (!rows.length) return null;
   return panel("Groups furthest behind", table("Groups furthest behind", [
-    { title: "Group", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.stream, tab: "groups", group: row.name }) }, row.name) },
+    { title: "Group", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.stream, tab: "groups", group: row.name }) }, row.name), tip: (row) => row.name },
     { title: "Stream", class: "name", cell: (row) => row.stream, tip: (row) => row.stream },
     { title: "Kind", class: "hide-s", cell: (row) => badge(row.kind) },
     { title: "Lag, last minute", class: "hide-s", cell: (row) => sparkline(row.lags, "stream") },

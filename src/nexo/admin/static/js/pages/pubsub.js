@@ -9,6 +9,7 @@ import { badge, brief, button, empty, facts, head, number, pager, panel, search,
 
 const KEPT = 300;
 const LIMIT = 200;
+const LINES = 40;
 
 export async function pubsub({ given, now, memory, redraw }) {
   const tab = given.tab ?? "topics";
@@ -16,7 +17,7 @@ export async function pubsub({ given, now, memory, redraw }) {
   const draw = { topics, subscriptions, live }[tab] ?? topics;
   return [
     head("Pub/Sub", {
-      sub: numbers ? `${rate(numbers.published)} messages in and ${rate(numbers.delivered)} out per second` : "",
+      sub: numbers ? `${rate(numbers.published)} messages in and ${rate(numbers.delivered)} out per second` : "\u00a0",
       actions: [button("Publish", () => publish(given.pattern), { kind: "primary" })],
     }),
     tabs("Pub/Sub", [["topics", "Topics"], ["subscriptions", "Subscriptions"], ["live", "Live messages"]], tab,
@@ -29,12 +30,15 @@ export async function pubsub({ given, now, memory, redraw }) {
 
 async function topics({ given, memory, redraw }) {
   memory.offset ??= 0;
-  memory.shut ??= new Set();
+  memory.open ??= new Map();
   const page = await get("/pubsub/topics", { search: given.search, limit: LIMIT, offset: memory.offset });
   const find = (text) => { memory.offset = 0; refine({ search: text }); };
-  const turn = (path) => { memory.shut.has(path) ? memory.shut.delete(path) : memory.shut.add(path); redraw(); };
+  const turn = (path, to) => { memory.open.set(path, to); redraw(); };
+  const tree = shortened(grown(page.topics));
+  if (!given.search) unfold(tree, memory.open);
+  const isOpen = (path) => memory.open.get(path) ?? Boolean(given.search);
   const body = page.topics.length
-    ? table("Topics", columns(memory.shut, turn), lines(grown(page.topics), memory.shut), { key: (line) => line.path })
+    ? table("Topics", columns(isOpen, turn), lines(tree, isOpen), { key: (line) => line.path })
     : empty(given.search ? "No topic matches" : "No topics yet",
       given.search ? "" : ["Topics appear here once someone publishes or subscribes: ", h("code", 'client.pubsub.publish("home/hall", 21)'), "."]);
   return panel("Topics and patterns", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
@@ -49,8 +53,9 @@ function grown(rows) {
     let path = "";
     row.topic.split("/").forEach((level, depth) => {
       path = depth ? `${path}/${level}` : level;
-      if (!place.children.has(level)) place.children.set(level, { level, path, depth, children: new Map(), perS: null, messages: null, subscribers: 0, dropped: 0 });
+      if (!place.children.has(level)) place.children.set(level, { level, path, depth, children: new Map(), perS: null, messages: null, subscribers: 0, dropped: 0, topics: 0 });
       place = place.children.get(level);
+      place.topics += 1;
       if (row.messages !== null) {
         place.perS = (place.perS ?? 0) + (row.per_s ?? 0);
         place.messages = (place.messages ?? 0) + row.messages;
@@ -63,34 +68,65 @@ function grown(rows) {
   return root;
 }
 
-function lines(place, shut) {
-  return [...place.children.values()].flatMap((child) => [child, ...(shut.has(child.path) ? [] : lines(child, shut))]);
+/** Levels that only lead to one other are one line with it. */
+function shortened(place) {
+  for (const [level, child] of place.children) {
+    let end = child;
+    while (!end.row && end.children.size === 1) {
+      const [next] = end.children.values();
+      end = { ...next, level: `${end.level}/${next.level}` };
+    }
+    place.children.set(level, shortened({ ...end, depth: (place.depth ?? -1) + 1 }));
+  }
+  return place;
 }
 
-function columns(shut, turn) {
+/** Open level by level, small branches first, as long as the lines fit; what a user opened or closed stays. */
+function unfold(tree, open) {
+  let shown = [...tree.children.values()];
+  let room = LINES - shown.length;
+  while (shown.length) {
+    for (const line of shown.filter(({ children }) => children.size).sort((a, b) => a.children.size - b.children.size)) {
+      if (!open.has(line.path)) open.set(line.path, line.children.size <= room);
+      if (open.get(line.path)) room -= line.children.size;
+    }
+    shown = shown.filter(({ path }) => open.get(path)).flatMap(({ children }) => [...children.values()]);
+  }
+}
+
+function lines(place, isOpen) {
+  return [...place.children.values()].flatMap((child) => [child, ...(isOpen(child.path) ? lines(child, isOpen) : [])]);
+}
+
+function columns(isOpen, turn) {
   return [
     { title: "Topic", class: "name mono level", tip: (line) => line.path, cell: (line) => h("span.indent", { style: { paddingLeft: `${line.depth * 18}px` } },
-      line.children.size ? toggle(line, shut, turn) : h("span.twig"), line.level || "(empty)") },
+      line.children.size ? toggle(line, isOpen(line.path), turn) : h("span.twig"), leaf(line), line.children.size && !isOpen(line.path) ? badge(count(line.topics)) : null) },
     number("In/s", (line) => line.perS, { format: rate }),
     number("Messages", (line) => line.messages, { class: "hide-s" }),
-    number("Listening", (line) => line.subscribers),
+    number("Listening", (line) => line.subscribers, { class: "hide-s" }),
     number("Dropped", (line) => line.dropped, { class: "hide-s", alarm: (line) => line.dropped > 0 }),
     { title: "Retained", class: "hide-s", cell: ({ row }) => (row && row.retained_bytes !== null ? badge(bytes(row.retained_bytes)) : "") },
     { title: "", class: "acts", cell: acts },
   ];
 }
 
-function toggle(line, shut, turn) {
-  const open = !shut.has(line.path);
-  return h("button.twig", { type: "button", "aria-expanded": String(open), "aria-label": `${open ? "Close" : "Open"} ${line.path}`, onclick: () => turn(line.path) }, open ? "▾" : "▸");
+/** A level's name; one that retains a message shows it. */
+function leaf({ level, row }) {
+  const name = level || "(empty)";
+  if (!row || row.retained_bytes === null) return h("span.leaf", name);
+  return h("button.leaf", { type: "button", onclick: () => look(row), "aria-label": `Show ${row.topic}` }, name);
+}
+
+function toggle(line, open, turn) {
+  return h("button.twig", { type: "button", "aria-expanded": String(open), "aria-label": `${open ? "Close" : "Open"} ${line.path}`, onclick: () => turn(line.path, !open) }, open ? "▾" : "▸");
 }
 
 function acts({ row, path, children }) {
   const kept = row && row.retained_bytes !== null;
   const pattern = children.size ? `${path}/#` : path;
   return [
-    kept ? button("Show", () => look(row), { small: true, label: `Show ${row.topic}` }) : null,
-    kept ? button("Clear", () => clear(row.topic), { small: true, kind: "danger", label: `Clear ${row.topic}` }) : null,
+    kept ? button("Clear", () => clear(row.topic), { small: true, kind: "danger hide-s", label: `Clear ${row.topic}` }) : null,
     button("Watch", () => { location.hash = href("pubsub", { tab: "live", pattern }); }, { small: true, label: `Watch ${pattern}` }),
   ];
 }
@@ -102,7 +138,7 @@ async function look(row) {
       facts([["Published", moment(message.timestamp_ms)], ["Size", bytes(message.value.size_bytes)],
         ["Expires", row.expires_ms ? until(row.expires_ms) : "never"]]),
       value(message.value),
-    ], { wide: true });
+    ], { wide: true, act: button("Clear", () => clear(row.topic), { kind: "danger" }) });
   } catch (error) {
     toast(error.message, true);
   }
@@ -121,8 +157,8 @@ async function subscriptions({ given, memory, redraw }) {
   memory.offset ??= 0;
   const page = await get("/pubsub/subscriptions", { search: given.search, limit: 100, offset: memory.offset });
   const body = page.subscriptions.length ? table("Subscriptions", [
-    { title: "Pattern", class: "name mono", cell: (row) => row.pattern },
-    { title: "Client", cell: (row) => row.client },
+    { title: "Pattern", class: "name mono", cell: (row) => row.pattern, tip: (row) => row.pattern },
+    { title: "Client", class: "name", cell: (row) => row.client, tip: (row) => row.client },
     { title: "When slow", class: "hide-s", cell: (row) => badge(row.policy.replace("_", " ")) },
     number("Waiting", (row) => row.waiting),
     number("Bytes", (row) => row.waiting_bytes, { format: bytes, class: "hide-s" }),
@@ -165,10 +201,14 @@ function messages(memory, pattern) {
   return [
     h("div.tail", { tabindex: "0", role: "log", "aria-label": "Messages" }, h("ul", memory.rows.map((row) =>
       h("li", { "data-key": row.id }, h("time", clock(row.timestamp_ms)),
-        h("span.topic", row.topic, row.retained ? [" ", badge("retained")] : null),
+        h("span.topic", h("button.topic", { type: "button", onclick: () => reveal(row) }, row.topic), row.retained ? [" ", badge("retained")] : null),
         h("span.text", { title: row.value.text.slice(0, 500) }, brief(row.value)))))),
     h("div.pager", `${count(memory.seen)} messages`, memory.skipped ? `, ${count(memory.skipped)} too fast to show` : ""),
   ];
+}
+
+function reveal(row) {
+  show(row.topic, [facts([["Published", moment(row.timestamp_ms)], ["Size", bytes(row.value.size_bytes)], ["Type", row.value.type]]), value(row.value)], { wide: true });
 }
 
 // -- acting

@@ -128,7 +128,7 @@ function push(name) {
 async function schedules(name) {
   const rows = await get("/queue/schedules", { queue: name });
   const body = rows.length ? table("Schedules", [
-    { title: "Name", class: "name", cell: (row) => row.name }, { title: "Cron (UTC)", class: "mono", cell: (row) => row.cron },
+    { title: "Name", class: "name", cell: (row) => row.name, tip: (row) => row.name }, { title: "Cron (UTC)", class: "mono", cell: (row) => row.cron },
     { title: "Next", cell: (row) => until(row.next_ms), tip: (row) => moment(row.next_ms) }, number("Priority", (row) => row.priority, { class: "hide-s" }),
     { title: "", class: "acts", cell: (row) => button("Remove", () => confirm("Remove this schedule?", row.name, "Remove", async () => {
       await post("/queue/unschedule", { queue: name, name: row.name });

@@ -1,16 +1,17 @@
 /** Keys: find, look inside, set, expire, delete. */
 
 import { get, post } from "../api.js";
-import { confirm, form } from "../dialogs.js";
+import { confirm, form, show } from "../dialogs.js";
 import { h } from "../dom.js";
-import { bytes, count, duration } from "../format.js";
+import { bytes, count, duration, plural } from "../format.js";
 import { href, refine } from "../router.js";
-import { badge, brief, button, empty, facts, head, number, panel, search, table, value } from "../ui.js";
+import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, value } from "../ui.js";
 
 const LIMIT = 50;
+const ITEMS = 100;
 
 export async function store({ given, now, memory, redraw }) {
-  if (given.name) return one(given);
+  if (given.name) return one(given.name, memory, redraw);
   memory.trail ??= [""];
   memory.search ??= given.search ?? "";
   const text = memory.search;
@@ -20,7 +21,7 @@ export async function store({ given, now, memory, redraw }) {
   const find = (wanted) => { memory.search = wanted; memory.trail = [""]; refine({ search: wanted }); };
   return [
     head("Store", {
-      sub: numbers ? `${count(numbers.keys)} keys, ${bytes(numbers.used_bytes)}` : "",
+      sub: numbers ? `${plural(numbers.keys ?? 0, "key")}, ${bytes(numbers.used_bytes)}` : "\u00a0",
       actions: [button("Set a key", () => setKey(), { kind: "primary" })],
     }),
     panel("Keys", [list(page, text), turn(memory, page, redraw)],
@@ -36,9 +37,9 @@ function list({ keys: rows, cursor }, text) {
   }
   return table("Keys", [
     { title: "Key", class: "name mono", cell: (row) => h("a", { href: href("store", { name: row.key }) }, row.key), tip: (row) => row.key },
-    { title: "Kind", cell: (row) => badge(row.kind, row.kind === "value" ? "" : "accent") },
+    { title: "Kind", class: "hide-s", cell: (row) => badge(row.kind, row.kind === "value" ? "" : "accent") },
     number("Items", (row) => row.items, { class: "hide-s" }),
-    number("Size", (row) => row.size_bytes, { format: bytes }),
+    number("Size", (row) => row.size_bytes, { format: bytes, class: "hide-s" }),
     number("Expires in", (row) => row.ttl_ms, { format: (ms) => (ms === null ? "never" : duration(ms)) }),
     { title: "", class: "acts", cell: (row) => remove(row.key, true) },
   ], rows, { key: (row) => row.key });
@@ -52,8 +53,9 @@ function turn(memory, page, redraw) {
     button("Next", () => go([...memory.trail, page.cursor]), { small: true, disabled: !page.cursor })));
 }
 
-async function one({ name }) {
-  const key = await get("/store/key", { key: name });
+async function one(name, memory, redraw) {
+  memory.offset ??= 0;
+  const key = await get("/store/key", { key: name, offset: memory.offset, limit: ITEMS });
   const edit = key.value && key.value.type !== "bytes" && !key.value.truncated;
   return [
     head(key.key, {
@@ -70,17 +72,22 @@ async function one({ name }) {
       ["Size", bytes(key.size_bytes)],
       ["Expires in", key.ttl_ms === null ? "never" : duration(key.ttl_ms)],
     ], true))),
-    panel(key.value ? `Value (${key.value.type})` : `Items (${key.kind})`, content(key)),
+    panel(key.value ? `Value (${key.value.type})` : `Items (${key.kind})`, content(key, memory, redraw)),
   ];
 }
 
-function content(key) {
+function content(key, memory, redraw) {
   if (key.value) return h("div.body", value(key.value));
-  if (!key.content.length) return empty("Too many items to show here", `This ${key.kind} has ${count(key.items)}.`);
-  const columns = [{ title: "Value", class: "value", cell: (row) => brief(row.value), tip: (row) => row.value.text.slice(0, 500) }];
-  if (key.kind === "map") columns.unshift({ title: "Field", class: "name mono", cell: (row) => row.name });
-  const more = key.items > key.content.length ? h("div.pager", `The first ${key.content.length} of ${count(key.items)}.`) : null;
-  return [table("Items", columns, key.content), more];
+  if (!key.content.length && !memory.offset) return empty("Too many items to show here", `This ${key.kind} has ${count(key.items)}.`);
+  const rows = key.content.map((item, i) => ({ ...item, label: item.name ?? (key.kind === "list" ? String(memory.offset + i) : "") }));
+  const look = (row) => button("Show", () => show(row.label || key.key, value(row.value), { wide: true }), { small: true, label: `Show ${row.label || row.value.text.slice(0, 80)}` });
+  const columns = [
+    ...(key.kind === "map" ? [{ title: "Field", class: "name mono", cell: (row) => row.label, tip: (row) => row.label }] : []),
+    ...(key.kind === "list" ? [number("Index", (row) => row.label, { format: String })] : []),
+    { title: "Value", class: "value", cell: (row) => brief(row.value) }, number("Size", (row) => row.value.size_bytes, { format: bytes, class: "hide-s" }),
+    { title: "", class: "acts", cell: look },
+  ];
+  return [table("Items", columns, rows), pager(memory.offset, ITEMS, key.items, (to) => { memory.offset = to; redraw(); })];
 }
 
 function setKey(key) {

@@ -2,12 +2,13 @@
 
 import { get, post } from "../api.js";
 import { sparkline, summary } from "../charts.js";
-import { confirm, form, show } from "../dialogs.js";
+import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
 import { ago, bytes, count, duration, localInput, moment, plural, rate } from "../format.js";
 import { href, refine } from "../router.js";
-import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
+import { badge, brief, button, empty, head, number, pager, panel, search, table, tabs } from "../ui.js";
 import { groups } from "./groups.js";
+import { inspect } from "./records.js";
 
 const LIMIT = 50;
 
@@ -74,13 +75,18 @@ async function one({ given, memory, redraw }) {
     }),
     summary([
       ["Records", count(records)], ["Size", bytes(size)], ["In/s", rate(info.published_per_s)],
-      ["Partitions", count(info.partitions.length)], ["Groups", count(info.groups.length)],
-      ["Last record", ago(Math.max(...info.partitions.map((part) => part.last_ms)))], ["Created", ago(info.created_ms)],
+      ["Partitions", count(info.partitions.length)], ["Groups", count(info.groups.length)], ["Lag", count(info.lag)],
+      ["Last record", ago(Math.max(...info.partitions.map((part) => part.last_ms)))], ["Kept for", kept(info.options)], ["Created", ago(info.created_ms)],
     ], "Records per second", [{ name: "published", tone: "stream", points: info.published }]),
     tabs("Stream", [["records", "Records"], ["groups", "Groups", info.groups.length], ["partitions", "Partitions and tiers"], ["options", "Options"]],
       tab, (id) => href("stream", { name, tab: id })),
     await draw({ given, memory, redraw, info, name }),
   ];
+}
+
+function kept({ cleanup, retention_ms: ms, retention_bytes: size }) {
+  if (!cleanup.includes("delete")) return "per key";
+  return ms ? duration(ms).replace(/ 0 [a-z]+$/, "") : size ? bytes(size) : "ever";
 }
 
 function compact(name) {
@@ -126,13 +132,19 @@ async function browse({ given, name, info }) {
     number("Size", (row) => row.value.size_bytes, { format: bytes, class: "hide-s" }),
   ], page.records, { key: (row) => row.offset }) : empty("No records here", "There is nothing at or behind this place.");
   const turn = h("div.pager",
-    h("span", page.records.length ? `Offsets ${count(first)}–${count(page.records.at(-1).offset)}` : "", ` of ${count(page.start_offset)}–${count(page.end_offset)}`),
+    h("span", shownPlaces(page)),
     h("div.right",
       button("Oldest", () => go({ offset: String(page.start_offset) }), { small: true, disabled: first <= page.start_offset }),
       button("Earlier", () => go({ offset: String(Math.max(page.start_offset, first - LIMIT)) }), { small: true, disabled: first <= page.start_offset }),
       button("Later", () => go({ offset: String(page.next_offset) }), { small: true, disabled: page.next_offset >= page.end_offset }),
       button("Newest", () => go({}), { small: true })));
   return panel("Records", [body, turn], places(info, partition, given, go));
+}
+
+function shownPlaces({ records, start_offset: start, end_offset: end }) {
+  if (end <= start) return "This partition is empty";
+  const all = `${count(start)}–${count(end - 1)}`;
+  return records.length ? `Offsets ${count(records[0].offset)}–${count(records.at(-1).offset)} of ${all}` : `Offsets ${all}`;
 }
 
 function places(info, partition, given, go) {
@@ -145,25 +157,12 @@ function places(info, partition, given, go) {
   return [choose, offset, time];
 }
 
-async function inspect(name, row) {
-  try {
-    const whole = await get("/stream/record", { stream: name, partition: row.partition, offset: row.offset });
-    show(`Record ${row.partition}:${row.offset}`, [
-      facts([["Time", moment(whole.timestamp_ms)], ["Key", whole.key ?? "–"], ["Size", bytes(whole.value.size_bytes)], ["Type", whole.value.type]]),
-      value(whole.value),
-      Object.keys(whole.headers ?? {}).length ? h("div", h("h3", "Headers"), value({ type: "json", text: JSON.stringify(whole.headers, null, 2) })) : null,
-    ], { wide: true });
-  } catch (error) {
-    toast(error.message, true);
-  }
-}
-
 // -- partitions and options
 
 function partitions({ info }) {
   return panel("Partitions and tiers", table("Partitions", [
     number("Partition", (part) => part.partition, { format: String }),
-    number("First", (part) => part.start_offset), number("Next", (part) => part.next_offset),
+    number("First offset", (part) => part.start_offset), number("Next offset", (part) => part.next_offset),
     number("Size", (part) => part.size_bytes, { format: bytes }),
     { title: "Where it lies", cell: bar },
     { title: "Tiers", class: "hide-s", cell: (part) => part.tiers.map((tier) => [badge(`${tier.tier} ${count(tier.first)}–${count(tier.end)}`), " "]) },
@@ -174,9 +173,9 @@ function partitions({ info }) {
 function bar(part) {
   const total = Math.max(1, part.next_offset);
   const lake = part.tiers.find((tier) => tier.tier === "lake")?.end ?? 0;
-  const share = (from, to) => ({ style: { width: `${(Math.max(0, to - from) / total) * 100}%` } });
+  const part_ = (name, from, to) => (to > from ? h(`i.${name}`, { style: { width: `${((to - from) / total) * 100}%` } }) : null);
   const text = part.tiers.map((tier) => `${tier.tier} ${tier.first} to ${tier.end}`).join(", ");
-  return h("div.bar", { role: "img", "aria-label": text }, h("i.lake", share(0, Math.min(lake, part.start_offset))), h("i.hot", share(part.start_offset, part.next_offset)));
+  return h("div.bar", { role: "img", "aria-label": text }, part_("lake", 0, Math.min(lake, part.start_offset)), part_("hot", part.start_offset, part.next_offset));
 }
 
 function options({ info, name }) {

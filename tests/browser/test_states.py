@@ -1,0 +1,124 @@
+"""What the dashboard shows when something is missing: a login, a permission, a broker (K3, A10)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import nexo
+from nexo.server.access.grants import parse_grant
+from nexo.server.access.users import UsersFile
+from nexo.testing import Process, process
+from tests.browser.checks import problems_of
+from tests.browser.conftest import DESKTOP, Dashboard
+from tests.integration.admin_api import Api
+from tests.integration.test_service import broker_pids
+
+pytestmark = pytest.mark.browser
+
+SECRET = "a long secret"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    folder = tmp_path_factory.mktemp("states") / "nexo"
+    users = UsersFile(folder / "users.json")
+    users.add("root", SECRET, [parse_grant("*:*:*")])
+    users.add("clerk", SECRET, [parse_grant("queue:*:mail*")])
+    with process(folder, auth=True) as server:
+        Api(server.http_url).wait_ready()
+        with nexo.connect(server.url, user="root", password=SECRET) as client:
+            client.queue("mail").create().push("hello")
+        yield server
+
+
+@pytest.fixture
+def page(browser: Browser, guarded: Process) -> Iterator[Page]:
+    """Whoever comes, not yet logged in; fails if a script failed."""
+    context = browser.new_context(viewport=DESKTOP)  # type: ignore[arg-type]
+    dashboard = Dashboard(context.new_page(), guarded.http_url)
+    dashboard.page.goto(guarded.http_url)
+    yield dashboard.page
+    context.close()
+    refused = "Failed to load resource"  # Chromium says so of every refusal that is told
+    assert [text for text in dashboard.problems if refused not in text] == []
+
+
+def log_in(page: Page, user: str, password: str = SECRET) -> None:
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.keyboard.press("Enter")
+
+
+def test_a_wrong_password_is_told_and_tried_again(page: Page) -> None:
+    log_in(page, "root", "guess")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_label("User")).to_have_value("root")
+    assert problems_of(page) == []
+    log_in(page, "root")
+    expect(page.locator("h1")).to_have_text("Overview")
+    expect(page.get_by_role("button", name="Log out root")).to_be_visible()
+
+
+def test_who_may_read_one_queue_finds_it(page: Page) -> None:
+    log_in(page, "clerk")
+    expect(page.locator("#main .empty")).to_contain_text("not for this user")
+    page.get_by_role("link", name="Queue", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("queue:read:*")
+    assert problems_of(page) == []
+    page.get_by_label("Name of the queue").fill("mail")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("mail")
+    expect(page.locator("tbody tr")).to_contain_text("hello")
+
+
+def test_a_logout_elsewhere_asks_for_a_login(page: Page) -> None:
+    log_in(page, "root")
+    expect(page.locator(".card").first).to_be_visible()
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    log_in(page, "root")
+    expect(page.locator(".card").first).to_be_visible()
+
+
+def test_a_broker_that_hangs_is_told_and_missed_no_longer_when_it_is_back(
+    page: Page, guarded: Process
+) -> None:
+    log_in(page, "root")
+    queue = page.locator(".card", has_text="Queue")
+    expect(queue).to_contain_text("up")
+    hung = broker_pids(guarded)["queue"]
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        expect(queue).to_contain_text("down", timeout=15_000)
+        expect(page.locator(".alerts")).to_contain_text("the broker does not answer")
+        page.get_by_role("link", name="Queue", exact=True).click()
+        expect(page.locator("#main")).to_contain_text("Loading")
+        expect(page.get_by_role("alert")).to_contain_text(
+            "no reply from the broker", timeout=15_000
+        )
+        page.get_by_role("link", name="Overview").click()
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    expect(queue).to_contain_text("up", timeout=15_000)
+    expect(page.locator("#link")).to_have_text("live")
+
+
+def test_numbers_of_a_lost_server_are_marked_until_it_is_back(browser: Browser) -> None:
+    with process() as server:
+        Api(server.http_url).wait_ready()
+        page = browser.new_page()
+        page.goto(server.http_url)
+        expect(page.locator(".card").first).to_be_visible()
+        server.terminate()
+        expect(page.locator("#lost")).to_contain_text("No connection", timeout=10_000)
+        expect(page.locator(".card").first).to_be_visible()
+        server.restart()
+        expect(page.locator("#lost")).to_be_hidden(timeout=20_000)
+        page.close()
