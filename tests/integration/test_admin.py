@@ -390,6 +390,10 @@ def test_a_queue_is_created_used_paused_and_deleted(api: Api, sdk: nexo.Client, 
     assert [(job["id"], job["priority"]) for job in page["jobs"]] == [(job_id, 3)]
     assert api.get("/queue/jobs", queue=name, state="scheduled")["total"] == 1
     assert api.get("/queue/job", queue=name, id=job_id)["state"] == "waiting"
+    old, new = (sdk.queue(name).push(n, dedup_key="k", replace=True, delay=60) for n in (1, 2))
+    replaced = api.get("/queue/job", queue=name, id=old)
+    assert (replaced["state"], replaced["replaced_by"]) == ("replaced", new)
+    api.post("/queue/cancel", queue=name, ids=[new])
     api.post("/queue/pause", queue=name)
     assert not sdk.queue(name).pop()
     api.post("/queue/resume", queue=name)

@@ -32,6 +32,7 @@ from nexo.errors import (
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Pop, encode
+from nexo.testing import Server
 from tests.integration.classic import Classic
 
 WAIT_S = 10.0
@@ -145,6 +146,25 @@ async def test_dedup_returns_the_id_of_the_job_that_is_there(jobs: Queue[Any]) -
     second = await jobs.push("c", dedup_key="k", replace=True)
     assert second != first
     assert (await jobs.pop(5)).values() == ["c"]
+
+
+async def test_a_replaced_job_says_by_which(jobs: Queue[Any], nexo_server: Server) -> None:
+    """SPEC D2, D9: who waits for it hears so, and so does who asks after a restart."""
+    first = await jobs.push("a", dedup_key="k", delay=60)
+    waiting = asyncio.create_task(jobs.result(first, wait=30))
+    await asyncio.sleep(0)
+    second, third = await jobs.push_many(["b", "c"], dedup_keys=["k", "k"], replace=True)
+    assert second == third
+    with pytest.raises(Conflict, match=f"was replaced by job {third}"):
+        await waiting
+    for restart in (nexo_server.crash, nexo_server.stop, None):
+        state = await jobs.job(first)
+        assert (state.state, state.replaced_by, state.ended) == ("replaced", third, True)
+        assert (await jobs.job(third)).replaced_by is None
+        if restart is not None:
+            await asyncio.to_thread(restart)
+            await asyncio.to_thread(nexo_server.start)
+            await jobs.info()
 
 
 # -- popping and settling ----------------------------------------------------

@@ -236,8 +236,8 @@ class JobState:
     """Where a job is."""
 
     state: str
-    """``waiting``, ``scheduled``, ``working``, ``dead`` or ``done``: over, also because it was
-    cancelled, purged, replaced, or too old to start."""
+    """``waiting``, ``scheduled``, ``working``, ``dead``, ``replaced`` (by a push with its
+    ``dedup_key``) or ``done``: over, also because it was cancelled, purged, or too old to start."""
     failures: int
     error: str | None
     """What its last failure said."""
@@ -245,11 +245,13 @@ class JobState:
     """What it last said of itself while running."""
     result: Any
     """What it returned, while the queue keeps results."""
+    replaced_by: str | None = None
+    """The id of the job that it made way for; the queue remembers the last 10,000."""
 
     @property
     def ended(self) -> bool:
         """Whether it will not run again by itself."""
-        return self.state in ("dead", "done")
+        return self.state in ("dead", "done", "replaced")
 
 
 def job_state(row: dict[str, Any]) -> JobState:

@@ -79,6 +79,8 @@ class JobView(msgspec.Struct):
     error: str | None
     progress: Any
     result: Any
+    replaced_by: str | None = None
+    """The job that a push of the same ``dedup_key`` put in its place."""
 
 
 class PushAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -160,8 +162,9 @@ async def job(desk: Desk, ask: JobAsk) -> JobView:
     """Where a job is, what it said of itself and what it returned."""
     state = await desk.client.queue(ask.queue).job(ask.id)
     return JobView(
-        state.state, state.failures, state.error, _plain(state.progress), _plain(state.result)
-    )
+        state.state, state.failures, state.error, _plain(state.progress), _plain(state.result),
+        state.replaced_by,
+    )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

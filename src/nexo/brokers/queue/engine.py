@@ -33,6 +33,7 @@ from nexo.brokers.queue.records import (
     Finished,
     Pushed,
     Record,
+    Replaced,
     Resulted,
     Revived,
 )  # fmt: skip
@@ -93,8 +94,8 @@ class Queue:
         self._check_room(jobs.count)
         base = self.ledger.next_job
         instead, replaced = resolve_dedup(jobs, base, self.ledger.dedup)
-        for job in replaced:
-            self._remove_unless_leased(job)
+        for job, by in replaced.items():
+            self._remove_unless_leased(job, Replaced(job, by))
         if len(instead) < jobs.count:
             due_ms = now_ms + jobs.delay_ms if jobs.delay_ms else 0
             expires_ms = now_ms + jobs.ttl_ms if jobs.ttl_ms else 0
@@ -129,11 +130,11 @@ class Queue:
             f"too many for {count} more; push later"
         )
 
-    def _remove_unless_leased(self, job: int) -> bool:
+    def _remove_unless_leased(self, job: int, record: Record) -> bool:
         if self.dispatch.leases.hold(job):
             return False
         self.dispatch.delays.discard(job)
-        self._log(Finished([job, job + 1]))
+        self._log(record)
         return True
 
     # -- pop and settle -------------------------------------------------------
@@ -294,7 +295,8 @@ class Queue:
 
     def cancel(self, job: int) -> bool:
         """Remove a job that has not started; says whether there was one."""
-        return self.ledger.batches.mark_of(job) == OPEN and self._remove_unless_leased(job)
+        removed = Finished([job, job + 1])
+        return self.ledger.batches.mark_of(job) == OPEN and self._remove_unless_leased(job, removed)
 
     # -- dead letters ---------------------------------------------------------
 

@@ -37,11 +37,12 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True):
     results: dict[int, Resulted]
     totals: dict[str, int]
     places: places.Image
+    replaced: dict[int, int] = {}
 
 
 _COPIED = (
     "incarnation", "created_ms", "options", "paused", "next_job", "failures", "dead", "keys",
-    "dedup_keys", "totals",
+    "dedup_keys", "totals", "replaced",
 )  # fmt: skip
 
 _decoder = msgspec.msgpack.Decoder(_Image)

@@ -44,10 +44,10 @@ class Accepted:
 
 def resolve_dedup(
     jobs: NewJobs, base: int, taken: Mapping[str, int]
-) -> tuple[dict[int, int], list[int]]:
-    """Which new jobs are not taken, with the job that stands for each; and which old ones go."""
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Which new jobs are not taken, and which old ones go, each with the job that stands for it."""
     instead: dict[int, int] = {}
-    replaced: list[int] = []
+    replaced: dict[int, int] = {}
     holders: dict[str, int] = {}
     for index, key in enumerate(jobs.dedup_keys or ()):
         if key is None:
@@ -60,10 +60,10 @@ def resolve_dedup(
         if holder >= base:
             instead[holder - base] = base + index
         elif holder >= 0:
-            replaced.append(holder)
+            replaced[holder] = base + index
     for index in sorted(instead, reverse=True):  # one that replaced may be replaced itself
         instead[index] = instead.get(instead[index] - base, instead[index])
-    return instead, replaced
+    return instead, {old: instead.get(new - base, new) for old, new in replaced.items()}
 
 
 def with_free_key(

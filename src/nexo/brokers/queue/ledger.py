@@ -26,11 +26,15 @@ from nexo.brokers.queue.records import (
     Moved,
     Pushed,
     Record,
+    Replaced,
     Resulted,
     Revived,
 )  # fmt: skip
 from nexo.brokers.queue.results import Results
 from nexo.brokers.queue.schedules import Schedules
+
+MOST_REPLACED = 10_000
+"""Jobs of which a queue remembers that they were replaced; older ones are just done."""
 
 
 class Failures(msgspec.Struct, array_like=True):
@@ -77,6 +81,7 @@ class Ledger:
         "open_jobs",
         "options",
         "paused",
+        "replaced",
         "results",
         "schedules",
         "totals",
@@ -98,6 +103,8 @@ class Ledger:
         """The open job that holds each dedup key."""
         self.dedup_keys: dict[int, str] = {}
         """Of open jobs, and of dead ones for their replay."""
+        self.replaced: dict[int, int] = {}
+        """Jobs that made way for others, and for which; the last `MOST_REPLACED` of them."""
         self.schedules = Schedules()
         self.results = Results()
         self.totals = {"pushed": 0, "finished": 0, "failed": 0, "died": 0}
@@ -166,6 +173,12 @@ class Ledger:
     def _finished(self, record: Finished) -> None:
         for lo, hi in pairs(record.runs):
             self.totals["finished"] += self._close(lo, hi)
+
+    def _replaced(self, record: Replaced) -> None:
+        self.totals["finished"] += self._close(record.job, record.job + 1)
+        self.replaced[record.job] = record.by
+        if len(self.replaced) > MOST_REPLACED:
+            del self.replaced[next(iter(self.replaced))]
 
     def _close(self, lo: int, hi: int) -> int:
         closed = self.batches.set(lo, hi, DONE)
@@ -238,6 +251,7 @@ _APPLY: dict[type, Any] = {
     CronMoved: Ledger._cron_moved,
     Resulted: Ledger._resulted,
     Moved: Ledger._moved,
+    Replaced: Ledger._replaced,
 }
 
 

@@ -112,9 +112,16 @@ class Moved(msgspec.Struct, array_like=True, tag=11, frozen=True):
     block: bytes
 
 
+class Replaced(msgspec.Struct, array_like=True, tag=12, frozen=True):
+    """A waiting job that made way for a new one of its dedup key."""
+
+    job: int
+    by: int
+
+
 Record: TypeAlias = (
     Created | Changed | Pushed | Finished | Failed | Died | Revived | CronSet | CronMoved
-    | Resulted | Moved
+    | Resulted | Moved | Replaced
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

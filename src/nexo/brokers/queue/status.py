@@ -30,12 +30,12 @@ def info(name: str, queue: Queue) -> dict[str, Any]:
 
 
 def state_of(queue: Queue, job: int) -> str:
-    """Where a job is: waiting, scheduled, working, dead or done."""
+    """Where a job is: waiting, scheduled, working, dead, replaced or done."""
     match queue.ledger.batches.mark_of(job):
         case mark if mark == DEAD:
             return "dead"
         case mark if mark != OPEN:
-            return "done"
+            return "replaced" if job in queue.ledger.replaced else "done"
     if queue.dispatch.leases.hold(job):
         return "working"
     return "scheduled" if queue.dispatch.delays.holds(job) else "waiting"

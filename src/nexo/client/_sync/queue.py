@@ -280,9 +280,10 @@ class Queue(Generic[T]):
     def result(self, job_id: str, *, wait: Duration = 30) -> Any:
         """What a job returned, waiting for its end. The queue must have a ``result_ttl``.
 
-        None also for a job that was cancelled or replaced, or whose result is no longer kept.
+        None also for a job that was cancelled, or whose result is no longer kept.
 
-        Raises `RequestTimeout` if it has not ended in time, `Conflict` if it is dead.
+        Raises `RequestTimeout` if it has not ended in time, `Conflict` if it is dead or another
+        job has replaced it.
         """
         state = self.job(job_id, wait=wait)
         match state.state:
@@ -290,6 +291,8 @@ class Queue(Generic[T]):
                 return state.result
             case "dead":
                 raise Conflict(f"job {job_id} is dead: {state.error}")
+            case "replaced":
+                raise Conflict(f"job {job_id} was replaced by job {state.replaced_by}: ask for it")
         raise RequestTimeout(f"job {job_id} is still {state.state}")
 
     @cached_property

@@ -10,9 +10,10 @@ from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease
-from nexo.brokers.queue.ledger import Ledger
+from nexo.brokers.queue.ledger import MOST_REPLACED, Ledger
 from nexo.brokers.queue.options import QueueOptions, options
 from nexo.brokers.queue.places import Place, Places
+from nexo.brokers.queue.status import state_of
 from nexo.errors import (
     Conflict,
     Corrupt,
@@ -261,6 +262,15 @@ def test_of_many_that_replace_one_another_all_stand_for_the_last() -> None:  # S
     taken = q.push(NewJobs(5, b"", dedup_keys=keys, replace=True), NOW)
     assert taken.instead == dict.fromkeys((0, 1, 3), 4)
     assert q.waiting == 2
+
+
+def test_a_queue_remembers_what_was_replaced_for_a_while() -> None:  # SPEC D2
+    q = queue()
+    for _ in range(MOST_REPLACED + 2):
+        push(q, dedup_keys=["a"], replace=True)
+    assert (state_of(q, 0), state_of(q, 1), state_of(q, 2)) == ("done", "replaced", "replaced")
+    assert q.ledger.replaced[1] == 2
+    assert restore(snapshot(q.ledger, Places()))[0].replaced == q.ledger.replaced
 
 
 def test_a_replayed_letter_does_not_stand_beside_a_job_of_its_dedup_key() -> None:  # SPEC D2, D6

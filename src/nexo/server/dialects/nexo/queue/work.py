@@ -28,6 +28,7 @@ from nexo.protocol.queue import (
     check_block,
     decode,
     encode,
+    id_text,
     parse_id,
     split_head,
     unpack_id,
@@ -157,12 +158,14 @@ class WorkRequests:
     def _seen(self, queue: OpenQueue, job: int) -> dict[str, object]:
         engine = queue.engine
         failed = engine.ledger.failures.get(job)
+        by = engine.ledger.replaced.get(job)
         return {
             "state": state_of(engine, job),
             "failures": failed.count if failed else 0,
             "error": failed.history[-1][1] if failed and failed.history else None,
             "progress": engine.progress.get(job),
             "result": engine.result(job, self._service.now_ms()),
+            "replaced_by": None if by is None else id_text(engine.ledger.incarnation, by),
         }
 
 
