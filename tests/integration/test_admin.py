@@ -495,7 +495,12 @@ def test_streams_show_partitions_tiers_and_groups(api: Api, sdk: nexo.Client, na
     assert [part["tiers"][-1]["tier"] for part in view["partitions"]] == ["hot", "hot"]
     assert sum(part["next_offset"] for part in view["partitions"]) == 10
     (row,) = api.get("/stream/list", search=name)["streams"]
-    assert (row["records"], row["groups"]) == (10, ["readers"])
+    assert (row["offsets"], row["groups"]) == (10, ["readers"])
+    with sdk.transaction() as tx:
+        tx.produce(name, "never seen")
+        tx.abort()
+    (row,) = api.get("/stream/list", search=name)["streams"]
+    assert row["offsets"] == 11, "offsets, which are no count of records"
 
 
 def test_the_lag_of_an_ordered_group_is_what_it_can_read(

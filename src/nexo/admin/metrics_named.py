@@ -31,7 +31,7 @@ _QUEUE_COUNTERS = {
     "died_total": ("nexo_queue_died", "Jobs that became dead letters."),
 }
 _STREAM_GAUGES = {
-    "records": ("nexo_stream_records", "Records kept."),
+    "offsets": ("nexo_stream_offsets", "From the first to the next offset, over all partitions."),
     "bytes": ("nexo_stream_bytes", "Size of the local log."),
 }
 _GROUP_GAUGES = {
@@ -86,7 +86,7 @@ def busiest(watches: Collection[W], rank: Callable[[W], tuple[float, int]]) -> l
 
 
 def _stream_rank(watch: StreamWatch) -> tuple[float, int]:
-    return watch.published.series.last or 0.0, watch.info.records
+    return watch.published.series.last or 0.0, watch.info.offsets
 
 
 def _group_rank(watch: GroupWatch) -> tuple[float, int]:

@@ -165,7 +165,7 @@ class Survey:
 
     def _stream_rank(self, watch: StreamWatch) -> tuple[float, int, int]:
         info = watch.info
-        return watch.published.series.last or 0.0, self.lags.get(info.name, 0), info.records
+        return watch.published.series.last or 0.0, self.lags.get(info.name, 0), info.offsets
 
     # -- what is wrong ----------------------------------------------------------------
 

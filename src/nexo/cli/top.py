@@ -177,10 +177,7 @@ def _tables(view: dict[str, Any]) -> Group:
         row | ({"memory": size_text(row["rss_bytes"])} if row["up"] else {})
         for row in view["brokers"]
     ]
-    streams = [
-        row | {"size": size_text(row["bytes"]), "offsets": row["records"]}
-        for row in view["streams"]
-    ]
+    streams = [row | {"size": size_text(row["bytes"])} for row in view["streams"]]
     parts = [output.table(brokers, _BROKERS), output.table(brokers, _HOLDINGS)]
     if view["queues"]:
         parts.append(output.table(view["queues"], _QUEUES))

@@ -36,7 +36,8 @@ class StreamSeen(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     partitions: int
-    records: int
+    offsets: int
+    """From the first to the next of each partition: no fewer than it has records."""
     bytes: int
     published: int
     """Records ever, as far as known."""

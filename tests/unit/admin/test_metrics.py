@@ -64,8 +64,8 @@ async def test_the_busiest_have_metrics_of_their_own_and_the_rest_is_counted() -
             sampler.survey.streams.see(info.name, info, float(second), StreamWatch)
     sampler.brokers[Broker.STREAM].answered({"streams": count, "groups": 0}, 0.001, 1)
     found = samples(NamedReadings(sampler))
-    shown = {key for key in found if key.startswith("nexo_stream_records ")}
-    assert shown == {f"nexo_stream_records s{number}" for number in range(200, count)}
+    shown = {key for key in found if key.startswith("nexo_stream_offsets ")}
+    assert shown == {f"nexo_stream_offsets s{number}" for number in range(200, count)}
     assert found["nexo_metrics_left_out streams"] == 200
     assert found["nexo_metrics_left_out queues"] == 0
 

@@ -15,7 +15,7 @@ def seen(name: str, published: int = 0) -> StreamSeen:
 
 
 def much(watch: StreamWatch) -> Iterator[Alert]:
-    if watch.info.records > 100:
+    if watch.info.offsets > 100:
         yield Alert("warning", "much", "stream", watch.info.name, "")
 
 

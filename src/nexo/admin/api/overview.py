@@ -56,7 +56,8 @@ class TopStream(msgspec.Struct):
 
     name: str
     partitions: int
-    records: int
+    offsets: int
+    """From the first to the next of each partition: no fewer than it has records."""
     bytes: int
     groups: int
     lag: int
@@ -181,7 +182,7 @@ def _streams(desk: Desk) -> list[TopStream]:
     survey = desk.sampler.survey
     return [
         TopStream(
-            watch.info.name, watch.info.partitions, watch.info.records, watch.info.bytes,
+            watch.info.name, watch.info.partitions, watch.info.offsets, watch.info.bytes,
             watch.info.groups, survey.lags.get(watch.info.name, 0),
             watch.published.series.last or 0.0,
         )

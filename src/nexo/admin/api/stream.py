@@ -19,7 +19,7 @@ routes = Routes("Stream", "/stream")
 
 _NAMES_PER_CALL = 10_000
 
-Sort: TypeAlias = Literal["name", "published", "records", "bytes", "lag"]
+Sort: TypeAlias = Literal["name", "published", "offsets", "bytes", "lag"]
 
 
 class StreamsAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,7 +36,8 @@ class StreamRow(msgspec.Struct):
 
     name: str
     partitions: int
-    records: int
+    offsets: int
+    """From the first to the next of each partition: no fewer than it has records."""
     bytes: int
     groups: list[str]
     lag: int

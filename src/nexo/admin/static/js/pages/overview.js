@@ -145,7 +145,7 @@ function streams(rows) {
   const columns = [
     { title: "Stream", class: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
     number("In/s", (row) => row.published_per_s, { format: rate }),
-    number("Records", (row) => row.records),
+    number("Offsets", (row) => row.offsets),
     number("Size", (row) => row.bytes, { format: bytes, class: "hide-s" }),
     number("Groups", (row) => row.groups, { class: "hide-s" }),
     number("Lag", (row) => row.lag),

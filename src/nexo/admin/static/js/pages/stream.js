@@ -27,7 +27,7 @@ async function all({ given, memory, redraw }) {
     { title: "Stream", class: "name", sort: "name", cell: (row) => h("a", { href: href("stream", { name: row.name }) }, row.name), tip: (row) => row.name },
     { title: "Published, last minute", class: "hide-s", cell: (row) => sparkline(row.published, "stream") },
     number("In/s", (row) => row.published_per_s, { format: rate, sort: "published" }),
-    number("Records", (row) => row.records, { sort: "records" }),
+    number("Offsets", (row) => row.offsets, { sort: "offsets" }),
     number("Size", (row) => row.bytes, { format: bytes, class: "hide-s", sort: "bytes" }),
     number("Partitions", (row) => row.partitions, { class: "hide-s" }),
     number("Groups", (row) => row.groups.length, { class: "hide-s" }),
@@ -61,7 +61,7 @@ async function one({ given, memory, redraw }) {
   const name = given.name;
   const tab = given.tab ?? "records";
   const info = await get("/stream/info", { stream: name });
-  const records = info.partitions.reduce((sum, part) => sum + part.next_offset - part.start_offset, 0);
+  const offsets = info.partitions.reduce((sum, part) => sum + part.next_offset - part.start_offset, 0);
   const size = info.partitions.reduce((sum, part) => sum + part.size_bytes, 0);
   const draw = { records: browse, partitions, groups, options }[tab] ?? browse;
   return [
@@ -74,7 +74,7 @@ async function one({ given, memory, redraw }) {
       ],
     }),
     summary([
-      ["Records", count(records)], ["Size", bytes(size)], ["In/s", rate(info.published_per_s)],
+      ["Offsets", count(offsets)], ["Size", bytes(size)], ["In/s", rate(info.published_per_s)],
       ["Partitions", count(info.partitions.length)], ["Groups", count(info.groups.length)], ["Lag", count(info.lag)],
       ["Last record", ago(Math.max(...info.partitions.map((part) => part.last_ms)))], ["Kept for", kept(info.options)], ["Created", ago(info.created_ms)],
     ], "Records per second", [{ name: "published", tone: "stream", points: info.published }]),
