@@ -55,7 +55,7 @@ def message_frame(topic: bytes, value: Buffer, timestamp_ms: int) -> bytes:
     return _MESSAGE.pack(_LIVE, length, timestamp_ms, len(topic)) + topic + value
 
 
-def legacy_frame(message: bytes) -> bytes:
+def classic_frame(message: bytes) -> bytes:
     """The message as it goes to clients that never said HELLO."""
     length = len(message) - HEADER_SIZE - _TIMESTAMP_SIZE
     return HEADER.pack(Kind.PUSH, 0, 0, length) + message[_TOPIC_FIELD:]
@@ -100,7 +100,7 @@ class Run:
 class Part:
     """Consecutive messages that go to the same receivers; each form is made at most once."""
 
-    __slots__ = ("_base", "_ends", "_legacy", "_messages", "count", "frames")
+    __slots__ = ("_base", "_classic", "_ends", "_messages", "count", "frames")
 
     def __init__(self, frames: bytes, base: int, ends: list[int]) -> None:
         self.frames = frames
@@ -108,7 +108,7 @@ class Part:
         self._base = base
         self._ends = ends
         self._messages: list[bytes] | None = None
-        self._legacy: list[bytes] | None = None
+        self._classic: list[bytes] | None = None
 
     def messages(self, coded: bool) -> list[bytes]:
         """Each message as a frame of its own, in the client's dialect."""
@@ -116,9 +116,9 @@ class Part:
             self._messages = self._split()
         if coded:
             return self._messages
-        if self._legacy is None:
-            self._legacy = [legacy_frame(message) for message in self._messages]
-        return self._legacy
+        if self._classic is None:
+            self._classic = [classic_frame(message) for message in self._messages]
+        return self._classic
 
     def shared(self, pattern: str) -> list[bytes]:
         """Each message as it goes to one member of the group of ``pattern``."""
@@ -271,7 +271,7 @@ class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     limit: int = 100
 
 
-class LegacyPublish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClassicPublish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The options of the existing client's PUB."""
 
     retain: bool = False
@@ -305,7 +305,7 @@ _publish = msgspec.msgpack.Decoder(Publish)
 _will: msgspec.msgpack.Decoder[Will | None] = msgspec.msgpack.Decoder(Will | None)
 _listing = msgspec.msgpack.Decoder(Listing)
 _rows = msgspec.msgpack.Decoder(list[dict[str, Any]])
-_legacy_publish = msgspec.json.Decoder(LegacyPublish)
+_classic_publish = msgspec.json.Decoder(ClassicPublish)
 
 
 def parse_subscribe(payload: Buffer) -> Subscribe:
@@ -348,12 +348,12 @@ def parse_rows(reply: Buffer) -> list[dict[str, Any]]:
     return _parsed(_rows, reply)
 
 
-def parse_legacy_publish(options: str) -> LegacyPublish:
+def parse_classic_publish(options: str) -> ClassicPublish:
     """The JSON options of a PUB; the error text is the one its client looks for."""
     if not options:
-        return LegacyPublish()
+        return ClassicPublish()
     try:
-        return _legacy_publish.decode(options)
+        return _classic_publish.decode(options)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidOption(f"Invalid JSON options: {error}") from None
 

@@ -46,6 +46,7 @@ class BrokerProcess:
         self._channel: socket.socket | None = None
         self._theirs: socket.socket | None = None
         self._waiting: deque[socket.socket] = deque()
+        self._retrying = False
         self._ready = asyncio.Event()
         self.child = Child(broker.label, self._start)
 
@@ -74,11 +75,14 @@ class BrokerProcess:
     def hand_over(self, sock: socket.socket) -> None:
         """Give a connection to the process; while it restarts, the connection waits."""
         self._waiting.append(sock)
-        self._send_waiting()
+        if not self._retrying:
+            self._send_waiting()
 
     def _send_waiting(self) -> None:
+        self._retrying = False
         while self._waiting:
             if self._channel is None or not handover.send(self._channel, self._waiting[0]):
+                self._retrying = True
                 self._loop.call_later(RETRY_S, self._send_waiting)
                 return
             self._waiting.popleft()

@@ -19,8 +19,9 @@ from nexo.brokers.store.collections import Lists, Maps, Sets
 from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
 from nexo.brokers.store.values import Value, kind_of, value_bytes
 from nexo.errors import InvalidInput, WrongType
+from nexo.protocol.store import MAX_TTL_S
 
-MAX_TTL_MS = 100 * 365 * 86_400_000
+MAX_TTL_MS = MAX_TTL_S * 1_000
 SCAN_LOOKS = 2_000
 """Keys that do not match before a page gives up filling itself, so that none blocks the loop."""
 

@@ -12,8 +12,8 @@ from nexo.brokers.store.expiry import Expiry
 from nexo.brokers.store.index import KeyIndex
 from nexo.brokers.store.values import Value, value_bytes
 from nexo.errors import InvalidInput, PayloadTooLarge
+from nexo.protocol.store import MAX_KEY_BYTES
 
-MAX_KEY_BYTES = 64 * 1024
 ENTRY_BYTES = 200
 """What a key is counted to cost beside its own bytes: tables, index and object headers."""
 

@@ -8,7 +8,7 @@ import pytest
 from nexo.errors import DiskFull, InvalidInput, InvalidName, InvalidOption, NexoError, ProtocolError
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, Subscribe, message_frame, pack_command
+from nexo.protocol.pubsub import Listing, Subscribe, Will, message_frame, pack_command
 from nexo.server.dialects.nexo import pubsub_journal
 from nexo.storage.journal import Journal
 from tests.unit.brokers.pubsub.desk import Desk
@@ -238,6 +238,11 @@ def test_a_client_that_says_goodbye_leaves_no_will(desk: Desk) -> None:  # SPEC 
     leaving.ask(Op.WILL, pack_command(None))
     leaving.close()
     assert watcher.received == []
+
+
+def test_a_will_that_no_subscriber_could_read_is_refused(desk: Desk) -> None:  # SPEC C5
+    with pytest.raises(ProtocolError, match="type byte"):
+        desk.client().ask(Op.WILL, pack_command(Will("status", b"\x09gone")))
 
 
 def test_a_will_with_a_bad_topic_is_refused(desk: Desk) -> None:

@@ -115,7 +115,7 @@ class PubSubService:
     def _on_pub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = Reader(payload)
         topic = reader.text().encode()
-        options = self._legacy_options(reader.text())
+        options = self._classic_options(reader.text())
         value = bytes(reader.rest()) or b"\0"  # an absent value counts as empty bytes
         check_value(value)
         run = wire.run_of(topic, value, self._runtime.clock.now_ms())
@@ -123,8 +123,8 @@ class PubSubService:
             run, options, lambda _: peer.ok(request_id), lambda error: peer.fail(request_id, error)
         )
 
-    def _legacy_options(self, text: str) -> wire.Publish:
-        given = wire.parse_legacy_publish(text)
+    def _classic_options(self, text: str) -> wire.Publish:
+        given = wire.parse_classic_publish(text)
         if not given.retain:
             return wire.Publish()
         if given.ttl is None:
@@ -171,6 +171,8 @@ class PubSubService:
             self._engine.wills.pop(client, None)
         else:
             check_topic(will.topic)
+            if will.value:
+                check_value(will.value)
             _check_ttl(will.ttl_ms, will.retain)
             self._engine.wills[client] = LastWill(
                 will.topic.encode(), will.value, will.retain, will.ttl_ms
@@ -281,7 +283,7 @@ class PubSubService:
 def _encoded(client: Subscriber, address: str, messages: list[bytes]) -> Iterator[bytes]:
     """Retained messages as a client gets them, each made when it is sent."""
     if not client.coded:
-        return map(wire.legacy_frame, messages)
+        return map(wire.classic_frame, messages)
     field = pack_str(address)
     return (wire.addressed_frame(message, field, wire.RETAINED) for message in messages)
 

@@ -11,13 +11,13 @@ from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.server.dialects.nexo.stream.admin import Admin
 from nexo.server.dialects.nexo.stream.chores import SLICE_MS, Chores, log_failure
+from nexo.server.dialects.nexo.stream.classic import ClassicRequests
 from nexo.server.dialects.nexo.stream.conditions import Conditions
 from nexo.server.dialects.nexo.stream.core import Core
 from nexo.server.dialects.nexo.stream.granting import Runtime
 from nexo.server.dialects.nexo.stream.groups import Groups
 from nexo.server.dialects.nexo.stream.keyed import Keyed
 from nexo.server.dialects.nexo.stream.lake import lake_place
-from nexo.server.dialects.nexo.stream.legacy import Legacy
 from nexo.server.dialects.nexo.stream.ordered import Ordered
 from nexo.server.dialects.nexo.stream.publish import Publishing
 from nexo.server.dialects.nexo.stream.reading import Reading
@@ -54,7 +54,7 @@ class StreamService:
             **self._transact.handlers,
             **Reading(self.core).handlers,
             **XGroups(self.core, publishing).handlers,
-            **Legacy(self.core, publishing, self._groups, self._admin).handlers,
+            **ClassicRequests(self.core, publishing, self._groups, self._admin).handlers,
         }
         self.core.on_grown = self._compact
         self._sweep: list[Stream] = []

@@ -58,8 +58,8 @@ class CreateOptions(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
         return {name: value for name, value in found.items() if value is not None}
 
 
-class Legacy:
-    """The S_ commands of the existing client."""
+class ClassicRequests:
+    """Handlers of the existing client's S_ commands."""
 
     def __init__(self, core: Core, publishing: Publishing, groups: Groups, admin: Admin) -> None:
         self._core = core

@@ -1,0 +1,36 @@
+"""Connections that wait for a broker's process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nexo.config import Settings
+from nexo.model import Broker
+from nexo.server.supervisor import BrokerProcess
+
+
+async def test_one_timer_serves_all_connections_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A2: while a process restarts, the supervisor does not spin."""
+    process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, ())
+    timers: list[Callable[[], None]] = []
+
+    def note(_delay_s: float, callback: Callable[[], None]) -> None:
+        timers.append(callback)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", note)
+    pairs = [socket.socketpair() for _ in range(10)]
+    for ours, _ in pairs:
+        process.hand_over(ours)
+    assert len(timers) == 1
+    timers.pop()()
+    assert len(timers) == 1
+    for pair in pairs:
+        for end in pair:
+            end.close()
