@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 
@@ -15,3 +16,11 @@ def often_within(
         if found == wanted:
             return True
     return False
+
+
+def wait_until(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait for what another thread or process brings about."""
+    deadline_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline_s, "it did not come about"
+        time.sleep(0.005)

@@ -265,5 +265,9 @@ BY_CODE: dict[str, type[NexoError]] = {cls.code: cls for cls in _tree(NexoError)
 
 
 def from_wire(code: str, message: str) -> NexoError:
-    """Rebuild an error that a server reported; unknown codes give the base class."""
-    return BY_CODE.get(code, NexoError)(message)
+    """Rebuild an error that a server reported; unknown codes give the base class.
+
+    Where the protocol has the code stand for the message, the class says what it means.
+    """
+    kind = BY_CODE.get(code, NexoError)
+    return kind(kind.__doc__ if message == code and kind.__doc__ else message)

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from nexo.client._async.connection import Link
 from nexo.client._async.pubsub import PubSub
 from nexo.client._sync.connection import Link as SyncLink
 from nexo.client._sync.pubsub import PubSub as SyncPubSub
+from nexo.client._sync.pubsub_subscription import Inbox as SyncInbox
 from nexo.client._sync.runtime import spawn
 from nexo.client.address import parse_url
 from nexo.client.pubsub_message import Message
@@ -36,6 +38,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, pack_command
 from nexo.protocol.values import decode_value
 from nexo.testing import Server
+from tests.timing import wait_until
 
 Connect = Callable[[], PubSub]
 WAIT_S = 5.0
@@ -356,6 +359,70 @@ async def test_subscriptions_go_on_after_a_reconnect(connect: Connect, nexo_serv
         while await publisher.publish("a/b", "again") == 0:
             await asyncio.sleep(0.01)
         assert (await subscription.get()).value == "again"
+
+
+async def test_one_that_ends_while_it_is_renewed_does_not_stay_with_the_server(
+    connect: Connect, nexo_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A5: nor does ending it wait for the connection that is being renewed."""
+    pubsub, renewed = connect(), asyncio.Event()
+    doomed, kept = await pubsub.subscribe("doomed"), await pubsub.subscribe("kept")
+    subscribe = pubsub._inbox._subscribe
+
+    async def slow(subscription: Any) -> None:
+        await asyncio.create_task(doomed.unsubscribe())
+        await subscribe(subscription)
+        if subscription is kept:
+            renewed.set()
+
+    monkeypatch.setattr(pubsub._inbox, "_subscribe", slow)
+    await asyncio.to_thread(nexo_server.crash)
+    await asyncio.to_thread(nexo_server.start)
+    async with asyncio.timeout(10):
+        await renewed.wait()
+    assert [row["pattern"] for row in await connect().subscriptions()] == ["kept"]
+
+
+async def test_ending_and_closing_wait_for_no_server_that_is_down(nexo_server: Server) -> None:
+    client = await nexo.connect_async(nexo_server.url, down_wait_s=60)  # SPEC A5
+    subscription = await client.pubsub.subscribe("a")
+    await client.pubsub.will("b", "gone")
+    await asyncio.to_thread(nexo_server.crash)
+    async with asyncio.timeout(20):
+        while client.link(Broker.PUBSUB).up:
+            await asyncio.sleep(0.01)
+        await subscription.unsubscribe()
+        await client.close()
+
+
+def test_ending_and_closing_in_threads_wait_for_no_server_that_is_down(
+    nexo_server: Server,
+) -> None:
+    client = nexo.connect(nexo_server.url, down_wait_s=60)  # SPEC A5
+    subscription = client.pubsub.subscribe("a")
+    client.pubsub.will("b", "gone")
+    nexo_server.crash()
+    wait_until(lambda: not client.link(Broker.PUBSUB).duplex().up)
+    assert spawn(subscription.unsubscribe).join(20)
+    assert spawn(client.close).join(20)
+
+
+def test_threads_may_subscribe_at_the_same_time(
+    blocking: SyncPubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A3: each of them is in the middle of it when the other begins, if it can be."""
+    both, change = threading.Barrier(2), SyncInbox._change
+
+    def slow(inbox: SyncInbox, subscriptions: tuple[Any, ...]) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        change(inbox, subscriptions)
+
+    blocking.subscribe("first").unsubscribe()
+    monkeypatch.setattr(SyncInbox, "_change", slow)
+    for task in [spawn(blocking.subscribe, pattern) for pattern in ("a", "b")]:
+        assert task.join(WAIT_S)
+    assert {subscription.pattern for subscription in blocking._inbox._subscriptions} == {"a", "b"}
 
 
 async def test_a_group_shares_messages_between_clients(connect: Connect) -> None:  # SPEC C5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -14,7 +15,10 @@ import pytest
 
 import nexo
 from nexo.client._sync.queue_jobs import Job
+from nexo.client._sync.runtime import spawn
 from nexo.errors import LeaseLost, NotFound
+from nexo.testing import Server
+from tests.timing import wait_until
 
 
 def test_push_pop_and_ack(client: nexo.Client) -> None:
@@ -33,6 +37,17 @@ def test_push_pop_and_ack(client: nexo.Client) -> None:
     (dead,) = queue.dlq.peek()
     assert (dead.value, dead.error) == (3, "no")
     assert queue.info().finished_total == 2
+
+
+def test_a_consumer_stops_at_once_though_the_server_is_down(
+    nexo_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "nexo.client")
+    with nexo.connect(nexo_server.url, down_wait_s=60) as client:  # SPEC A5, D3
+        consumer = client.queue("jobs").create().subscribe(print)
+        nexo_server.crash()
+        wait_until(lambda: "queue jobs: cannot connect" in caplog.text)
+        assert spawn(consumer.stop).join(20)
 
 
 def test_a_waiting_pop_is_woken(client: nexo.Client) -> None:

@@ -31,6 +31,13 @@ def test_a_code_from_a_newer_server_is_still_an_error_of_ours() -> None:
     assert error.message == "text"
 
 
+def test_a_code_that_stands_for_the_message_is_put_into_words() -> None:
+    error = from_wire("NOT_MEMBER", "NOT_MEMBER")
+    assert isinstance(error, errors.NotMember)
+    assert error.message == "The consumer is not, or no longer, a member of the group."
+    assert from_wire("FROM_THE_FUTURE", "FROM_THE_FUTURE").code == "ERROR"
+
+
 def test_timeouts_and_lost_connections_are_also_the_builtin_kinds() -> None:
     assert issubclass(errors.RequestTimeout, TimeoutError)
     assert issubclass(errors.ConnectionLost, ConnectionError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -36,6 +35,10 @@ class AsyncClient:
     def __init__(self, url: str | None = None, **options: Any) -> None:
         self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
+        self.store = Store(self._links[Broker.STORE])
+        """Shared state: keys, counters, maps, lists, sets."""
+        self.pubsub = PubSub(self._links[Broker.PUBSUB])
+        """Topics: publish and subscribe."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
@@ -56,20 +59,9 @@ class AsyncClient:
 
         But what need not be awaited, as a `publish`, reaches the server first.
         """
-        if "pubsub" in self.__dict__:
-            await self.pubsub.close()
+        await self.pubsub.close()
         for link in self._links.values():
             await link.close()
-
-    @cached_property
-    def store(self) -> Store:
-        """Shared state: keys, counters, maps, lists, sets."""
-        return Store(self._links[Broker.STORE])
-
-    @cached_property
-    def pubsub(self) -> PubSub:
-        """Topics: publish and subscribe."""
-        return PubSub(self._links[Broker.PUBSUB])
 
     @overload
     def queue(self, name: str) -> Queue[Any]: ...

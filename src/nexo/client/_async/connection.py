@@ -75,9 +75,11 @@ class Link:
         *parts: Buffer,
         timeout_s: float | None = None,
         on_late: Callable[[Reply], None] | None = None,
+        impatient: bool = False,
     ) -> Poll:
         """Send a request that the server may answer much later, and that can be cut short.
 
+        ``impatient`` has no use here, as waiting for a connection can be cut short too.
         ``on_late`` gets a reply with data that came after the waiting task was cancelled,
         to hand back what it holds.
         """
@@ -108,6 +110,11 @@ class Link:
         Here that is the link itself; the sync client opens one with a reader thread.
         """
         return self
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._wire is not None
 
     async def ready(self, timeout_s: float | None = None) -> bool:
         """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -15,7 +16,7 @@ from nexo.brokers.pubsub.topics import SHARE, matches
 from nexo.client._async import runtime
 from nexo.client._async.connection import Duplex, Link
 from nexo.client.checks import Duration, millis
-from nexo.client.forks import from_before
+from nexo.client.forks import from_before, tell_when_forked
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.protocol.frames import pack_str
@@ -55,6 +56,8 @@ class Subscription(Generic[T]):
         self._buffer = buffer
         self._waiting: deque[Message[T]] = deque()
         self._arrived = runtime.Event()
+        self._leaving = False
+        """Whether it is being ended, and need not be renewed."""
         self._ended = False
         self._failure: NexoError | None = None
         self._task: runtime.Task | None = None
@@ -194,6 +197,13 @@ class Inbox:
         self._targets: dict[bytes, tuple[str, list[Subscription[Any]]]] = {}
         self._hooked: Duplex | None = None
         """Which connection feeds it; a forked process has another."""
+        self._guard = Lock()
+        """Several threads may come and go at once, in the sync client."""
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """No other thread holds anything here."""
+        self._guard = Lock()
 
     def check(self) -> None:
         """Raise for who would wait in a forked process for what only its parent is sent."""
@@ -206,8 +216,9 @@ class Inbox:
 
     async def add(self, subscription: Subscription[Any]) -> None:
         """Tell the server, and deliver from now on."""
-        self._hook()
-        self._change((*self._subscriptions, subscription))
+        with self._guard:
+            self._hook()
+            self._change((*self._subscriptions, subscription))
         try:
             await self._subscribe(subscription)
         except BaseException:
@@ -219,16 +230,20 @@ class Inbox:
 
         What was pushed before its reply is still delivered.
         """
-        others = [s for s in self._subscriptions if s is not subscription]
-        if len(others) == len(self._subscriptions):
+        if subscription not in self._subscriptions:
             return
+        subscription._leaving = True
+        duplex = self._link.duplex()
         try:
-            if all(other.pattern != subscription.pattern for other in others):
-                await self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
+            if duplex.up and not self._wanted(subscription.pattern):
+                await duplex.call(Op.UNSUB, pack_str(subscription.pattern))
         except ConnectionLost:
-            pass  # the subscription went with the connection
+            pass  # the subscription went with the connection, as it did if there is none
         finally:
             self._drop(subscription)
+
+    def _wanted(self, pattern: str) -> bool:
+        return any(s.pattern == pattern and not s._leaving for s in self._subscriptions)
 
     def _hook(self) -> None:
         duplex = self._link.duplex()
@@ -241,8 +256,10 @@ class Inbox:
 
     async def _client_closes(self) -> None:
         """Whoever waits for a message would wait for ever; a handler that hangs must not."""
-        ending, deadline_s = self._subscriptions, runtime.now_s() + _CLOSE_S
-        self._change(())
+        deadline_s = runtime.now_s() + _CLOSE_S
+        with self._guard:
+            ending = self._subscriptions
+            self._change(())
         for subscription in ending:
             subscription._end()
         for subscription in ending:
@@ -253,6 +270,8 @@ class Inbox:
 
     async def _resubscribe(self) -> None:
         for subscription in self._subscriptions:
+            if subscription._leaving:
+                continue
             try:
                 await self._subscribe(subscription)
             except ConnectionLost:
@@ -260,9 +279,12 @@ class Inbox:
             except NexoError as error:
                 self._drop(subscription)
                 subscription._fail(error)
+            if subscription._leaving and not self._wanted(subscription.pattern):
+                await self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
 
     def _drop(self, subscription: Subscription[Any]) -> None:
-        self._change(tuple(s for s in self._subscriptions if s is not subscription))
+        with self._guard:
+            self._change(tuple(s for s in self._subscriptions if s is not subscription))
 
     def _change(self, subscriptions: tuple[Subscription[Any], ...]) -> None:
         self._subscriptions = subscriptions

@@ -174,7 +174,9 @@ class Consumer(Generic[T]):
             await self._workers.start_next(self._next_job, self._handle)
 
     async def _next(self) -> JobBatch[T] | None:
-        self._poll = poll = self._link.poll(Op.Q_POP, self._pop, timeout_s=self._reply_s)
+        self._poll = poll = self._link.poll(
+            Op.Q_POP, self._pop, timeout_s=self._reply_s, impatient=True
+        )
         if self._stopping.is_set():
             poll.cancel()
         try:

@@ -68,10 +68,16 @@ class Duplex:
         *parts: Buffer,
         timeout_s: float | None = None,
         on_late: Callable[[Reply], None] | None = None,
+        impatient: bool = False,
     ) -> Poll:
-        """Send a request that the server may answer much later, and that can be cut short."""
+        """Send a request that the server may answer much later, and that can be cut short.
+
+        ``impatient`` fails at once while the server is down, as waiting for it cannot be cut
+        short. ``on_late`` has no use here, as a blocked thread is not cancelled.
+        """
         limit_s = self.address.timeout_s if timeout_s is None else timeout_s
-        wire = self._up(min(limit_s, self.address.down_wait_s))
+        fail_fast = impatient or self.address.while_down == "fail"
+        wire = self._up(min(limit_s, self.address.down_wait_s), fail_fast=fail_fast)
         future: Future[Reply] = Future()
         with self._send_lock:
             request_id = self._request(wire, future, op, parts)
@@ -95,6 +101,11 @@ class Duplex:
         Returns a function that takes the hook out again.
         """
         return added(self._close_hooks, hook)
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._wire is not None
 
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
@@ -135,9 +146,9 @@ class Duplex:
             self._waiting.pop(request_id, None)
             raise
 
-    def _up(self, limit_s: float) -> Wire:
+    def _up(self, limit_s: float, *, fail_fast: bool) -> Wire:
         """The connection, waiting for one as the address allows (SPEC A5)."""
-        wire = self._awaited(limit_s, fail_fast=True)
+        wire = self._awaited(limit_s, fail_fast=fail_fast)
         if wire is None:
             raise self._failure or ConnectionLost(f"no connection to {self.address}")
         return wire
@@ -160,8 +171,7 @@ class Duplex:
             raise ClientClosed(self._ended)
         if is_final(self._failure, was_up=self._was_up):
             raise self._failure
-        failed = self._failure is not None or self._was_up
-        if fail_fast and failed and self.address.while_down == "fail":
+        if fail_fast and (self._failure is not None or self._was_up):
             raise self._failure or ConnectionLost(f"not connected to {self.address}")
 
     # -- the reader thread

@@ -179,7 +179,8 @@ class PubSub:
         if self._will is not None:
             self._will = None
             self._forget_will()
-            self._send_will()
+            if self._link.duplex().up:  # otherwise it went with the connection
+                self._send_will()
 
     def retained(self, pattern: str = "#", *, limit: int = 100) -> list[dict[str, Any]]:
         """Topics that retain a message: name, bytes, and when it expires."""
