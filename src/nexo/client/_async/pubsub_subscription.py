@@ -57,7 +57,6 @@ class Subscription(Generic[T]):
         self._waiting: deque[Message[T]] = deque()
         self._arrived = runtime.Event()
         self._leaving = False
-        """Whether it is being ended, and need not be renewed."""
         self._ended = False
         self._failure: NexoError | None = None
         self._task: runtime.Task | None = None
@@ -132,6 +131,10 @@ class Subscription(Generic[T]):
         await self.unsubscribe()
 
     # -- for the inbox and the client
+
+    def is_leaving(self) -> bool:
+        """Whether it is being ended, and need not be renewed."""
+        return self._leaving
 
     def call_back(self, handler: Callable[[Message[T]], Any]) -> None:
         """Have ``handler`` called with each message, one after another."""
@@ -270,7 +273,7 @@ class Inbox:
 
     async def _resubscribe(self) -> None:
         for subscription in self._subscriptions:
-            if subscription._leaving:
+            if subscription.is_leaving():
                 continue
             try:
                 await self._subscribe(subscription)
@@ -279,7 +282,7 @@ class Inbox:
             except NexoError as error:
                 self._drop(subscription)
                 subscription._fail(error)
-            if subscription._leaving and not self._wanted(subscription.pattern):
+            if subscription.is_leaving() and not self._wanted(subscription.pattern):
                 await self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
 
     def _drop(self, subscription: Subscription[Any]) -> None:

@@ -58,7 +58,6 @@ class Subscription(Generic[T]):
         self._waiting: deque[Message[T]] = deque()
         self._arrived = runtime.Event()
         self._leaving = False
-        """Whether it is being ended, and need not be renewed."""
         self._ended = False
         self._failure: NexoError | None = None
         self._task: runtime.Task | None = None
@@ -133,6 +132,10 @@ class Subscription(Generic[T]):
         self.unsubscribe()
 
     # -- for the inbox and the client
+
+    def is_leaving(self) -> bool:
+        """Whether it is being ended, and need not be renewed."""
+        return self._leaving
 
     def call_back(self, handler: Callable[[Message[T]], Any]) -> None:
         """Have ``handler`` called with each message, one after another."""
@@ -271,7 +274,7 @@ class Inbox:
 
     def _resubscribe(self) -> None:
         for subscription in self._subscriptions:
-            if subscription._leaving:
+            if subscription.is_leaving():
                 continue
             try:
                 self._subscribe(subscription)
@@ -280,7 +283,7 @@ class Inbox:
             except NexoError as error:
                 self._drop(subscription)
                 subscription._fail(error)
-            if subscription._leaving and not self._wanted(subscription.pattern):
+            if subscription.is_leaving() and not self._wanted(subscription.pattern):
                 self._link.duplex().call(Op.UNSUB, pack_str(subscription.pattern))
 
     def _drop(self, subscription: Subscription[Any]) -> None:
