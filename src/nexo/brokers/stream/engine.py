@@ -33,6 +33,7 @@ from nexo.brokers.stream.records import (
     ProducerStarted,
     Range,
     Tiered,
+    Trimmed,
     Updated,
 )
 from nexo.brokers.stream.registry import OpenLog, Stream
@@ -133,6 +134,12 @@ class StreamEngine(BrokerState):
         if offset > stream.tiered[partition]:
             stream.tiered[partition] = offset
             self._journal.append(Tiered(stream.id, partition, offset))
+
+    def trimmed(self, stream: Stream, offset: int) -> None:
+        """Messages below ``offset`` are to stay gone though the log must keep them (SPEC I2)."""
+        if offset > stream.front:
+            stream.front = offset
+            self._journal.append(Trimmed(stream.id, offset))
 
     # -- producing -----------------------------------------------------------------
 

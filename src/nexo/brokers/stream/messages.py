@@ -29,9 +29,9 @@ class MessageLog:
 
     __slots__ = ("_front", "partition")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, front: int = 0) -> None:
         self.partition = partition
-        self._front = partition.start_offset
+        self._front = max(front, partition.start_offset)
 
     @property
     def front(self) -> int:

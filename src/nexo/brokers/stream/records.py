@@ -49,6 +49,13 @@ class Tiered(msgspec.Struct, frozen=True, array_like=True, tag="tier"):
     offset: int
 
 
+class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
+    """Messages below an offset are gone for `nexo.xstreams`, though the log still has them."""
+
+    stream: int
+    offset: int
+
+
 class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
     """Recovery may start from here for one partition."""
 
@@ -130,7 +137,7 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 
 JournalRecord: TypeAlias = (
-    Created | Updated | Deleted | Tiered | Checked | Opened | ProducerStarted
+    Created | Updated | Deleted | Tiered | Trimmed | Checked | Opened | ProducerStarted
     | GroupMade | GroupChanged | GroupDropped
     | OrderedMade | OrderedChanged | OrderedDropped
     | Committed | Aborted
@@ -144,6 +151,7 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     checkpoints: dict[int, Checkpoint]
     tiered: list[int]
     groups: dict[str, SharedSnapshot]
+    front: int = 0
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True):

@@ -37,7 +37,7 @@ class Stream:
 
     __slots__ = (
         "_caches", "_open_log", "_partitions", "_recommitted", "_told", "_turn", "checkpoints",
-        "created_ms", "groups", "id", "name", "options", "tiered",
+        "created_ms", "front", "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
     def __init__(self, created: Created, open_log: OpenLog, told: Told, caches: Caches) -> None:
@@ -49,6 +49,8 @@ class Stream:
         self.checkpoints: dict[int, Checkpoint] = {}
         self.tiered = [0] * count
         """Per partition: the lake holds everything below."""
+        self.front = 0
+        """Of its messages (`nexo.xstreams`), all below were trimmed, even if the log has them."""
         self.groups: dict[str, SharedGroup] = {}
         self._partitions: list[Partition | None] = [None] * count
         self._recommitted: dict[int, RangeSet] = {}
@@ -197,6 +199,7 @@ class Stream:
             self.checkpoints,
             self.tiered,
             {name: group.snapshot() for name, group in self.groups.items()},
+            self.front,
         )
 
     def behind(self) -> Iterator[int]:
@@ -268,4 +271,5 @@ class Registry:
         stream = self.add(state.created)
         stream.checkpoints = dict(state.checkpoints)
         stream.tiered = list(state.tiered)
+        stream.front = state.front
         stream.groups = {name: SharedGroup.restore(group) for name, group in state.groups.items()}

@@ -47,10 +47,16 @@ def retain(stream: Stream, now_ms: int, hot: HotTier) -> int:
 
 def _retain(stream: Stream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
     target = max(_by_age(stream, partition, now_ms), _by_size(stream, partition))
-    target = min(target, partition.stable_offset)
-    if stream.options.tiering:
-        target = min(target, stream.tiered[index], hot.start(partition, now_ms))
+    target = min(target, partition.stable_offset, freeable(stream, index, partition, now_ms, hot))
     return partition.drop_before(target) if target > partition.start_offset else 0
+
+
+def freeable(stream: Stream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
+    """Up to where the log may forget, whoever asks: with tiering on, there are the lake and the
+    hot tier to think of."""
+    if not stream.options.tiering:
+        return partition.next_offset
+    return min(stream.tiered[index], hot.start(partition, now_ms))
 
 
 def _by_age(stream: Stream, partition: Partition, now_ms: int) -> int:

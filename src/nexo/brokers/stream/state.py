@@ -21,6 +21,7 @@ from nexo.brokers.stream.records import (
     ProducerStarted,
     Snapshot,
     Tiered,
+    Trimmed,
     Updated,
 )
 from nexo.brokers.stream.registry import OpenLog, Registry, Stream
@@ -94,7 +95,15 @@ class BrokerState:
             self.apply(change)
 
     def _apply_to_stream(
-        self, record: Updated | Tiered | Checked | GroupMade | GroupChanged | GroupDropped | Aborted
+        self,
+        record: Updated
+        | Tiered
+        | Trimmed
+        | Checked
+        | GroupMade
+        | GroupChanged
+        | GroupDropped
+        | Aborted,
     ) -> None:
         if isinstance(record, Aborted):
             self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
@@ -107,6 +116,8 @@ class BrokerState:
                 stream.options = record.options
             case Tiered():
                 stream.tiered[record.partition] = record.offset
+            case Trimmed():
+                stream.front = record.offset
             case Checked():
                 stream.checkpoints[record.partition] = record.checkpoint
             case GroupMade():

@@ -22,6 +22,7 @@ from nexo.errors import (
 )
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
+from nexo.protocol import xstreams
 from nexo.protocol.batch import Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
@@ -371,6 +372,29 @@ def test_the_hot_tier_keeps_the_last_messages(limit: dict[str, int]) -> None:  #
         peer.publish("s", *[b"x"] * 1_000)
     desk.runtime.time.now += 7_200_000
     assert tiered_start(peer, **limit) == 2_000
+
+
+@pytest.mark.parametrize(
+    ("lake", "hot", "kept_from"), [(0, 0, 0), (5, 0, 5), (10, 0, 8), (10, 4, 6), (3, 4, 3)]
+)
+def test_trimming_messages_keeps_what_the_lake_and_the_hot_tier_need(
+    lake: int, hot: int, kept_from: int
+) -> None:
+    """SPEC E4, I2, J2: they are gone for who reads messages, after a crash too."""
+    desk = Desk(hot_ms=0, hot_messages=hot)
+    peer = desk.client()
+    peer.make("s", tiering=True, retention_ms=0, retention_bytes=0)
+    for number in range(10):
+        peer.publish("s", b"%d" % number)
+    told = wire.TieredTo(stream="s", partition=0, offset=lake)
+    peer.ask(Op.S_TIERED, wire.pack(told))
+    trim = wire.pack(xstreams.Trim(stream="s", max_length=2))
+    assert wire.unpack(int, peer.ask(Op.S_X_TRIM, trim)) == 8
+    for life in (desk, desk.crash(), desk.restart()):
+        peer = life.client()
+        assert peer.describe("s").partitions[0].hot_offset == kept_from
+        info = peer.call(Op.S_X_INFO, xstreams.Name(stream="s"), xstreams.Info)
+        assert info.length == 2
 
 
 def test_without_tiering_no_minimum_is_kept() -> None:  # SPEC E4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from nexo.brokers.stream.registry import Stream
-from nexo.brokers.stream.retention import HotTier, retain
+from nexo.brokers.stream.retention import retain
 from nexo.brokers.stream.survey import survey
 from nexo.errors import AlreadyExists, NexoError, NotFound
 from nexo.model import Persistence
@@ -27,8 +27,6 @@ class Admin:
     def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
         self._keyed = keyed
-        settings = core.runtime.settings
-        self._hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.handlers: dict[int, Handler] = {
             Op.S_MAKE: self.make,
             Op.S_DESCRIBE: self.describe,
@@ -133,7 +131,7 @@ class Admin:
         """Free what a stream need not keep, and tell its groups."""
         core = self._core
         starts = [part.start_offset for part in stream.partitions()]
-        freed = retain(stream, core.now_ms, self._hot)
+        freed = retain(stream, core.now_ms, core.hot)
         for index, part in enumerate(stream.partitions()):
             if part.start_offset > starts[index]:
                 kept = core.replay.first_offset(stream, index) < part.start_offset

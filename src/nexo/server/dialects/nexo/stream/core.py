@@ -17,6 +17,7 @@ from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.retention import HotTier
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.server.dialects.nexo.stream.capturing import Capturing
@@ -58,6 +59,7 @@ class Core:
                 retention_ms=settings.retention_ms, retention_bytes=settings.retention_bytes
             ),
         )
+        self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = Replay(LakeTier(settings))
         self.granting = Granting(runtime, self.pressure)

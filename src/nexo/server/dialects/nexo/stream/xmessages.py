@@ -7,6 +7,7 @@ from typing import Any
 from nexo.brokers.stream.messages import MessageLog
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.retention import freeable
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.protocol import xstreams as wire
 from nexo.protocol.batch import encode_plain
@@ -59,7 +60,7 @@ class XMessages:
         partition = stream.partition(0)
         found = self._logs.get(stream.id)
         if found is None or found.partition is not partition:
-            found = self._logs[stream.id] = MessageLog(partition)
+            found = self._logs[stream.id] = MessageLog(partition, stream.front)
         return found
 
     def pass_over(self, stream: Stream, log: MessageLog) -> None:
@@ -162,10 +163,17 @@ class XMessages:
         first, removed = log.move_front(cut)
         if cut > first:
             self._tell_groups(stream, first, cut)
-        free = min(cut, stream.tiered[0]) if stream.options.tiering else cut
-        if free - log.partition.start_offset >= step:
-            log.partition.drop_before(free)
+        if step == 1 or cut // step > first // step:
+            self._free(stream, log, cut)
         return removed
+
+    def _free(self, stream: Stream, log: MessageLog, cut: int) -> None:
+        """Have the log forget what it may; what it must keep is gone for messages only."""
+        free = min(cut, freeable(stream, 0, log.partition, self._core.now_ms, self._core.hot))
+        if free > log.partition.start_offset:
+            log.partition.drop_before(free)
+        if free < cut:
+            self._core.engine.trimmed(stream, cut)
 
     def _tell_groups(self, stream: Stream, first: int, end: int) -> None:
         for name, group in stream.groups.items():
