@@ -12,6 +12,7 @@ from pathlib import Path
 from nexo.errors import Conflict, InvalidInput, NexoError, NotFound
 from nexo.lake.maintain import maintain
 from nexo.lake.progress import now_ms
+from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.pipeline import Pipeline, Progress
 
 RESCAN_S = 5.0
@@ -28,7 +29,7 @@ class Continuous:
 
     What may pass (a broker or catalog that does not answer) is retried with growing pauses; what
     is wrong with one stream (a lake ahead of its broker, a damaged record) is told, and the others
-    go on; bad settings end it.
+    go on; bad settings and the end of Spark itself end it.
     """
 
     pipeline: Pipeline
@@ -70,7 +71,7 @@ class Continuous:
                 self.pipeline.tracker.went_well()
                 self.pipeline.tracker.save(self._folder, SAVE_S)
             except NexoError as error:
-                if isinstance(error, InvalidInput | Conflict):
+                if isinstance(error, InvalidInput | Conflict | SparkEnded):
                     raise
                 failures += 1
                 scanned_s = -RESCAN_S

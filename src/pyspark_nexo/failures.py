@@ -13,7 +13,12 @@ _OURS = re.compile(r"nexo\.errors\.(\w+): (.*)")
 _PYTHON = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.*)$", re.MULTILINE)
 _CHATTER = "SQLQueryContextLogger"
 """Where Spark logs, with its stack, what it raises anyway."""
+_ENDED = "Spark has ended: start again; what was committed is kept"
 _CLASSES = {cls.__name__: cls for cls in BY_CODE.values()}
+
+
+class SparkEnded(Unavailable):
+    """The JVM is gone, killed perhaps; nothing but a new start helps."""
 
 
 @contextmanager
@@ -22,7 +27,10 @@ def plain_errors() -> Iterator[None]:
 
     A query that Spark does not understand is `InvalidInput`.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415
+        Py4JError,
+        Py4JNetworkError,
+    )
     from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415
 
     logging.getLogger(_CHATTER).disabled = True
@@ -30,12 +38,14 @@ def plain_errors() -> Iterator[None]:
         yield
     except AnalysisException as error:
         raise plain(str(error), InvalidInput) from error
+    except Py4JNetworkError as error:
+        raise SparkEnded(_ENDED) from error
     except (PySparkException, Py4JError) as error:
         raise plain(str(error)) from error
     except ConnectionError as error:
         if isinstance(error, NexoError):
             raise
-        raise Unavailable(f"Spark has ended: {error}") from error
+        raise SparkEnded(_ENDED) from error
 
 
 def plain(text: str, kind: type[NexoError] = NexoError) -> NexoError:

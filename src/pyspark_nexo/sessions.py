@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pyspark_nexo.java import find_java
@@ -39,6 +39,14 @@ def borrowed(master: str | None = None, *, app: str = "nexo") -> Iterator[SparkS
     try:
         yield spark
     finally:
+        _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    """End a session; one whose JVM is gone has ended."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    with suppress(ConnectionError, Py4JError):
         spark.stop()
 
 

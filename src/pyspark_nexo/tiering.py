@@ -39,9 +39,12 @@ class Task:
     target: Target
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Fetcher:
-    """What a Spark task does; travels to the executors."""
+    """What a Spark task does; travels to the executors.
+
+    Spark's warnings show it, and its URL may hold a password: hence without a representation.
+    """
 
     url: str | None
     tasks: Sequence[Task]
@@ -68,7 +71,7 @@ class Fetcher:
         return files
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Derivation:
     """A step of a derived table, one partition per Spark task."""
 
@@ -86,8 +89,8 @@ def run_tasks(spark: SparkSession, work: Callable[[int], bytes], count: int) -> 
 
     # A plain function of a row, as it needs no pandas and works on every kind of master.
     # One row per partition of the range: each is a Spark task of its own.
-    column = udf(work, "binary", useArrow=False).asNondeterministic()
-    frame = spark.range(0, count, 1, count).select("id", column("id").alias("result"))
     with plain_errors():
+        column = udf(work, "binary", useArrow=False).asNondeterministic()
+        frame = spark.range(0, count, 1, count).select("id", column("id").alias("result"))
         found = {row.id: pickle.loads(row.result) for row in frame.collect()}
     return [found[number] for number in range(count)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -49,6 +50,24 @@ def test_the_commands_take_show_and_query_a_stream(
     query = "select sum(n) as total, count(*) as records from orders"
     result = nexo_command("sql", query, "--csv", *where)
     assert result.stdout.splitlines() == ["total,records", "190,20"], result.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_sql_prints_what_the_query_returned(client: nexo.Client, url: str) -> None:  # SPEC K5
+    client.stream("log").create().publish_many(["a", "b", "c"], keys=["k"] * 3)
+    select = (
+        "select l.value, m.value from log l join log m on m.offset = l.offset + 1 order by l.offset"
+    )
+    joined = nexo_command("sql", select, "--csv", "--url", url)
+    assert joined.stdout.splitlines() == ["value,value", "a,b", "b,c"], joined.stderr
+    few = nexo_command("sql", select, "--limit", "1", "--json", "--url", url)
+    assert json.loads(few.stdout) == {"value": {"base64": "YQ=="}, "value_2": {"base64": "Yg=="}}
+    assert few.stderr == "only the first 1 rows are shown: --limit shows more\n"
+    times = "select timestamp'2026-01-01' as a, timestamp_ntz'2026-01-01' as b"
+    shown = nexo_command("sql", times, "--as-of", "2026-01-31T12:00:00.5+02:00", "--url", url)
+    assert shown.stdout == "2026-01-01T00:00:00Z\t2026-01-01T00:00:00\n"
+    both = nexo_command("sql", "select 1", "--csv", "--json", "--url", url)
+    assert both.exit_code == 2
 
 
 def test_sql_says_that_spark_starts_and_nothing_that_spark_says(
@@ -183,3 +202,26 @@ def test_the_server_runs_the_pipeline_beside_its_brokers(tmp_path: Path) -> None
     assert offsets_of(Lake(LakeSettings(tmp_path / "nexo" / "lake")).get("log").properties) == {
         0: 10
     }
+
+
+def test_a_pipeline_whose_jvm_was_killed_ends_and_says_so(
+    client: nexo.Client, url: str, tmp_path: Path
+) -> None:
+    """SPEC I4: retrying would never help; whoever runs it starts it again."""
+    log = client.stream("log").create(tiering=True)
+    log.publish(b"taken")
+    said = tmp_path / "stderr"
+    command = [sys.executable, "-m", "nexo", "pipeline", "run", "--master", "local[1]"]
+    with said.open("wb") as stderr:
+        running = subprocess.Popen(
+            [*command, "--url", url, "--lake", str(tmp_path / "lake")], stderr=stderr
+        )
+    while log.describe().partitions[0].tiered_offset < 1:
+        assert running.poll() is None, said.read_text()
+        time.sleep(0.1)
+    below = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    for child in below:
+        os.kill(int(child), signal.SIGKILL)
+    log.publish(b"not any more")
+    assert running.wait() == 1
+    assert said.read_text().splitlines()[-1].startswith("error[UNAVAILABLE]: Spark has ended")

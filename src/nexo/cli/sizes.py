@@ -107,7 +107,12 @@ def _offset(text: str) -> int:
     return int(text)
 
 
-def _time(text: str) -> datetime:
+def moment(text: str) -> datetime:
+    """A point in time, for options."""
+    return _time(text.strip(), "a time (2026-01-31T12:00) or an age (2h)")
+
+
+def _time(text: str, wanted: str = _PLACES) -> datetime:
     """A time, or an age counted back from now."""
     age_ms = span_ms(text) if text[-1:].isalpha() else None
     if age_ms is not None and age_ms <= _MOST_MS:
@@ -115,7 +120,7 @@ def _time(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is not {_PLACES}") from None
+        raise click.BadParameter(f"{text!r} is not {wanted}") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

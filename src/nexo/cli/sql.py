@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nexo.cli import output, sparks
+from nexo.cli import sql_cells as cells
 from nexo.cli.lakes import lake_options, open_lake
 from nexo.cli.options import terms
+from nexo.cli.sizes import moment
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(min=1), default=1_000, show_default=True,
               help="At most so many rows.")  # fmt: skip
 @click.option("--streams", default="", metavar="A,B", help="Make views of these only.")
-@click.option("--as-of", type=click.DateTime(), help="Leave out what was published later (UTC).")
+@click.option("--as-of", metavar="TIME", type=moment,
+              help="Leave out what was published later: a time (UTC unless it says otherwise) "
+              "or an age, such as 2h.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
 @lake_options
 def command(
@@ -40,16 +44,24 @@ def command(
     """Run QUERY on streams: their hot log and their history in the lake, each record once.
 
     Views: stream_messages, stream_offsets, stream_groups, and one of the name of each stream.
+    Times are shown in UTC, as queries see them.
     """
+    if as_csv and terms().as_json:
+        raise click.UsageError("give either --csv or --json, not both")
     names = [name for part in streams.split(",") if (name := part.strip())]
-    moment = as_of.replace(tzinfo=UTC) if as_of else None
-    columns, rows = _run(query, limit, names, moment, master, open_lake(**where))
+    columns, rows = _run(query, limit + 1, names, as_of, master, open_lake(**where))
+    shown = rows[:limit]
     if as_csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
-        writer.writerows([row[column] for column in columns] for row in rows)
+        writer.writerows(map(cells.field, row) for row in shown)
     else:
-        output.rows(rows, columns, "no rows", literal=True)
+        labels = list(cells.apart(columns))
+        convert = cells.plain_json if terms().as_json else cells.field
+        found = [dict(zip(labels, map(convert, row), strict=True)) for row in shown]
+        output.rows(found, labels, "no rows", literal=True)
+    if len(rows) > limit:
+        output.note(f"only the first {limit:,} rows are shown: --limit shows more")
 
 
 def _run(
@@ -59,7 +71,7 @@ def _run(
     as_of: datetime | None,
     master: str | None,
     lake: Lake,
-) -> tuple[list[str], list[dict[str, object]]]:
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     sparks.tell_start()
     with sparks.started(master, "nexo sql", quiet=True) as spark:
         from pyspark_nexo.failures import plain_errors
@@ -68,5 +80,9 @@ def _run(
         with sparks.shown(spark, "query"), plain_errors():
             register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
             frame = spark.sql(query).limit(limit)
-            found = [row.asDict(recursive=True) for row in frame.collect()]
-            return frame.columns, found
+            zoneless = {
+                number
+                for number, field in enumerate(frame.schema)
+                if field.dataType.typeName() == "timestamp_ntz"
+            }
+            return frame.columns, [cells.read(row, zoneless) for row in frame.collect()]
