@@ -110,9 +110,10 @@ class OsFile:
                 self.pins -= 1
 
     def unmark(self) -> tuple[OsFile, int]:
-        """Count as clean from now on; returns the length that a sync makes durable."""
+        """Count as clean from now on; returns the length that a sync makes durable, if known."""
         self.dirty = False
-        return self, os.fstat(self._fd).st_size
+        being_opened_or_closed = self._fd < 0
+        return self, self.synced_bytes if being_opened_or_closed else os.fstat(self._fd).st_size
 
     def fileno(self) -> int:
         """The descriptor, for use at once: a later open of another file may close it."""

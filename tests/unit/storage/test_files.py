@@ -14,7 +14,8 @@ from nexo.errors import DiskFull, ReadOnly
 from nexo.storage.files import OsFile, OsFiles
 from nexo.storage.flusher import Flusher
 from nexo.storage.log import SegmentedLog
-from nexo.storage.ports import Buffer
+from nexo.storage.open_files import Closable, OpenFiles
+from nexo.storage.ports import Buffer, File
 from tests.unit.storage.entries import bodies, body_of, entry, fill
 
 
@@ -136,6 +137,36 @@ def test_a_descriptor_outlives_the_sync_that_uses_it(
     thread.join()
     files.check()
     assert file.synced_bytes == 1
+
+
+def test_a_sync_of_all_passes_over_files_that_are_being_closed_or_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may sync all between a descriptor's end and the file's being forgotten."""
+    files = OsFiles()
+    file = files.open(tmp_path / "a", create=True)
+    file.write_at(0, [b"1"])
+    forget, opening = files.open_files.discard, os.open
+
+    def sync_first(closed: Closable) -> None:
+        files.sync_all(tmp_path)
+        forget(closed)
+
+    def sync_before(path: Path, flags: int, mode: int = 0o777) -> int:
+        monkeypatch.setattr(os, "open", opening)
+        files.sync_all(tmp_path)
+        return opening(path, flags, mode)
+
+    monkeypatch.setattr(OpenFiles, "discard", lambda _, closed: sync_first(closed))
+    file.close()
+    monkeypatch.setattr(os, "open", sync_before)
+    assert file.read_at(0, 9) == b"1"
+    written: list[File] = []
+    files.on_dirty = written.append
+    file.write_at(1, [b"2"])
+    assert written == [file]
+    file.sync()
+    assert file.synced_bytes == 2
 
 
 def test_writes_during_a_sync_are_marked_for_the_next(
