@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nexo import errors as errors
     from nexo import testing as testing
+    from nexo import topics as topics
+    from nexo import types as types
+    from nexo import xstreams as xstreams
     from nexo.client._async.client import AsyncClient as AsyncClient
     from nexo.client._sync.client import Client as Client
     from nexo.errors import NexoError as NexoError
@@ -39,15 +42,16 @@ _HOMES = {
     "NexoError": "nexo.errors",
     "Persistence": "nexo.model",
 }
-_MODULES = {"errors", "testing", "topics", "xstreams"}
+_MODULES = {"errors", "testing", "topics", "types", "xstreams"}
 
+if not TYPE_CHECKING:  # or else every misspelt name would pass the check of types
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _MODULES:
-        return importlib.import_module(f"nexo.{name}")
-    raise AttributeError(f"module 'nexo' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        if name in _MODULES:
+            return importlib.import_module(f"nexo.{name}")
+        raise AttributeError(f"module 'nexo' has no attribute {name!r}")
 
 
 def connect(url: str | None = None, **options: Any) -> Client:

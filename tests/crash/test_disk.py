@@ -247,7 +247,7 @@ def test_a_refused_write_changes_nothing(
 # -- what was done and cannot be undone is told as done, once there is room ---------------
 
 
-def a_job(client: nexo.Client) -> nexo.Job[Any]:
+def a_job(client: nexo.Client) -> nexo.types.Job[Any]:
     return client.queue("q").pop(1)[0]
 
 

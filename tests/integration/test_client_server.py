@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import nexo
-from nexo import errors, testing
+from nexo import errors, testing, types
 from nexo.model import Broker
 from tests.timing import often_within
 
@@ -187,4 +189,42 @@ def test_public_names_are_there_and_unknown_ones_are_not() -> None:
     for name in nexo.__all__:
         assert getattr(nexo, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        nexo.nothing  # noqa: B018
+        nexo.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_what_clients_hand_out_has_public_names(client: nexo.Client) -> None:  # SPEC K1
+    queue, stream = client.queue("q", int).create(), client.stream("s", int).create()
+    queue.push(1)
+    stream.publish(2)
+    (job,) = queue.pop()
+    (record,) = stream.consume("g").fetch()
+    with client.pubsub.subscribe("t", type_=int) as subscription:
+        client.pubsub.publish("t", 3)
+        message = subscription.get(5)
+        assert isinstance(subscription, types.Subscription)
+    assert isinstance(queue, types.Queue)
+    assert isinstance(stream, types.Stream)
+    assert isinstance(job, types.Job)
+    assert isinstance(record, types.StreamRecord)
+    assert isinstance(message, types.Message)
+    assert all(hasattr(types, name) for name in types.__all__)
+    assert nexo.types is types
+
+
+def test_a_misspelt_name_does_not_pass_the_check_of_types(tmp_path: Path) -> None:  # SPEC K1
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import nexo\n"
+        "from nexo.types import AsyncJob, Job\n"
+        "def send(job: Job[int]) -> int: return job.value\n"
+        "async def send_async(job: AsyncJob[str]) -> str: return job.value\n"
+        "print(nexo.topics.Producer, nexo.xstreams.connect, nexo.errors.NotFound)\n"
+        "nexo.conect()\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(program)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(Path(nexo.__file__).parent.parent)},
+    )  # fmt: skip
+    assert 'program.py:6: error: Module has no attribute "conect"' in said.stdout
+    assert said.stdout.count("error:") == 1, said.stdout
