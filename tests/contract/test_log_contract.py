@@ -14,7 +14,7 @@ from nexo.storage.header import seal, verify
 from nexo.storage.log import SegmentedLog
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
-from tests.unit.storage.entries import bodies, body_of, entry, fill, whole
+from tests.unit.storage.entries import bodies, body_of, entry, fill, rewrite, whole
 
 MAKERS: dict[str, Callable[[], Files]] = {
     "os": OsFiles,
@@ -65,15 +65,6 @@ def test_offsets_are_dense_and_entries_come_back_as_written(place: Place) -> Non
     assert [log.append(*entry(n, count=3)) for n in range(40)] == [3 * n for n in range(40)]
     assert log.next_offset == 120
     assert bodies(log) == [body_of(n) for n in range(40)]
-
-
-def test_append_many_is_append_repeated(place: Place) -> None:
-    log = place.open()
-    fill(log, range(5))
-    assert log.append_many([entry(n) for n in range(5, 30)]) == 5
-    assert log.append_many([]) == 30
-    fill(log, range(30, 35))
-    assert bodies(log) == bodies(place.open()) == [body_of(n) for n in range(35)]
 
 
 def test_a_read_starts_with_the_entry_that_holds_the_offset(place: Place) -> None:  # SPEC E5
@@ -139,8 +130,6 @@ def test_an_entry_that_covers_too_few_offsets_is_refused(
     head = seal([], count=count, span=span, first_ms=0, last_ms=0)
     with pytest.raises(InvalidInput, match="span"):
         log.append(head, [])
-    with pytest.raises(InvalidInput, match="span"):
-        log.append_many([(head, [])])
     assert place.files.list(place.folder) == []
 
 
@@ -186,23 +175,13 @@ def test_offsets_go_on_after_everything_was_dropped(place: Place) -> None:  # SP
     assert bodies(place.open()) == [body_of(5), body_of(6)]
 
 
-def test_truncate_after_drops_the_end(place: Place) -> None:
-    for offset in (29, 18, 9, 3, 0):
-        log = place.open()
-        fill(log, range(log.next_offset, 30))
-        log.truncate_after(offset)
-        for found in (log, place.open()):
-            assert found.next_offset == offset
-            assert bodies(found) == [body_of(n) for n in range(offset)]
-
-
 def test_rewrite_keeps_offsets_and_leaves_gaps(place: Place) -> None:  # SPEC I1
     log = place.open()
     fill(log, range(30))
     closed = [info for info in log.segments() if info.next_offset < 30]
     end = closed[-1].next_offset
     kept = [n for n in range(end) if n % 4 == 3]
-    assert log.rewrite(0, end, [whole(n, n) for n in kept]) > 0
+    assert rewrite(log, 0, end, [whole(n, n) for n in kept]) > 0
     fill(log, range(30, 40))
     for found in (log, place.open()):
         assert bodies(found) == [body_of(n) for n in [*kept, *range(end, 40)]]
@@ -216,9 +195,9 @@ def test_rewrite_may_leave_nothing_and_be_repeated(place: Place) -> None:
     log = place.open()
     fill(log, range(30))
     first, second = [info.next_offset for info in log.segments()][:2]
-    log.rewrite(0, first, [whole(2, 2)])
-    log.rewrite(0, first, [whole(1, 1)])
-    log.rewrite(0, second, [])
+    rewrite(log, 0, first, [whole(2, 2)])
+    rewrite(log, 0, first, [whole(1, 1)])
+    rewrite(log, 0, second, [])
     for found in (log, place.open()):
         assert bodies(found) == [body_of(n) for n in range(second, 30)]
         assert verify(found.read(0, 1)).base_offset == second
@@ -227,19 +206,14 @@ def test_rewrite_may_leave_nothing_and_be_repeated(place: Place) -> None:
 def test_a_gap_up_to_the_end_reads_as_the_end(place: Place) -> None:
     log = place.open()
     fill(log, range(9))
-    log.append(*entry(9))
-    log.truncate_after(9)
-    log.append(*entry(9, size=900))
     log.drop_before(3)
+    log.roll()
     (first, last) = log.segments()
-    log.rewrite(first.base_offset, first.next_offset, [])
-    log.truncate_after(last.base_offset)
+    rewrite(log, first.base_offset, first.next_offset, [])
     for found in (log, place.open()):
         assert found.read(5, 100) == b""
         assert list(found.entries()) == []
         assert found.next_offset == last.base_offset
-        with pytest.raises(InvalidInput, match="compacted"):
-            found.truncate_after(5)
 
 
 def test_only_closed_segments_can_be_rewritten(place: Place) -> None:
@@ -247,7 +221,7 @@ def test_only_closed_segments_can_be_rewritten(place: Place) -> None:
     fill(log, range(30))
     for first, end in ((0, 30), (1, 9), (0, 8), (40, 50)):
         with pytest.raises(InvalidInput, match="borders"):
-            log.rewrite(first, end, [])
+            rewrite(log, first, end, [])
     assert bodies(log) == [body_of(n) for n in range(30)]
 
 

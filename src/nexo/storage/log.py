@@ -6,7 +6,7 @@ first use. A log that was never written has no files. One thread owns a log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct
@@ -77,31 +77,6 @@ class SegmentedLog:
         segment.index.note(offset, position, first_ms, last_ms)
         segment.end = self.next_offset = offset + span
         return offset
-
-    def append_many(self, entries: Sequence[tuple[bytearray, Sequence[Buffer]]]) -> int:
-        """Append several entries in one write; returns the first base offset.
-
-        They lie in one segment, so that after a crash a prefix of them is found.
-        """
-        fields = [_FIELDS.unpack_from(head, 16) for head, _ in entries]
-        total = sum(length for length, *_ in fields)
-        if any(not 0 < span >= count for _, count, span, _, _ in fields) or total % ALIGN:
-            raise InvalidInput(f"entries of {total} bytes: {_RULE}")
-        segment = self._writable(total)
-        first = offset = self.next_offset
-        parts: list[Buffer] = []
-        for (head, body), (_, _, span, _, _) in zip(entries, fields, strict=True):
-            stamp(head, offset)
-            parts += (head, *body)
-            offset += span
-        position = self._write(segment, parts, total)
-        offset = first
-        for length, _, span, first_ms, last_ms in fields:
-            segment.index.note(offset, position, first_ms, last_ms)
-            position += length
-            offset += span
-        segment.end = self.next_offset = offset
-        return first
 
     def _writable(self, length: int) -> Segment:
         """The segment that the next ``length`` bytes go to."""
@@ -192,7 +167,7 @@ class SegmentedLog:
     def locate(self, offset: int, max_bytes: int) -> tuple[Path, int, int]:
         """File, position and size of what `read` would return, without verifying bodies.
 
-        Valid until the next `drop_before`, `truncate_after` or `rewrite`.
+        Valid until the next `drop_before` or `finish_rewrite`.
         """
         if offset == self.next_offset:
             return self._folder.path, 0, 0
@@ -268,20 +243,6 @@ class SegmentedLog:
         self.start_offset = offset
         return self._recount()
 
-    def truncate_after(self, offset: int) -> None:
-        """Drop, durably, the entry that holds ``offset`` and all behind it.
-
-        Their offsets are given out again: only for entries that nobody was shown.
-        """
-        self._check_range(offset)
-        if offset < self.next_offset:
-            segment = self._folder.segments[self._folder.of(offset)]
-            if segment.compacted:
-                raise InvalidInput(f"offset {offset} is compacted and cannot be truncated")
-            position, base = segment.seek(offset)
-            self._folder.remove_behind(segment)
-            self._cut(segment, position, base)
-
     def drop_damaged_tail(self, damage: Damage) -> None:
         """Drop the last segment from ``damage`` on, durably, keeping a copy of the bytes.
 
@@ -312,15 +273,6 @@ class SegmentedLog:
         """Close the active segment if it holds anything, so that it can be rewritten."""
         if self._active is not None and self._active.size > HEADER:
             self._roll()
-
-    def rewrite(self, first: int, end: int, entries: Iterable[bytes]) -> int:
-        """Replace the closed segments from offset ``first`` to ``end``; returns the bytes freed."""
-        rewriting = self.begin_rewrite(first, end)
-        try:
-            rewriting.add(entries)
-            return self.finish_rewrite(rewriting)
-        finally:
-            rewriting.abandon()
 
     def begin_rewrite(self, first: int, end: int) -> Rewriting:
         """Begin to replace closed segments; to be finished or abandoned."""

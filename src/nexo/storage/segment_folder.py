@@ -78,14 +78,6 @@ class SegmentFolder:
         self.start_offset = offset
         self._remove_dropped()
 
-    def remove_behind(self, segment: Segment) -> None:
-        """Remove every later segment, durably."""
-        at = self.segments.index(segment) + 1
-        for later in self.segments[at:]:
-            later.remove()
-        del self.segments[at:]
-        segment.file.sync()
-
     def set_aside(self, segment: Segment, position: int) -> None:
         """Keep a durable copy of the bytes of ``segment`` from ``position`` on."""
         data = segment.file.read_at(position, segment.size - position)

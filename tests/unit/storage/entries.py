@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nexo.errors import Corrupt
@@ -35,6 +35,16 @@ def fill(log: Log, numbers: range, *, size: int = 40) -> None:
 def whole(number: int, base: int, size: int = 40) -> bytes:
     head, body = entry(number, size=size, base=base)
     return bytes(head) + body[0]
+
+
+def rewrite(log: SegmentedLog, first: int, end: int, entries: Iterable[bytes]) -> int:
+    """Replace closed segments as compaction does, at once; returns the bytes freed."""
+    rewriting = log.begin_rewrite(first, end)
+    try:
+        rewriting.add(entries)
+        return log.finish_rewrite(rewriting)
+    finally:
+        rewriting.abandon()
 
 
 def bodies(log: SegmentedLog) -> list[bytes]:
