@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -228,3 +229,14 @@ def test_a_misspelt_name_does_not_pass_the_check_of_types(tmp_path: Path) -> Non
     )  # fmt: skip
     assert 'program.py:6: error: Module has no attribute "conect"' in said.stdout
     assert said.stdout.count("error:") == 1, said.stdout
+
+
+def test_what_holds_a_connection_cannot_be_pickled(client: nexo.Client) -> None:
+    queue, stream = client.queue("q").create(), client.stream("s").create()
+    queue.push(1)
+    stream.publish(2)
+    held = [client, nexo.AsyncClient(), *queue.pop(), *stream.consume("g").fetch()]
+    for one in held:
+        with pytest.raises(TypeError, match="send their values, and connect in each process"):
+            pickle.dumps(one)
+    assert pickle.loads(pickle.dumps(held[-1].value)) == 2

@@ -240,3 +240,13 @@ def test_a_commit_whose_reply_is_lost_is_asked_for(
                 tx.produce("out", message.value)
                 tx.commit(message)
     assert [record.value for record in client.stream("out").read()] == [0, 1]
+
+
+def test_a_delivery_that_takes_long_can_be_asked_again(client: nexo.Client) -> None:  # SPEC G3
+    AdminClient(client).create_topic("t")
+    with Producer(server=client, linger_ms=60_000) as producer:
+        delivery = producer.send("t", 1)
+        with pytest.raises(RequestTimeout, match=r"the message was not stored within 0.01 s"):
+            delivery.result(timeout=0.01)
+        producer.flush()
+        assert delivery.result(timeout=0).offset == 0

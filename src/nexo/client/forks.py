@@ -1,6 +1,6 @@
-"""What becomes of a client in a process that is forked from the one that made it.
+"""What becomes of a client in another process than the one that made it.
 
-The child inherits its connections and locks, but not its threads. Two processes that spoke
+A forked child inherits its connections and locks, but not its threads. Two processes that spoke
 on one connection would take each other's replies (SPEC A6), and one that only kept it open
 would hide the other's end from the server. So whatever holds connections is told in the
 child, lets go of them, and opens its own or says that it belongs to the parent.
@@ -10,7 +10,17 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Protocol
+from typing import NoReturn, Protocol
+
+
+class Unsent:
+    """Base of what holds connections: it cannot be sent to another process."""
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError(
+            "clients and what they hand out cannot be pickled or copied: send their values, and"
+            " connect in each process"
+        )
 
 
 class Inherited(Protocol):

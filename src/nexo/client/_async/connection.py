@@ -18,6 +18,7 @@ from nexo.client._async.wire import PushHandler, ReplyFuture, Wire, check_loop
 from nexo.client.address import Address, door_path, tls_context
 from nexo.client.backoff import pause_s
 from nexo.client.connecting import is_final, no_welcome, reason
+from nexo.client.forks import Unsent
 from nexo.client.replies import Reply, hello_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError
 from nexo.model import Broker
@@ -31,7 +32,7 @@ log = logging.getLogger("nexo.client")
 Hook = Callable[[], Awaitable[None]]
 
 
-class Link:
+class Link(Unsent):
     """One broker's connection as the brokers' clients use it; it opens on first use.
 
     Belongs to the event loop it is first used on.

@@ -15,7 +15,7 @@ from nexo.client._sync.duplex import Duplex, Hook, added
 from nexo.client._sync.poll import Poll
 from nexo.client._sync.wire import Wire, open_wire
 from nexo.client.address import Address
-from nexo.client.forks import tell_when_forked
+from nexo.client.forks import Unsent, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError
 from nexo.model import Broker
@@ -25,7 +25,7 @@ from nexo.protocol.hello import Welcome
 __all__ = ["Duplex", "Link", "Poll"]
 
 
-class Link:
+class Link(Unsent):
     """One broker's connections as the brokers' clients use them; they open on first use."""
 
     def __init__(self, address: Address, broker: Broker) -> None:

@@ -18,7 +18,7 @@ from nexo.client._sync.wire import Wire
 from nexo.client.address import Address
 from nexo.client.backoff import pause_s
 from nexo.client.connecting import is_final
-from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.forks import Unsent, from_before, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout
 from nexo.model import Broker
@@ -34,7 +34,7 @@ _unpack = HEADER.unpack_from
 _PING = HEADER.pack(Kind.PING, 0, 0, 0)
 
 
-class Duplex:
+class Duplex(Unsent):
     """Like `Link`, over one connection that a thread of its own reads."""
 
     def __init__(self, address: Address, broker: Broker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from nexo.errors import RequestTimeout
 from nexo.topics.model import RecordMetadata
 
 
@@ -19,8 +20,16 @@ class Delivery:
         self._future: Future[RecordMetadata] = Future()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the place, for at most ``timeout`` seconds."""
-        return self._future.result(timeout)
+        """Wait for the place, for at most ``timeout`` seconds; then `RequestTimeout`.
+
+        It is still under way then, and can be asked again.
+        """
+        try:
+            return self._future.result(timeout)
+        except TimeoutError:
+            if self._future.done():
+                raise  # that is why it was not stored
+            raise RequestTimeout(f"the message was not stored within {timeout:g} s") from None
 
     def done(self) -> bool:
         """Whether it is decided."""
