@@ -110,6 +110,24 @@ class ScriptedServer:
 
         self._do(write())
 
+    def pause_reading(self) -> None:
+        """Take nothing more from those who are connected now."""
+
+        async def pause() -> None:
+            for peer in self._peers:
+                peer.transport.pause_reading()
+
+        self._do(pause())
+
+    def resume_reading(self) -> None:
+        """Take it again."""
+
+        async def resume() -> None:
+            for peer in self._peers:
+                peer.transport.resume_reading()
+
+        self._do(resume())
+
     def note(self) -> None:
         with self._change:
             self._change.notify_all()

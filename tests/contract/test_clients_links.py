@@ -188,6 +188,21 @@ def test_a_reply_at_the_very_moment_of_the_timeout_harms_nobody(
     link.close()
 
 
+@pytest.mark.parametrize("kind", ["pool", "duplex"])
+def test_a_request_that_the_server_does_not_take_times_out_and_ends_its_connection(
+    kind: str,
+) -> None:
+    """SPEC A6: what follows the half of a frame would be taken for its rest."""
+    with ScriptedServer(Welcome(server="test", max_payload_bytes=1 << 28)) as server:
+        link = connected(ALL[kind](f"{server.url}?ping=0.2"))
+        server.pause_reading()
+        with pytest.raises(RequestTimeout, match=r"did not take the request in 0.2 s"):
+            link.call(Op.ECHO, bytes(1 << 26), timeout_s=0.2)
+        server.resume_reading()
+        assert link.call(Op.ECHO, b"mine", timeout_s=20) == b"mine"
+        link.close()
+
+
 def test_the_address_gives_the_default_timeout(server: ScriptedServer, open_link: Open) -> None:
     link = connected(open_link(f"{server.url}?timeout=0.1"))
     with pytest.raises(RequestTimeout):

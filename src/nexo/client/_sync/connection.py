@@ -135,7 +135,8 @@ class Link(Unsent):
 
     def _after(self, wire: Wire, error: BaseException) -> None:
         """Keep a connection only when it is surely at the border of a frame or can find it."""
-        if isinstance(error, NexoError) and not isinstance(error, ConnectionLost | ProtocolError):
+        broken = wire.cut or isinstance(error, ConnectionLost | ProtocolError)
+        if isinstance(error, NexoError) and not broken:
             self._give_back(wire)
             return
         wire.close()

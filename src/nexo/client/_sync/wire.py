@@ -48,6 +48,8 @@ class Wire:
         self._view = memoryview(self._buffer)
         self._filled = 0
         self.next_id = 1
+        self.cut = False
+        """Whether a frame was left half written, so that nothing more can be sent."""
         self._timeout_s = 0.0
         self._socket = _connect(address, broker)
         tell_when_forked(self)
@@ -97,9 +99,14 @@ class Wire:
         self.next_id = self.next_id % _MAX_ID + 1
 
     def send(self, *parts: Buffer) -> None:
-        """Write whole frames; a failure breaks the connection."""
+        """Write whole frames; a failure breaks the connection, `RequestTimeout` too."""
         try:
             self._socket.sendall(b"".join(parts))
+        except (BlockingIOError, TimeoutError):
+            self.cut = True
+            self.interrupt()
+            limit = f"{self._timeout_s:g} s"
+            raise RequestTimeout(f"{self.address} did not take the request in {limit}") from None
         except OSError as error:
             raise ConnectionLost(f"sending to {self.address} failed: {error}") from None
 
