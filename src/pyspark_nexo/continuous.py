@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nexo.errors import Conflict, InvalidInput, NexoError, NotFound
+from nexo.errors import (
+    Conflict,
+    InvalidInput,
+    LockedOut,
+    NexoError,
+    NotFound,
+    Unauthenticated,
+)
 from nexo.lake.maintain import maintain
 from nexo.lake.progress import now_ms
 from pyspark_nexo.failures import SparkEnded
@@ -71,7 +78,7 @@ class Continuous:
                 self.pipeline.tracker.went_well()
                 self.pipeline.tracker.save(self._folder, SAVE_S)
             except NexoError as error:
-                if isinstance(error, InvalidInput | Conflict | SparkEnded):
+                if _is_final(error):
                     raise
                 failures += 1
                 scanned_s = -RESCAN_S
@@ -114,6 +121,12 @@ class Continuous:
                 if done.did_something:
                     note(str(done))
         self.pipeline.tracker.pipeline.maintained_ms = now_ms()
+
+
+def _is_final(error: NexoError) -> bool:
+    """Whether trying again cannot help; a wrong password would only lock out its user."""
+    wrong = isinstance(error, Unauthenticated) and not isinstance(error, LockedOut)
+    return wrong or isinstance(error, InvalidInput | Conflict | SparkEnded)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from nexo.errors import Conflict, ConnectionLost, NexoError, NotFound, Unavailable
+from nexo.errors import Conflict, ConnectionLost, Forbidden, NexoError, NotFound, Unavailable
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
@@ -178,7 +178,7 @@ class Pipeline:
         for name, ends in targets.items():
             try:
                 step = self._plan(broker, name, ends)
-            except (Conflict, NotFound) as error:
+            except (Conflict, Forbidden, NotFound) as error:
                 self._refuse(name, error)
             else:
                 if step.advances:
@@ -212,7 +212,7 @@ class Pipeline:
             part.stable - max(offsets.get(p, 0), part.start) for p, part in enumerate(parts)
         )
         self.tracker.looked(name, table, behind, asked_ms)
-        if ends is not None:
+        if ends is not None and len(ends) == len(parts):  # else it was created anew meanwhile
             parts = [
                 replace(part, stable=min(part.stable, end))
                 for part, end in zip(parts, ends, strict=True)

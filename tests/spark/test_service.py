@@ -12,22 +12,30 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 
 import nexo
 from nexo import cli, testing
+from nexo.errors import Unauthenticated
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
 from nexo.lake.progress import read_progress
 from nexo.lake.settings import LakeSettings
+from nexo.server.access.grants import parse_grant
+from nexo.server.access.users import UsersFile
 from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
+from pyspark_nexo.failures import plain_errors
 from pyspark_nexo.pipeline import Pipeline, Progress
 from pyspark_nexo.schemas import sample, stream_table
 from pyspark_nexo.views import register_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def nexo_command(*arguments: str) -> Result:
@@ -225,3 +233,21 @@ def test_a_pipeline_whose_jvm_was_killed_ends_and_says_so(
     log.publish(b"not any more")
     assert running.wait() == 1
     assert said.read_text().splitlines()[-1].startswith("error[UNAVAILABLE]: Spark has ended")
+
+
+def test_a_wrong_password_ends_it_rather_than_lock_the_user_out(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:  # SPEC A10
+    users = UsersFile(tmp_path / "nexo" / "users.json")
+    users.add("lake", "the right password", [parse_grant("*:*:*")])
+    server = testing.Server(data_dir=tmp_path / "nexo", auth=True)
+    server.start()
+    try:
+        wrong = server.url.replace("://", "://lake:wrong@")
+        service = Continuous(Pipeline(spark, lake, wrong), 0.1)
+        with pytest.raises(Unauthenticated):
+            service.run(threading.Event(), lambda _: None, pytest.fail)
+        with pytest.raises(Unauthenticated), plain_errors():
+            spark.read.format("nexo").options(url=wrong, stream="log").load().count()
+    finally:
+        server.close()

@@ -70,6 +70,8 @@ def run(
     if attached:
         stand_behind_brokers()
     with _pipeline(open_lake(**where, make=True), streams, master) as pipeline:
+        if not pipeline.names():
+            output.note("no stream has tiering on yet: nexo stream update NAME --tiering")
         if once:
             total = pipeline.run_once(_report)
             for progress in pipeline.compact(pipeline.names()):
