@@ -11,6 +11,7 @@ import pytest
 
 import nexo
 from nexo.client._async.stream import Stream
+from nexo.client.stream_records import Published
 from nexo.errors import InvalidInput, NotFound, PayloadTooLarge
 from tests.integration.test_stream import events
 
@@ -79,6 +80,33 @@ async def test_what_goes_with_a_record_over_the_limit_keeps_its_order(
     found = await asyncio.gather(*sent, return_exceptions=True)
     assert isinstance(found[1], PayloadTooLarge)
     assert [record.value for record in await stream.read()] == ["first", "second"]
+
+
+@pytest.mark.parametrize("told", ["never", "before it was lowered"])
+async def test_a_limit_that_the_client_does_not_know_hurts_nothing_else(
+    aclient: nexo.AsyncClient, told: str
+) -> None:  # SPEC E2, E7: neither the neighbours in a batch nor the order
+    async with nexo.AsyncClient(str(aclient.address)) as other:
+        await other.stream("s").create(max_message_bytes=1_000)
+        stream: Stream[Any] = aclient.stream("s")
+        if told != "never":
+            await stream.describe()
+        await other.stream("s").update(max_message_bytes=100)
+    large = "x" * 200
+    sent = [stream.publish(value) for value in ("first", large, "second", large)]
+    await asyncio.sleep(0)
+    sent.append(stream.publish("third"))
+    found = await asyncio.gather(*sent, return_exceptions=True)
+    assert [type(each) for each in found] == [
+        Published, PayloadTooLarge, Published, PayloadTooLarge, Published,
+    ]  # fmt: skip
+    assert "limit of 100 bytes" in str(found[1])
+    stored = await stream.read()
+    assert [record.value for record in stored] == ["first", "second", "third"]
+    places = [each for each in found if isinstance(each, Published)]
+    assert [place.offset for place in places] == [record.offset for record in stored]
+    alone = await asyncio.gather(*(stream.publish(large) for _ in "ab"), return_exceptions=True)
+    assert [type(each) for each in alone] == [PayloadTooLarge] * 2
 
 
 async def test_a_publish_many_that_is_refused_stores_nothing(events: Stream[Any]) -> None:  # E7

@@ -31,7 +31,7 @@ from nexo.model import Broker, check_name, duration_ms
 from nexo.protocol import batch, hello, pubsub, queue, store, stream, values
 from nexo.protocol.frames import Kind, Reader, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
-from nexo.protocol.stream_publishing import read_places
+from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
 from nexo.server.access.grants import parse_grant
 from nexo.server.access.rules import RULES
 from nexo.server.access.users import parse_users
@@ -166,6 +166,7 @@ WIRE = {
     "ttl options": Target(store.options_ttl_ms, [b'{"ttl": 1.5}']),
     "value": Target(values.decode_value, [values.encode_value(v) for v in (b"x", "x", {"a": [1]})]),
     "error reply": Target(_reply, [b"\x04" + pack_str("NOT_FOUND") + pack_str("no")]),
+    "each reply": Target(read_each, [PLACE.pack(0, 1, 2) + pack_refused(100, [1])]),
     "stream replies": Target(_stream_replies, [stream.pack_headed(stream.ReadReply(0, 1, 1))]),
     "client hello": Target(alpn_names, [bytes.fromhex("160301000a010000060303") + bytes(40)]),
 }
@@ -336,6 +337,6 @@ ENTRANCES = {
     "options, users, settings": [
         "users file", "grant", "settings file", "cron", "name", "duration", "url",
     ],
-    "replies, at the client": ["welcome", "value", "error reply", "stream replies"],
+    "replies, at the client": ["welcome", "value", "error reply", "stream replies", "each reply"],
 }  # fmt: skip
 """Where bytes come in, the most exposed first, and the decoders behind each."""

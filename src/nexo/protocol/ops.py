@@ -230,6 +230,8 @@ class Op(enum.IntEnum):
     S_X_RENEW = 0x3F
     # ours: payloads and replies are in `nexo.protocol.stream_transactions`
     S_TX_OUTCOME = 0x3E
+    # ours: payload and reply are in `nexo.protocol.stream_publishing`
+    S_PUBLISH_EACH = 0x3D
 
     # Any broker: 0xF0-0xFF. The payload's first byte names the broker.
     STATUS = 0xF0

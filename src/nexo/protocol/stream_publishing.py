@@ -1,11 +1,12 @@
 """What publishers and the stream broker say to each other.
 
-==========  ==========================  =============================
-opcode      request                     reply
-==========  ==========================  =============================
-S_PUBLISH   name str, `LANE`, a batch   `PLACE` per partition written
-S_ADD       name str, `LANE`, a value   `PLACE`
-==========  ==========================  =============================
+==============  ==========================  =================================
+opcode          request                     reply
+==============  ==========================  =================================
+S_PUBLISH       name str, `LANE`, a batch   `PLACE` per partition written
+S_PUBLISH_EACH  name str, `LANE`, a batch   `PLACE`, and what was refused
+S_ADD           name str, `LANE`, a value   `PLACE`
+==============  ==========================  =================================
 
 `LANE` is an i32: -1 to have the broker route by key, or in turn. Else the partition in the low
 16 bits and above them the number of partitions the sender went by, 0 if it did not say. If the
@@ -13,12 +14,16 @@ stream has another number the answer is `PartitionsChanged` and nothing is store
 stream, and choose again.
 
 `PLACE` is ``partition u32, offset u64, count u32``: where records went.
+
+S_PUBLISH_EACH is for records that came together by chance, as a client joins those of one loop
+turn, and that go to one partition. Those over the stream's limit are left out: the limit, u32,
+and the number of each, u32, follow the place of the others. If that is none, it is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from struct import Struct, error
+from collections.abc import Iterator, Sequence
+from struct import Struct, error, pack, unpack
 
 from nexo.errors import ProtocolError
 from nexo.protocol.frames import Buffer, pack_str
@@ -52,6 +57,22 @@ def read_publish(payload: memoryview) -> tuple[str, int, int, bytes]:
     if lane <= _PARTITION_MASK:
         return name, lane, 0, rest
     return name, lane & _PARTITION_MASK, lane >> _COUNT_SHIFT, rest
+
+
+def pack_refused(limit: int, rows: Sequence[int]) -> bytes:
+    """What follows the place in a reply to S_PUBLISH_EACH, if records were left out."""
+    return pack(f">{1 + len(rows)}I", limit, *rows)
+
+
+def read_each(payload: Buffer) -> tuple[int, int, int, int, tuple[int, ...]]:
+    """The reply to S_PUBLISH_EACH: partition, first offset, count, and limit and number of those
+    that were left out."""
+    try:
+        place = PLACE.unpack_from(payload)
+        limit, *rows = unpack(f">{(len(payload) - PLACE.size) // 4}I", payload[PLACE.size :])
+    except (error, ValueError):
+        raise ProtocolError("reply is cut short") from None
+    return *place, limit, tuple(rows)
 
 
 def read_places(payload: Buffer) -> Iterator[tuple[int, int, int]]:

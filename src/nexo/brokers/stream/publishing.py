@@ -47,6 +47,19 @@ def publish(
     ]
 
 
+def fitting(stream: Stream, entry: bytes) -> tuple[bytes, list[int]]:
+    """A batch without the records over the stream's limit, and which those are.
+
+    `PayloadTooLarge` if no other is left, or it must stay as its producer made it.
+    """
+    batch, limit = verify(entry), stream.options.max_message_bytes
+    sizes = [0 if value is None else len(value) for value in batch.values()]
+    kept = [row for row, size in enumerate(sizes) if size <= limit]
+    if not kept or batch.header.producer_id >= 0:
+        check_size(max(sizes), limit)
+    return _picked(batch, kept), [row for row, size in enumerate(sizes) if size > limit]
+
+
 def add(stream: Stream, index: int, value_type: int, content: bytes, now_ms: int) -> Placed:
     """Store one plain record; without a partition, partitions take turns."""
     check_size(len(content), stream.options.max_message_bytes)

@@ -6,7 +6,6 @@ The sync twin, written by hand, sends each by itself.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable
 
@@ -14,11 +13,11 @@ from nexo.client._async.connection import Link
 from nexo.client._async.gathering import Gathering
 from nexo.client.replies import Reply, room_bytes
 from nexo.client.stream_records import Outgoing, Published, slices
-from nexo.errors import PartitionsChanged
+from nexo.errors import NexoError, PartitionsChanged, PayloadTooLarge
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import StreamInfo
-from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
+from nexo.protocol.stream_publishing import PLACE, ROUTE, publish_head, read_each
 
 RUN_BYTES = 256 * 1024
 """A run of this size leaves without waiting for the end of the turn."""
@@ -36,8 +35,6 @@ class Publisher:
         self.stream = stream
         self.count: int | None = None
         """How many partitions there are, if that is known."""
-        self.alone_bytes = sys.maxsize
-        """A larger value leaves alone: the stream may refuse it, and would what goes with it."""
         self._describe = describe
         self._runs: dict[int, _Run] = {}
         self._refused: list[_Run] = []
@@ -54,19 +51,9 @@ class Publisher:
             run = self._begin(partition)
         run.records.add(kind, content, key, headers)
         receipt = run.gathering.receipt()
-        if run.records.size_bytes >= run.watch_bytes:
-            self._look_at(partition, run, content)
-        return receipt
-
-    def _look_at(self, partition: int, run: _Run, content: bytes | None) -> None:
-        """Send a run that is full, or whose last record, of ``content``, has to leave alone."""
-        if content is not None and len(content) > self.alone_bytes:
-            del self._runs[partition]
-            last = len(run.records) - 1
-            run.send_part(slice(last))
-            run.send_part(slice(last, None))
-        elif run.records.size_bytes >= run.room_bytes:
+        if run.records.size_bytes >= run.room_bytes:
             self._flush(partition)
+        return receipt
 
     def send_keyed(
         self, kind: int, content: bytes | None, key: bytes, headers: bytes
@@ -136,7 +123,6 @@ class Publisher:
         if count != self.count:
             self._end_of_turn()  # what was placed by another number leaves with that
         self.count = count
-        self.alone_bytes = info.options.get("max_message_bytes") or sys.maxsize
         for run in self._unplaced():
             run.spread()
 
@@ -151,8 +137,8 @@ class Publisher:
         run = self._runs.get(at) or self._begin(at)
         run.records.add(*row)
         run.gathering.adopt([receipt])
-        if run.records.size_bytes >= run.watch_bytes:
-            self._look_at(at, run, row[1])
+        if run.records.size_bytes >= run.room_bytes:
+            self._flush(at)
 
     def _unplaced(self) -> list[_Run]:
         runs = self._refused if self._held is None else [*self._refused, self._held]
@@ -163,9 +149,7 @@ class Publisher:
 class _Run:
     """Records that share one batch."""
 
-    __slots__ = (
-        "count", "gathering", "partition", "publisher", "records", "room_bytes", "watch_bytes",
-    )  # fmt: skip
+    __slots__ = ("count", "gathering", "partition", "publisher", "records", "room_bytes")
 
     def __init__(self, publisher: Publisher, partition: int, count: int) -> None:
         self.publisher = publisher
@@ -173,7 +157,6 @@ class _Run:
         self.count = count
         self.records = Outgoing()
         self.room_bytes = room_bytes(publisher.link.welcome, RUN_BYTES)
-        self.watch_bytes = min(self.room_bytes, publisher.alone_bytes)
         self.gathering: Gathering[Published] = _Receipts(self)
 
     def send(self) -> None:
@@ -186,7 +169,7 @@ class _Run:
         except Exception as error:  # whoever waits would wait for ever
             self.gathering.refuse(error)
             return
-        self.gathering.send(self.publisher.link, Op.S_PUBLISH, where, head, *body)
+        self.gathering.send(self.publisher.link, Op.S_PUBLISH_EACH, where, head, *body)
 
     def _lane(self) -> tuple[int, int]:
         """The partition, and of how many, if it was chosen by that number."""
@@ -236,6 +219,13 @@ class _Receipts(Gathering[Published]):
             super().refuse(error)
 
 
-def _placed(reply: Reply) -> list[Published]:
-    partition, first, count = next(read_places(reply or b""))
-    return [_new(Published, (partition, offset)) for offset in range(first, first + count)]
+def _placed(reply: Reply) -> list[Published | NexoError]:
+    payload = reply or b""
+    if len(payload) == PLACE.size:
+        partition, first, count = PLACE.unpack(payload)
+        return [_new(Published, (partition, offset)) for offset in range(first, first + count)]
+    partition, first, count, limit, refused = read_each(payload)
+    found: list[Published | NexoError] = [Published(partition, first + n) for n in range(count)]
+    for row in refused:
+        found.insert(row, PayloadTooLarge(f"the value exceeds the stream's limit of {limit} bytes"))
+    return found

@@ -261,6 +261,7 @@ _STREAM = {
     Op.S_SEEK: Rule(READ, _text_and_group),
     Op.S_LEAVE: Rule(READ, _text_and_group),
     Op.S_PUBLISH: Rule(WRITE, _first_text),
+    Op.S_PUBLISH_EACH: Rule(WRITE, _first_text),
     Op.S_ADD: Rule(WRITE, _first_text),
     Op.S_TAKE: Rule(READ, _stream_group(stream.Take)),
     Op.S_SETTLE: Rule(READ, _stream_group(stream.Settle)),

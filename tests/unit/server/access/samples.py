@@ -114,6 +114,7 @@ _STREAM = {
     Op.S_SEEK: _STR + pack_str(GROUP) + b"\0",
     Op.S_LEAVE: _STREAM_CONSUMER,
     Op.S_PUBLISH: publish_head(NAME, -1),
+    Op.S_PUBLISH_EACH: publish_head(NAME, -1),
     Op.S_ADD: publish_head(NAME, -1) + b"\0x",
     Op.S_PRODUCER: pack_str("p"),
     Op.S_TX_PUBLISH: _U64 + publish_head(NAME, -1),

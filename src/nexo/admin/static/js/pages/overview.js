@@ -119,7 +119,7 @@ function requests(brokers) {
   ], shown, { key: (row) => `${row.broker}/${row.op}` }) : empty("No requests in the last minute"));
 }
 
-const WORDS = { settle: "ack or nack", take: "take records", publish_run: "publish", pub: "publish", sub: "subscribe", echo: "ping" };
+const WORDS = { settle: "ack or nack", take: "take records", publish_run: "publish", publish_each: "publish", pub: "publish", sub: "subscribe", echo: "ping" };
 
 /** What an opcode does, as users call it. */
 function asked(op) {

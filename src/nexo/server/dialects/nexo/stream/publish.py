@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.publishing import Placed, fitting
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import NexoError
+from nexo.errors import NexoError, PayloadTooLarge
 from nexo.model import Persistence
 from nexo.protocol.frames import Reader
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import PLACE, read_publish
+from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
 from nexo.protocol.stream_transactions import ProducerStart
 from nexo.protocol.values import check_value
 from nexo.server.dialects.nexo.stream.core import Core, answer
@@ -17,12 +17,13 @@ from nexo.server.service import Handler, Peer
 
 
 class Publishing:
-    """S_PUBLISH, S_ADD and S_PRODUCER."""
+    """S_PUBLISH, S_PUBLISH_EACH, S_ADD and S_PRODUCER."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.handlers: dict[int, Handler] = {
             Op.S_PUBLISH: self.publish,
+            Op.S_PUBLISH_EACH: self.publish_each,
             Op.S_ADD: self.add,
             Op.S_PRODUCER: self.start_producer,
         }
@@ -35,6 +36,22 @@ class Publishing:
             stream.check_count(count)
         placed = self.store(stream, partition, entry)
         reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
+        self.reply(stream, placed, len(entry), peer, request_id, reply)
+
+    def publish_each(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store the records of one batch that the stream takes (SPEC E7)."""
+        name, partition, count, entry = read_publish(payload)
+        stream = self._core.engine.streams.get(name)
+        if count:
+            stream.check_count(count)
+        refused = b""
+        try:
+            placed = self.store(stream, partition, entry)
+        except PayloadTooLarge:
+            entry, rows = fitting(stream, entry)
+            refused = pack_refused(stream.options.max_message_bytes, rows)
+            placed = self.store(stream, partition, entry)
+        reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed]) + refused
         self.reply(stream, placed, len(entry), peer, request_id, reply)
 
     def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
