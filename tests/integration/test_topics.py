@@ -41,6 +41,7 @@ from nexo.topics import (
     Message,
     Position,
     ProducerRecord,
+    RecordMetadata,
     TopicPartition,
 )
 
@@ -302,6 +303,20 @@ async def test_closing_a_producer_loses_nothing(aclient: nexo.AsyncClient) -> No
     await producer.close()
     with pytest.raises(Conflict, match="closed"):
         producer.send("t", 1)
+
+
+def test_a_producer_whose_event_loop_has_ended_says_so(nexo_url: str) -> None:  # SPEC G3
+    producer = AsyncProducer(server=nexo_url, linger_ms=0)
+
+    async def send() -> RecordMetadata:
+        return await producer.send("t", 1)
+
+    with nexo.connect(nexo_url) as client:
+        client.stream("t").create()
+    assert asyncio.run(send()).offset == 0
+    with pytest.raises(Conflict, match="has ended with the event loop"):
+        asyncio.run(asyncio.wait_for(send(), 10))
+    asyncio.run(producer.close())
 
 
 async def test_a_producer_closed_after_its_client_fails_at_once(nexo_url: str) -> None:

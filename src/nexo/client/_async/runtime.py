@@ -77,10 +77,12 @@ class Task:
 
     async def join(self, timeout_s: float | None = None) -> bool:
         """Wait for its end and raise what it raised; False if the time ran out first."""
-        ended, _ = await asyncio.wait({self._task}, timeout=timeout_s)
+        if not self._task.done():  # its loop may be gone otherwise
+            await asyncio.wait({self._task}, timeout=timeout_s)
+        ended = self._task.done()
         if ended and not self._task.cancelled():
             self._task.result()
-        return bool(ended)
+        return ended
 
 
 def spawn(work: Callable[..., Awaitable[object]], *args: Any, name: str | None = None) -> Task:

@@ -165,6 +165,16 @@ class NexoSender:
     # -- sending
 
     async def _run(self) -> None:
+        try:
+            await self._send_all()
+        finally:
+            if not self._closed:  # or else whoever sends would wait for ever
+                text = (
+                    "the producer has ended with the event loop or thread it ran on: make another"
+                )
+                self._fatal, self._open = Conflict(text), 0
+
+    async def _send_all(self) -> None:
         while not self._closed:
             await self._wake.wait(self._pause_s())
             self._wake.clear()

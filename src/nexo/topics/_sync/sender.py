@@ -164,6 +164,16 @@ class NexoSender:
     # -- sending
 
     def _run(self) -> None:
+        try:
+            self._send_all()
+        finally:
+            if not self._closed:  # or else whoever sends would wait for ever
+                text = (
+                    "the producer has ended with the event loop or thread it ran on: make another"
+                )
+                self._fatal, self._open = Conflict(text), 0
+
+    def _send_all(self) -> None:
         while not self._closed:
             self._wake.wait(self._pause_s())
             self._wake.clear()
