@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import nexo
+from nexo.admin.api import TABLE
+from nexo.admin.replies import STATUS
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -647,4 +649,22 @@ def test_the_grafana_dashboard_and_its_page_ask_for_metrics_that_exist(api: Api)
     }
     text = (ROOT / "docs" / "howto" / "monitor.md").read_text(encoding="utf-8")
     told = {re.sub(r"_bucket$", "", name) for name in re.findall(r"nexo_[a-z_]+", text)}
-    assert asked | told <= set(checked_families(api.request("GET", "/metrics").body.decode()))
+    known = set(checked_families(api.request("GET", "/metrics").body.decode()))
+    assert asked <= known
+    ours = {name for name in known if name.startswith("nexo_") and not name.endswith("_created")}
+    assert told == ours  # SPEC K4: the page names every metric, and no other
+
+
+def test_the_openapi_document_describes_every_path_and_refusal(api: Api) -> None:
+    """SPEC K4."""
+    paths = api.get("/openapi.json")["paths"]
+    beside = {"/health", "/ready", "/metrics", "/api/v1/session", "/api/v1/login", "/api/v1/logout"}
+    assert beside == paths.keys() - {row.path for row in TABLE}
+    refused = {str(status) for _, status in STATUS}
+    told = {
+        status for path in paths.values() for one in path.values() for status in one["responses"]
+    }
+    assert refused <= told
+    for row in TABLE:
+        described = paths[row.path][row.method.lower()]["responses"].keys()
+        assert {"200", "400", "401", "403", "404", "409", "503", "504"} <= described, row.path

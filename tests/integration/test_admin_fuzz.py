@@ -87,7 +87,7 @@ OPERATIONS = [
     (method, path, operation)
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
-    if not any("event-stream" in media for media in operation["responses"]["200"]["content"])
+    if "application/json" in operation["responses"]["200"]["content"]
 ]
 
 

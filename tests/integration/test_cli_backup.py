@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import nexo
 from nexo import testing
-from nexo.cli import main
+from nexo.cli import main, output
 from nexo.client._sync.stream import Stream
 from nexo.client.stream_records import Record
 
@@ -135,6 +135,18 @@ def test_a_backup_that_cannot_be_written_is_told_with_its_path(
     refused = run("backup", str(tmp_path / place), "--url", nexo_server.url)
     assert refused.exit_code == 1
     assert f"error[INVALID]: {tmp_path / place} cannot be written: " in refused.output
+
+
+def test_the_progress_of_a_backup_moves_within_large_files(
+    nexo_server: testing.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC K5
+    steps: list[float] = []
+    monkeypatch.setattr(output.ProgressTask, "advance", lambda _, done=1: steps.append(done))
+    with nexo.connect(nexo_server.url) as client:
+        client.stream("large").create().publish(bytes(2 * 1024**2))
+    done = run("backup", str(tmp_path / "all.tar"), "--url", nexo_server.url, "--json")
+    assert sum(steps) == json.loads(done.output)["size_bytes"]
+    assert max(steps) <= 1024**2
 
 
 @pytest.fixture

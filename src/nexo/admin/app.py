@@ -20,7 +20,7 @@ from nexo.admin import metrics, openapi
 from nexo.admin.api import TABLE
 from nexo.admin.desk import Desk, Place
 from nexo.admin.guard import Guard
-from nexo.admin.replies import answer, as_json, body_of, failure, problem
+from nexo.admin.replies import Health, Ready, answer, as_json, body_of, failure, problem
 from nexo.admin.routes import PREFIX, Endpoint
 from nexo.admin.sampler import Sampler
 from nexo.admin.sessions import Sessions
@@ -113,13 +113,13 @@ class Admin:
 
     async def _health(self, request: Request) -> Response:
         """This process lives."""
-        return as_json({"status": "ok"})
+        return as_json(Health())
 
     async def _ready(self, request: Request) -> Response:
         """Every broker answers."""
         brokers = {watch.broker.label: watch.up for watch in self._sampler.brokers.values()}
         ready = self._sampler.all_up
-        return as_json({"ready": ready, "brokers": brokers}, 200 if ready else 503)
+        return as_json(Ready(ready, brokers), 200 if ready else 503)
 
     async def _read_metrics(self, request: Request) -> Response:
         desk = await self._sessions.desk(request)

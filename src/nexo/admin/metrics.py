@@ -39,7 +39,10 @@ _COUNTERS: dict[Broker, dict[str, tuple[str, str]]] = {
     Broker.QUEUE: {
         "pushed_total": ("nexo_queues_pushed", "Jobs pushed, over all queues."),
         "finished_total": ("nexo_queues_finished", "Jobs acknowledged, over all queues."),
-        "failed_total": ("nexo_queues_failed", "Deliveries that failed, over all queues."),
+        "failed_total": (
+            "nexo_queues_failed",
+            "Deliveries that failed and are tried again, over all queues.",
+        ),
         "died_total": ("nexo_queues_died", "Jobs that became dead letters, over all queues."),
     },
     Broker.STREAM: {

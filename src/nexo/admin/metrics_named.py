@@ -27,7 +27,7 @@ _QUEUE_GAUGES = {
 _QUEUE_COUNTERS = {
     "pushed_total": ("nexo_queue_pushed", "Jobs pushed."),
     "finished_total": ("nexo_queue_finished", "Jobs acknowledged."),
-    "failed_total": ("nexo_queue_failed", "Deliveries that failed."),
+    "failed_total": ("nexo_queue_failed", "Deliveries that failed and are tried again."),
     "died_total": ("nexo_queue_died", "Jobs that became dead letters."),
 }
 _STREAM_GAUGES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -33,7 +33,7 @@ from nexo.protocol.refusals import in_words
 
 log = logging.getLogger("nexo.admin")
 
-_STATUS: tuple[tuple[type[NexoError], int], ...] = (
+STATUS: tuple[tuple[type[NexoError], int], ...] = (
     (PayloadTooLarge, 413),
     (InvalidInput, 400),
     (ProtocolError, 400),
@@ -56,6 +56,19 @@ class Problem(msgspec.Struct):
     message: str
 
 
+class Health(msgspec.Struct):
+    """The process of the dashboard lives."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(msgspec.Struct):
+    """Whether every broker answers."""
+
+    ready: bool
+    brokers: dict[str, bool]
+
+
 def problem(status: int, code: str, message: str) -> Response:
     """A refusal as JSON."""
     return as_json(Problem(code, message), status)
@@ -63,7 +76,7 @@ def problem(status: int, code: str, message: str) -> Response:
 
 def failure(error: NexoError) -> Response:
     """The reply to a request that raised ``error``."""
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
     reply = problem(status, error.code, error.message)
     if isinstance(error, LockedOut):
         reply.headers["retry-after"] = str(LOCKED_OUT_MS // 1_000)

@@ -75,13 +75,19 @@ def command(file: Path) -> None:
         ):
             for part in parts:
                 for number, (name, size) in enumerate(part.files):
-                    writer.add(f"{part.broker.label}/{name}", size, part.pieces(number))
-                    bar.advance(size)
+                    pieces = _shown(part.pieces(number), bar)
+                    writer.add(f"{part.broker.label}/{name}", size, pieces)
     count = sum(manifest.files.values())
     output.done(
         f"{count:,} files, {size_text(manifest.size_bytes)}, saved to {file}",
         file=str(file), files=count, size_bytes=manifest.size_bytes,
     )  # fmt: skip
+
+
+def _shown(pieces: Iterator[bytes], bar: output.ProgressTask) -> Iterator[bytes]:
+    for piece in pieces:
+        bar.advance(len(piece))
+        yield piece
 
 
 def _manifest(parts: list[Kept]) -> backup_file.Manifest:

@@ -66,16 +66,19 @@ def rate(before: Status, now: Status, counter: str, elapsed_s: float) -> int:
 def _holds(name: str, status: Status) -> str:
     match name:
         case "store":
-            return f"{status['keys']:,} keys, {size_text(status['used_bytes'])}"
+            return f"{_counted(status, 'keys')}, {size_text(status['used_bytes'])}"
         case "pubsub":
             lost = f", {status['dropped']:,} dropped" if status["dropped"] else ""
-            return (
-                f"{status['subscriptions']:,} subscriptions, {status['retained']:,} retained{lost}"
-            )
+            return f"{_counted(status, 'subscriptions')}, {status['retained']:,} retained{lost}"
         case "queue":
             names = ("waiting", "scheduled", "working", "dead")
             return ", ".join(f"{status[state]:,} {state}" for state in names)
-    return f"{status['streams']:,} streams, {status['groups']:,} groups"
+    return f"{_counted(status, 'streams')}, {_counted(status, 'groups')}"
+
+
+def _counted(status: Status, things: str) -> str:
+    number = status[things]
+    return f"{number:,} {things if number != 1 else things[:-1]}"
 
 
 class Board:

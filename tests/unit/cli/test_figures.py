@@ -24,6 +24,15 @@ def test_rates_and_load_are_per_second_of_the_interval() -> None:
     assert row["holds"] == "5 waiting, 0 scheduled, 2 working, 1 dead"
 
 
+def test_one_of_a_thing_is_not_many() -> None:
+    rest = {"used_bytes": 0, "connections": 0, "disk": {}, "process": {}}
+    held = [
+        broker_rows(Sample(1.0, {"store": {}}), Sample(2.0, {"store": rest | {"keys": keys}}))
+        for keys in (1, 2_000)
+    ]
+    assert [row["holds"] for (row,) in held] == ["1 key, 0 B", "2,000 keys, 0 B"]
+
+
 def test_a_restarted_broker_counts_from_zero() -> None:
     assert rate({"published": 1_000}, {"published": 10}, "published", 2.0) == 5
 

@@ -18,7 +18,7 @@ export async function connections({ given, memory, redraw }) {
     { title: "Client", class: "name", cell: (row) => [row.name, row.internal ? [" ", badge("internal")] : null], tip: (row) => row.name },
     { title: "Broker", cell: (row) => h("span.row", h("span.dot", { class: row.broker }), row.broker) },
     { title: "Address", class: "mono hide-s", cell: (row) => row.address },
-    { title: "User", class: "hide-s", cell: (row) => row.user ?? "–" },
+    ...(page.connections.some((row) => row.user) ? [{ title: "User", class: "hide-s", cell: (row) => row.user ?? "–" }] : []),
     { title: "Since", cell: (row) => ago(row.opened_ms), tip: (row) => moment(row.opened_ms) },
     { title: "Last heard", class: "hide-s", cell: (row) => ago(row.heard_ms), tip: (row) => moment(row.heard_ms) },
     number("Requests", (row) => row.requests),

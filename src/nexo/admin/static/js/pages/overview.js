@@ -17,7 +17,7 @@ const CARDS = {
 const CHARTS = [
   { broker: "store", title: "Store, commands per second", lines: [["commands", "commands", "store"], ["misses", "misses", "second"]] },
   { broker: "pubsub", title: "Pub/Sub, messages per second", lines: [["delivered", "delivered", "pubsub"], ["published", "published", "second"], ["dropped", "dropped", "third"]] },
-  { broker: "queue", title: "Queue, jobs per second", lines: [["pushed", "pushed_total", "queue"], ["finished", "finished_total", "second"], ["failed", "failed_total", "third"]] },
+  { broker: "queue", title: "Queue, jobs per second", lines: [["pushed", "pushed_total", "queue"], ["finished", "finished_total", "second"], ["failed", "failed_total,died_total", "third"]] },
   { broker: "stream", title: "Stream, records per second", lines: [["published", "published", "stream"], ["finished by groups", "finished", "second"]] },
 ];
 const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
@@ -93,10 +93,16 @@ function subject(alert) {
 
 function drawn({ title, lines }, history) {
   const shown = lines
-    .map(([name, series, tone]) => ({ name, tone, points: history.series[series] ?? [] }))
+    .map(([name, series, tone]) => ({ name, tone, points: summed(series.split(",").map((one) => history.series[one] ?? [])) }))
     .filter((line) => line.tone !== "third" || line.points.some(Boolean));
   const covered = Math.max(...shown.map((line) => line.points.length)) * history.step_s;
   return panel(title, h("div.body", legend(shown), chart(title, shown, covered, history.end_ms)));
+}
+
+/** Several series as one; null where none is known. */
+function summed([first, ...others]) {
+  const add = (one, two) => (one === null || two === null ? one ?? two : one + two);
+  return others.reduce((sum, next) => sum.map((value, i) => add(value, next[i] ?? null)), first);
 }
 
 /** How long requests take, all brokers in one chart. */

@@ -81,7 +81,7 @@ async function one({ given, memory, redraw }) {
     summary([
       ["Waiting", count(info.waiting)], ["Working", count(info.working)], ["Scheduled", count(info.scheduled)],
       ["Dead", count(info.dead), info.dead ? "alarm" : ""], ["In/s", rate(row.pushed_per_s)], ["Out/s", rate(row.finished_per_s)],
-      ["Pushed", count(info.pushed_total)], ["Finished", count(info.finished_total)], ["Failed", count(info.failed_total)],
+      ["Pushed", count(info.pushed_total)], ["Finished", count(info.finished_total)], ["Failed", count(info.failed_total + info.died_total)],
     ], "Jobs per second", [{ name: "pushed", tone: "queue", points: row.pushed }, { name: "finished or failed", tone: "second", points: row.finished }]),
     tabs("Queue", choices, tab, (id) => href("queue", { name, tab: id })),
     tab === "schedules" ? await schedules(name) : tab === "options" ? options(info) : await jobs(name, tab, memory, redraw),
