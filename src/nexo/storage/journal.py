@@ -17,13 +17,12 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from struct import Struct
 from sys import byteorder
 
-from nexo.errors import Corrupt, DiskFull
+from nexo.errors import Corrupt
 from nexo.storage.header import ALIGN, SIZE, seal
 from nexo.storage.log import SEGMENT_BYTES, SegmentedLog
 from nexo.storage.ports import Files
@@ -119,8 +118,7 @@ class Journal:
 
     def close(self) -> None:
         """Give back what is held. Does not sync."""
-        with suppress(DiskFull):  # for an index, which can be made anew
-            self.log.close()
+        self.log.close()
 
 
 def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:

@@ -7,6 +7,7 @@ first use. A log that was never written has no files. One thread owns a log.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct
@@ -323,6 +324,7 @@ class SegmentedLog:
         """Give back what is held. Does not sync."""
         if self._active is not None:
             self._active.give_back_room()
-            self._active.save_index()
+            with suppress(DiskFull):  # an index can be made anew
+                self._active.save_index()
         for segment in self._folder.segments:
             segment.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TypeAlias
 
 from msgspec import structs
@@ -16,7 +15,7 @@ from nexo.brokers.stream.numbering import ahead, jump
 from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
-from nexo.errors import DiskFull, Forbidden, InvalidInput, NotFound, PartitionsChanged
+from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged
 from nexo.model import Persistence, path_segment
 from nexo.protocol.murmur import partition_of
 from nexo.storage.ports import Log
@@ -176,8 +175,7 @@ class Stream:
         """Give back what the logs hold."""
         for _, part in self.opened():
             part.cooled()
-            with suppress(DiskFull):  # for an index, which can be made anew
-                part.log.close()
+            part.log.close()
 
     def state(self, *, synced: bool) -> StreamState:
         """Everything about the stream that is not in its logs.
