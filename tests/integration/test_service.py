@@ -81,6 +81,18 @@ def test_the_log_says_what_happens_to_the_server_and_its_brokers(tmp_path: Path)
         wait_for_line(server, f"process {killed} on 127.0.0.1:{server.port} ended without a stop")
 
 
+def test_every_line_of_a_json_log_is_json(tmp_path: Path) -> None:  # SPEC K4
+    with process(tmp_path / "nexo", log_format="json", host="0.0.0.0") as server:
+        wait_for_line(server, "the dashboard is ready at")
+        server.terminate()
+        lines = [json.loads(line) for line in server.log_file.read_text().splitlines()]
+    told = [(line["level"], line["message"]) for line in lines]
+    (warning,) = [text for level, text in told if level == "warning"]
+    assert "without encryption" in warning
+    assert any(f":{server.port}; dashboard http://" in text for _, text in told)
+    assert all(line.keys() >= {"time", "level", "process", "logger", "message"} for line in lines)
+
+
 def wait_for_line(server: Process, text: str, times: int = 1) -> None:
     deadline = time.monotonic() + 30
     while server.log_file.read_text().count(text) < times:

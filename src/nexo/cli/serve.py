@@ -63,7 +63,7 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
     """
     settings = config.load(file, os.environ, flags)
     for text in (*config.doubtful_variables(os.environ), *exposure_warnings(settings)):
-        click.echo(f"warning: {text}", err=True)
+        _say(settings, "warning", text, f"warning: {text}")
     if embedded and pipeline:
         raise click.UsageError("--pipeline needs processes of its own: leave out --embedded")
     if embedded:
@@ -103,11 +103,27 @@ def _run(settings: Settings, pipeline: bool) -> None:
     with PipelineProcess(settings) as beside:
 
         def ready(addresses: Addresses) -> None:
-            click.echo(banner(settings, addresses), err=True)
+            _greet(settings, addresses)
             if pipeline:
                 beside.start(addresses.near_url)
 
         supervisor.run(settings, ready)
+
+
+def _greet(settings: Settings, addresses: Addresses) -> None:
+    text = banner(settings, addresses)
+    first, *rows = (" ".join(line.split()) for line in text.splitlines())
+    _say(settings, "info", f"{first}: {'; '.join(rows)}", text)
+
+
+def _say(settings: Settings, level: str, message: str, text: str) -> None:
+    """Say ``text`` to people, or ``message`` as one more line of a log that machines read."""
+    if settings.log_format != "json":
+        click.echo(text, err=True)
+        return
+    from nexo.server import logs
+
+    click.echo(logs.json_line("supervisor", level, message), err=True)
 
 
 def banner(settings: Settings, addresses: Addresses) -> str:
@@ -153,6 +169,6 @@ async def _serve_embedded(settings: Settings, lock: FolderLock) -> None:
     await server.open()
     addresses = Addresses(settings.host, server.port, None, settings.tls_cert is not None)
     lock.write(pid=os.getpid(), **asdict(addresses))
-    click.echo(banner(settings, addresses), err=True)
+    _greet(settings, addresses)
     await stop.wait()
     await server.close()

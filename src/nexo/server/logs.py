@@ -35,6 +35,12 @@ class JsonFormatter(logging.Formatter):
         return f"{stamp}.{int(record.msecs):03d}Z"
 
 
+def json_line(process: str, level: str, message: str) -> str:
+    """A line as others have it, from before there is a log."""
+    fields = {"name": "nexo.server", "levelname": level.upper(), "msg": message}
+    return JsonFormatter(process).format(logging.makeLogRecord(fields))
+
+
 def configure(settings: Settings, process: str) -> None:
     """Set up logging for this process, named ``process`` in every line."""
     handler = logging.StreamHandler()
