@@ -6,6 +6,7 @@ without rewriting a file.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from nexo.lake.paths import local_path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - pyspark takes a second to import
 
 FIELD_ID = "parquet.field.id"
+_PATTERN = re.compile(r"[\\*?{}\[\]]")
 
 
 def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None) -> DataFrame:
@@ -29,7 +31,14 @@ def lake_frame(spark: SparkSession, table: Table, snapshot_id: int | None = None
     if not paths:
         return spark.createDataFrame([], schema)
     spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
-    return spark.read.schema(schema).parquet(*(local_path(path) or path for path in paths))
+    return spark.read.schema(schema).parquet(
+        *(_literal(local_path(path) or path) for path in paths)
+    )
+
+
+def _literal(path: str) -> str:
+    """A path that Spark does not take for a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def spark_schema(schema: Schema) -> StructType:

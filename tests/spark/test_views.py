@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import nexo
 from nexo.errors import InvalidInput
 from nexo.lake.catalog import Lake
+from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import rename, set_schema
 from pyspark_nexo.lake_frames import lake_frame
 from pyspark_nexo.pipeline import Pipeline
@@ -183,3 +185,14 @@ def test_keys_that_are_no_text_stay_apart(
     frame.write.format("nexo").options(url=url, stream="log").mode("append").save()
     register_views(spark, lake, url)
     assert one(spark, "select count(distinct key) from stream_messages") == 2
+
+
+def test_a_folder_may_have_a_name_that_looks_like_a_pattern(
+    spark: SparkSession, client: nexo.Client, url: str, tmp_path: Path
+) -> None:
+    client.stream("log").create(tiering=True).publish_many([b"x"] * 4)
+    for name in ("lake [1]{a}", "lake ab", "lake *"):  # the last also matches the others
+        lake = Lake(LakeSettings(tmp_path / name))
+        Pipeline(spark, lake, url).run_once()
+        register_views(spark, lake, url)
+        assert one(spark, "select count(*) from log") == 4

@@ -71,8 +71,13 @@ def set_schema(table: Table, wanted: Mapping[str, str]) -> Table:
     Columns that are not named stay. Nothing that is stored is rewritten. Columns and the fields
     they are bound to change in one commit, so that a running pipeline never sees half of it.
     """
-    known = {column.source: column for column in columns_of(table.properties)}
-    changes = [_change(known.get(source), source, kind) for source, kind in wanted.items()]
+    stored_names = {field.field_id: field.name for field in table.schema().fields}
+    bound = {  # but for columns that were dropped, whose fields may have new ones
+        column.source: column
+        for column in columns_of(table.properties)
+        if column.field_id in stored_names
+    }
+    changes = [_change(bound.get(source), source, kind) for source, kind in wanted.items()]
     names = _Names(table.schema().column_names)
     made: dict[str, str] = {}
     with (
@@ -88,11 +93,10 @@ def set_schema(table: Table, wanted: Mapping[str, str]) -> Table:
                     made[source] = names.take(source)
                     update.add_column((made[source],), stored)
                 else:
-                    update.update_column((_name_of(table, column),), stored)
+                    update.update_column((stored_names[column.field_id],), stored)
         ids = {field.name: field.field_id for field in transaction.table_metadata.schema().fields}
-        bound = dict(known)
         for source, kind in wanted.items():
-            field_id = known[source].field_id if source in known else ids[made[source]]
+            field_id = ids[made[source]] if source in made else bound[source].field_id
             bound[source] = Column(source, field_id, kind)
         text = json.dumps([asdict(column) for column in bound.values()])
         transaction.set_properties({COLUMNS: text})
@@ -117,16 +121,6 @@ class _Names:
         return name
 
 
-def _name_of(table: Table, column: Column) -> str:
-    names = {field.field_id: field.name for field in table.schema().fields}
-    if column.field_id not in names:
-        raise InvalidOption(
-            f"the column of field {column.source!r} was dropped from table "
-            f"{'.'.join(table.name())}: it cannot be widened"
-        )
-    return names[column.field_id]
-
-
 def _change(column: Column | None, source: str, kind: str) -> tuple[Column | None, str, str] | None:
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidOption(f"column {source!r}: {kind!r} is not one of {', '.join(KINDS)}")
@@ -137,7 +131,8 @@ def _change(column: Column | None, source: str, kind: str) -> tuple[Column | Non
     if (column.kind, kind) not in _WIDER:
         raise InvalidOption(
             f"column {source!r} is {column.kind} and cannot become {kind}: only int to long and "
-            "float to double keep what is stored; rename the old column and add a new one"
+            "float to double keep what is stored; drop the column first (in PyIceberg: "
+            "update_schema().delete_column), the raw values stay"
         )
     return column, source, kind
 
