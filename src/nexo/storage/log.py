@@ -306,7 +306,10 @@ class SegmentedLog:
         return sorted(found, key=attrgetter("offset"))
 
     def verify(self) -> list[Damage]:
-        """Read everything and return all damage. Takes as long as the log is large."""
+        """Read everything and return all damage to it. Takes as long as the log is large.
+
+        Offsets before the start are no part of it, though their bytes may still be there.
+        """
         at = self.start_offset
         for segment in self._folder.segments:
             segment.check_header()
@@ -318,7 +321,8 @@ class SegmentedLog:
                 break
             except Corrupt as error:
                 at = error.next_offset or self.next_offset
-        return self.damaged()
+        found = self.damaged()
+        return [d for d in found if d.next_offset > self.start_offset or d.next_offset == d.offset]
 
     def close(self) -> None:
         """Give back what is held. Does not sync."""

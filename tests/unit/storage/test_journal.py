@@ -66,6 +66,28 @@ def test_a_damaged_newest_snapshot_falls_back_to_the_one_before_and_its_records(
         assert recovered(files) == (b"state 1", [b"record 2"])
 
 
+def test_damage_to_records_that_a_checkpoint_replaced_is_none() -> None:
+    """SPEC E6, K5: nobody needs them, so a checkup must not call them lost."""
+    files = MemoryFiles()
+    journal = Journal(files, FOLDER)
+    for number in range(3):
+        journal.append([b"record %d" % number], 0)
+        journal.checkpoint(b"state %d" % number)
+    journal.append([b"kept"], 0)
+    (path,) = (FOLDER / name for name in files.list(FOLDER) if name.endswith(".log"))
+    for name in files.list(FOLDER):
+        if name.endswith(".idx"):
+            files.remove(FOLDER / name)
+    data = content(files, path)
+    overwrite(files, path, data.replace(b"record 1", b"recorD 1"))
+    log = Journal(files, FOLDER).log
+    log.segments()  # for its index it reads all there is
+    assert log.verify() == []
+    overwrite(files, path, data.replace(b"kept", b"kepT"))
+    (damage,) = Journal(files, FOLDER).log.verify()
+    assert damage.offset == 3
+
+
 def test_with_every_snapshot_damaged_nothing_is_made_up() -> None:
     files = MemoryFiles()
     snapshots = Snapshots(files, FOLDER)
