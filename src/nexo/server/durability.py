@@ -1,8 +1,8 @@
 """When to sync: group commit for ``file_sync``, a short window for ``file_async`` (SPEC E3).
 
 The flusher knows what is dirty; this decides when it runs and where. Waiting callers of one
-turn share one sync. A sync that answers in well under a millisecond runs inline, because a
-thread hop costs more; a slow disk moves it to a thread, where the next group gathers
+turn share one sync. While most syncs take well under a millisecond they run inline, because
+a thread hop costs more; a slow disk moves them to a thread, where the next group gathers
 meanwhile.
 """
 
@@ -19,6 +19,9 @@ from nexo.storage.flusher import Flusher
 Callback: TypeAlias = Callable[[NexoError | None], None]
 
 INLINE_MS = 0.8
+_MOST_MS = 2 * INLINE_MS
+"""What a sync counts as at most, so that a single slow one changes nothing."""
+_WEIGHT = 0.2
 
 
 class Committer:
@@ -28,6 +31,7 @@ class Committer:
         self._loop = loop
         self._flusher = flusher
         self._flush_s = flush_ms / 1000
+        self._usual_ms = 0.0
         self._waiting: list[Callback] = []
         self._watching: list[Callback] = []
         self._commit_due = False
@@ -69,7 +73,7 @@ class Committer:
     def _commit(self) -> None:
         self._commit_due = False
         waiting = self._take_waiting()
-        if self._flusher.times.ewma_ms < INLINE_MS:
+        if self._usual_ms < INLINE_MS:
             _answer(waiting, self._sync())
         else:
             self._sync_in_thread(waiting)
@@ -80,12 +84,16 @@ class Committer:
         return taken
 
     def _sync(self) -> NexoError | None:
+        times = self._flusher.times
+        before = times.count
         try:
             self._flusher.sync()
         except NexoError as error:
             return error
         except OSError as error:
             return ReadOnly(f"the disk refused a sync ({error.strerror}); restart to recover")
+        if times.count > before:
+            self._usual_ms += _WEIGHT * (min(times.last_ms, _MOST_MS) - self._usual_ms)
         return None
 
     def _sync_in_thread(self, waiting: list[Callback]) -> None:
@@ -100,11 +108,14 @@ class Committer:
 
     def _close_window(self) -> None:
         self._window = None
-        if self._in_thread is None:
-            watching, self._watching = self._watching, []
-            self._sync_in_thread(watching)
-        else:
+        if self._in_thread is not None:
             self._window = self._loop.call_later(self._flush_s, self._close_window)
+            return
+        watching, self._watching = self._watching, []
+        if self._flusher.dirty:
+            self._sync_in_thread(watching)
+        else:  # a commit was quicker
+            _answer(watching, self._sync())
 
     async def close(self) -> None:
         """Sync what is left."""

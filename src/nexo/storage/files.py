@@ -31,7 +31,7 @@ def _ignore(_file: File) -> None:
 class OsFile:
     """A file that opens its descriptor on use and may lose it between uses."""
 
-    __slots__ = ("_fd", "_files", "dirty", "path", "pins", "synced_bytes", "used")
+    __slots__ = ("_fd", "_files", "_length", "dirty", "path", "pins", "synced_bytes", "used")
 
     def __init__(self, files: OsFiles, path: Path) -> None:
         self.path = path
@@ -41,6 +41,9 @@ class OsFile:
         self.pins = 0
         self._files = files
         self._fd = -1
+        self._length = 0
+        """Kept, since asking would make a file system note the time of the next write exactly,
+        which has to be synced too."""
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         """Write all parts; `DiskFull` if the device has no room."""
@@ -55,6 +58,7 @@ class OsFile:
             if error.errno in _NO_SPACE:
                 raise DiskFull(f"no space left to write {self.path.name}: free some") from error
             raise
+        self._length = max(self._length, position + size)
         if not self.dirty:
             self._mark_dirty()
         return size
@@ -87,6 +91,7 @@ class OsFile:
     def truncate(self, size: int) -> None:
         """Cut the file."""
         os.ftruncate(self.fileno(), size)
+        self._length = size
         self.synced_bytes = min(self.synced_bytes, size)
         if not self.dirty:
             self._mark_dirty()
@@ -101,7 +106,12 @@ class OsFile:
         try:
             if self.dirty:
                 self.dirty = False
-                self.synced_bytes = _sync_data(fd) if fd >= 0 else _sync_closed(self.path)
+                reached = self._length
+                if fd >= 0:
+                    os.fdatasync(fd)
+                else:
+                    _sync_closed(self.path)
+                self.synced_bytes = reached
             files.sync_names(self.path.parent)
         except OSError as error:
             raise files.broken(error) from error
@@ -110,10 +120,9 @@ class OsFile:
                 self.pins -= 1
 
     def unmark(self) -> tuple[OsFile, int]:
-        """Count as clean from now on; returns the length that a sync makes durable, if known."""
+        """Count as clean from now on; returns the length that a sync makes durable."""
         self.dirty = False
-        being_opened_or_closed = self._fd < 0
-        return self, self.synced_bytes if being_opened_or_closed else os.fstat(self._fd).st_size
+        return self, self._length
 
     def fileno(self) -> int:
         """The descriptor, for use at once: a later open of another file may close it."""
@@ -128,6 +137,7 @@ class OsFile:
         except OSError:
             self._files.open_files.discard(self)
             raise
+        self._length = os.fstat(self._fd).st_size
         return self._fd
 
     def release(self) -> None:
@@ -285,21 +295,14 @@ def _mount_of(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.is_mount())
 
 
-def _sync_data(fd: int) -> int:
-    """Sync; returns the length that was reached before, which is durable now."""
-    reached = os.fstat(fd).st_size
-    os.fdatasync(fd)
-    return reached
-
-
-def _sync_closed(path: Path) -> int:
+def _sync_closed(path: Path) -> None:
     """Sync what was written before the descriptor was closed; a removed file needs nothing."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return 0
+        return
     try:
-        return _sync_data(fd)
+        os.fdatasync(fd)
     finally:
         os.close(fd)
 
