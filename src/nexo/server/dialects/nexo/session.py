@@ -287,7 +287,13 @@ class Session(asyncio.BufferedProtocol):
 
     def push(self, frames: Buffer) -> None:
         """Send whole frames that answer no request."""
-        self._send(frames)
+        if self._replying or self.closed:
+            self._send(frames)
+            return
+        self._out.append(frames)  # as `_send` does, but here: thousands may get a message
+        if not self._touched:
+            self._touched = True
+            self._host.touched(self)
 
     def relayed(self, reply: Buffer) -> None:
         """Pass on a whole reply that another process gave."""
@@ -328,12 +334,16 @@ class Session(asyncio.BufferedProtocol):
         if not out or self.closed:
             return
         self._out = []
+        if len(out) == 1:
+            self._meter.bytes_out += len(out[0])
+            self._transport.write(out[0])
+            return
         size = sum(map(len, out))
         self._meter.bytes_out += size
         if size > JOIN_BYTES:
             self._transport.writelines(out)
         else:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._transport.write(b"".join(out))
 
     def ping(self) -> None:
         """Ask a silent peer for a sign of life."""
