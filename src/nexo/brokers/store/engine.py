@@ -22,7 +22,7 @@ from nexo.errors import InvalidInput, WrongType
 from nexo.protocol.store import MAX_TTL_S
 
 MAX_TTL_MS = MAX_TTL_S * 1_000
-SCAN_LOOKS = 2_000
+SCAN_LOOKS = 500
 """Keys that do not match before a page gives up filling itself, so that none blocks the loop."""
 
 
