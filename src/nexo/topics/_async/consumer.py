@@ -16,7 +16,6 @@ from nexo.client._async.transaction import Transaction
 from nexo.client.checks import millis, text, whole
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import (
-    ClientClosed,
     Conflict,
     ConnectionLost,
     Fenced,
@@ -24,12 +23,11 @@ from nexo.errors import (
     InvalidOption,
     NexoError,
     OutcomeUnknown,
-    RequestTimeout,
-    TransactionAborted,
     Unavailable,
 )
 from nexo.topics._async.connecting import backend_for
-from nexo.topics._async.ports import Doubted, Reader, TopicsBackend
+from nexo.topics._async.doubts import Doubted, Doubts
+from nexo.topics._async.ports import Reader, TopicsBackend
 from nexo.topics._async.reader import NexoReader
 from nexo.topics._async.rebalancing import RebalanceHandlers
 from nexo.topics.commits import Commitable, commits_of
@@ -101,8 +99,7 @@ class AsyncConsumer(Generic[T]):
         self._retry_at_s = 0.0
         self._handled: BaseException | None = None
         """The exception that was being handled when the user got what they hold."""
-        self._doubted: list[Doubted] = []
-        """Transactions with messages from here of which nobody knows how they ended."""
+        self._doubts = Doubts()
         self._closed = False
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
@@ -203,7 +200,7 @@ class AsyncConsumer(Generic[T]):
     async def _next(self, count: int, timeout: float) -> list[Message[T]]:
         timeout_s = millis(timeout) / 1000
         reader = await self._joined()
-        if self._doubted and not await self._settle(timeout_s):
+        if self._doubts and not await self._doubts.settled(timeout_s):
             return []
         await self._processed(reader)
         found = await reader.fetch(count, timeout_s)
@@ -216,20 +213,6 @@ class AsyncConsumer(Generic[T]):
         if (transaction := current_transaction.get()) is not None:
             transaction.polled(self, found)
         return found
-
-    async def _settle(self, wait_s: float) -> bool:
-        """Whether it is known by now how the transactions in doubt have ended."""
-        while self._doubted:
-            try:
-                await self._doubted[0].settle(wait_s)
-            except ClientClosed:
-                raise
-            except (ConnectionLost, RequestTimeout, Unavailable):
-                return False
-            except TransactionAborted:
-                pass  # its messages are handed out again
-            del self._doubted[0]
-        return True
 
     async def _processed(self, reader: Reader) -> None:
         """The next messages are asked for: those handed out are done with."""
@@ -272,7 +255,7 @@ class AsyncConsumer(Generic[T]):
         ``topic``, ``partition`` and ``offset``, or several of these.
         """
         reader = await self._joined()
-        if self._doubted and not await self._settle(_WAIT_S):
+        if not await self._doubts.settled(_WAIT_S):
             raise OutcomeUnknown("it is not known whether these were committed in a transaction")
         if what is None:
             commits = self._progress.so_far(metadata)
@@ -356,8 +339,7 @@ class AsyncConsumer(Generic[T]):
 
     def doubt(self, transaction: Doubted) -> None:
         """From a transaction: nobody knows how it ended, so nothing may be handed out yet."""
-        if transaction not in self._doubted:
-            self._doubted.append(transaction)
+        self._doubts.add(transaction)
 
     def stored(self, commits: Commits) -> None:
         """A transaction has committed these."""
@@ -418,14 +400,14 @@ class AsyncConsumer(Generic[T]):
             return
         reader.interrupt()
         try:
-            if self._doubted and not await self._settle(0.0):
+            if not await self._doubts.settled(0.0):
                 self._progress.held = []
             await self._processed(reader)
         finally:  # a member that nobody uses would keep its partitions
             await reader.close()
             self._reader = self._handled = None
             self._progress.processed.clear()
-            self._doubted.clear()
+            self._doubts.clear()
 
     async def __aenter__(self) -> AsyncConsumer[T]:
         if self._topics:

@@ -163,11 +163,3 @@ class TopicsBackend(Protocol):
     async def close(self) -> None:
         """End the connections that were opened for it."""
         ...
-
-
-class Doubted(Protocol):
-    """A transaction of which it is not known whether it was committed."""
-
-    async def settle(self, wait_s: float) -> None:
-        """Find out and tell its consumers; `TransactionAborted` if it was rolled back."""
-        ...

@@ -17,7 +17,6 @@ from nexo.client._sync.transaction import Transaction
 from nexo.client.checks import millis, text, whole
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import (
-    ClientClosed,
     Conflict,
     ConnectionLost,
     Fenced,
@@ -25,12 +24,11 @@ from nexo.errors import (
     InvalidOption,
     NexoError,
     OutcomeUnknown,
-    RequestTimeout,
-    TransactionAborted,
     Unavailable,
 )
 from nexo.topics._sync.connecting import backend_for
-from nexo.topics._sync.ports import Doubted, Reader, TopicsBackend
+from nexo.topics._sync.doubts import Doubted, Doubts
+from nexo.topics._sync.ports import Reader, TopicsBackend
 from nexo.topics._sync.reader import NexoReader
 from nexo.topics._sync.rebalancing import RebalanceHandlers
 from nexo.topics.commits import Commitable, commits_of
@@ -102,8 +100,7 @@ class Consumer(Generic[T]):
         self._retry_at_s = 0.0
         self._handled: BaseException | None = None
         """The exception that was being handled when the user got what they hold."""
-        self._doubted: list[Doubted] = []
-        """Transactions with messages from here of which nobody knows how they ended."""
+        self._doubts = Doubts()
         self._closed = False
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
@@ -202,7 +199,7 @@ class Consumer(Generic[T]):
     def _next(self, count: int, timeout: float) -> list[Message[T]]:
         timeout_s = millis(timeout) / 1000
         reader = self._joined()
-        if self._doubted and not self._settle(timeout_s):
+        if self._doubts and not self._doubts.settled(timeout_s):
             return []
         self._processed(reader)
         found = reader.fetch(count, timeout_s)
@@ -215,20 +212,6 @@ class Consumer(Generic[T]):
         if (transaction := current_transaction.get()) is not None:
             transaction.polled(self, found)
         return found
-
-    def _settle(self, wait_s: float) -> bool:
-        """Whether it is known by now how the transactions in doubt have ended."""
-        while self._doubted:
-            try:
-                self._doubted[0].settle(wait_s)
-            except ClientClosed:
-                raise
-            except (ConnectionLost, RequestTimeout, Unavailable):
-                return False
-            except TransactionAborted:
-                pass  # its messages are handed out again
-            del self._doubted[0]
-        return True
 
     def _processed(self, reader: Reader) -> None:
         """The next messages are asked for: those handed out are done with."""
@@ -271,7 +254,7 @@ class Consumer(Generic[T]):
         ``topic``, ``partition`` and ``offset``, or several of these.
         """
         reader = self._joined()
-        if self._doubted and not self._settle(_WAIT_S):
+        if not self._doubts.settled(_WAIT_S):
             raise OutcomeUnknown("it is not known whether these were committed in a transaction")
         if what is None:
             commits = self._progress.so_far(metadata)
@@ -353,8 +336,7 @@ class Consumer(Generic[T]):
 
     def doubt(self, transaction: Doubted) -> None:
         """From a transaction: nobody knows how it ended, so nothing may be handed out yet."""
-        if transaction not in self._doubted:
-            self._doubted.append(transaction)
+        self._doubts.add(transaction)
 
     def stored(self, commits: Commits) -> None:
         """A transaction has committed these."""
@@ -415,14 +397,14 @@ class Consumer(Generic[T]):
             return
         reader.interrupt()
         try:
-            if self._doubted and not self._settle(0.0):
+            if not self._doubts.settled(0.0):
                 self._progress.held = []
             self._processed(reader)
         finally:  # a member that nobody uses would keep its partitions
             reader.close()
             self._reader = self._handled = None
             self._progress.processed.clear()
-            self._doubted.clear()
+            self._doubts.clear()
 
     def __enter__(self) -> Consumer[T]:
         if self._topics:

@@ -162,11 +162,3 @@ class TopicsBackend(Protocol):
     def close(self) -> None:
         """End the connections that were opened for it."""
         ...
-
-
-class Doubted(Protocol):
-    """A transaction of which it is not known whether it was committed."""
-
-    def settle(self, wait_s: float) -> None:
-        """Find out and tell its consumers; `TransactionAborted` if it was rolled back."""
-        ...
