@@ -292,7 +292,7 @@ class SegmentedLog:
 
     @property
     def synced_bytes(self) -> int:
-        """How much of the last segment is known to survive power loss."""
+        """How much of the last segment's file is known to survive power loss, room included."""
         return self._active.file.synced_bytes if self._active is not None else 0
 
     def sync(self) -> None:
