@@ -12,6 +12,7 @@ import pytest
 
 from nexo.client._sync import duplex
 from nexo.client._sync.duplex import Duplex
+from nexo.client._sync.wire import Wire
 from nexo.client.address import parse_url
 from nexo.client.replies import Reply
 from nexo.errors import (
@@ -194,11 +195,37 @@ def test_a_request_that_the_server_does_not_take_times_out_and_ends_its_connecti
 ) -> None:
     """SPEC A6: what follows the half of a frame would be taken for its rest."""
     with ScriptedServer(Welcome(server="test", max_payload_bytes=1 << 28)) as server:
-        link = connected(ALL[kind](f"{server.url}?ping=0.2"))
+        link = connected(ALL[kind](f"{server.url}?ping=0.5"))
         server.pause_reading()
-        with pytest.raises(RequestTimeout, match=r"did not take the request in 0.2 s"):
+        with pytest.raises(RequestTimeout, match=r"did not take the request in 0\.[25] s"):
             link.call(Op.ECHO, bytes(1 << 26), timeout_s=0.2)
         server.resume_reading()
+        assert link.call(Op.ECHO, b"mine", timeout_s=20) == b"mine"
+        link.close()
+
+
+def test_a_connection_that_was_cut_is_not_used_before_its_reader_noticed() -> None:
+    """SPEC A6: the next request waits for the next connection, it does not fail for the last."""
+    noticed = threading.Event()
+
+    class SlowToNotice(Duplex):
+        def _read(self, wire: Wire) -> None:
+            try:
+                super()._read(wire)
+            finally:
+                assert noticed.wait(20)
+
+    with ScriptedServer(Welcome(server="test", max_payload_bytes=1 << 28)) as server:
+        link = SlowToNotice(parse_url(f"{server.url}?ping=0.5"), Broker.STORE)
+        assert connected(link).up
+        server.pause_reading()
+        with pytest.raises(RequestTimeout):
+            link.call(Op.ECHO, bytes(1 << 26), timeout_s=0.2)
+        server.resume_reading()
+        assert not link.up
+        with pytest.raises(ConnectionLost, match="not connected"):
+            link.poll(Op.ECHO, b"mine", impatient=True)
+        noticed.set()
         assert link.call(Op.ECHO, b"mine", timeout_s=20) == b"mine"
         link.close()
 

@@ -105,7 +105,7 @@ class Duplex(Unsent):
     @property
     def up(self) -> bool:
         """Whether there is a connection now."""
-        return self._wire is not None
+        return self._usable() is not None
 
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
@@ -158,13 +158,18 @@ class Duplex(Unsent):
         deadline_s = None if limit_s is None else time.monotonic() + limit_s
         with self._change:
             self._start()
-            while self._wire is None:
+            while (wire := self._usable()) is None:
                 self._raise_if_hopeless(fail_fast=fail_fast)
                 rest_s = None if deadline_s is None else deadline_s - time.monotonic()
                 if rest_s is not None and rest_s <= 0:
                     return None
                 self._change.wait(rest_s)
-            return self._wire
+            return wire
+
+    def _usable(self) -> Wire | None:
+        """The connection, unless it is one that the reader thread has yet to find cut."""
+        wire = self._wire
+        return None if wire is None or wire.cut else wire
 
     def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
         if self._closed:
