@@ -26,7 +26,7 @@ log = logging.getLogger("nexo.session")
 JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""
 
-EARLY_PARTS = 128
+EARLY_PARTS = 24
 """So many parts of replies leave before the rest of a run of requests is served: the peer
 has something to work on meanwhile."""
 
