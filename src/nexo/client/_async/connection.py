@@ -1,7 +1,8 @@
 """The async client's link to one broker: it connects, reconnects, times out and pipelines.
 
 `Link.call` is the hot path of every operation, hence plain: it frames the request,
-notes its future and returns it. All requests of one loop turn leave in one write.
+notes its future and returns it. The requests of one loop turn leave in one write, or
+earlier, when there is much to do for the server.
 """
 
 from __future__ import annotations
@@ -86,6 +87,11 @@ class Link(Unsent):
         """
         future = self.call(op, *parts, timeout_s=timeout_s)
         return Poll(self._current, self.broker, future, on_late)
+
+    def flush(self) -> None:
+        """Have the requests made so far leave before the loop's turn ends."""
+        if self._wire is not None:
+            self._wire.flush()
 
     def on_push(self, handler: PushHandler) -> None:
         """Give every run of push frames, headers included, to ``handler``."""

@@ -19,6 +19,10 @@ log = logging.getLogger("nexo.client")
 
 R = TypeVar("R")
 
+FULL = 256
+"""So many leave without waiting for the end of the turn: the server works on them while the
+others are still being made."""
+
 
 class Gathering(Generic[R]):
     """Who waits for a common reply.
@@ -27,7 +31,7 @@ class Gathering(Generic[R]):
     it is not needed.
     """
 
-    __slots__ = ("_divide", "_due_to_one", "_new_receipt", "_receipts", "_results")
+    __slots__ = ("_divide", "_due_to_one", "_new_receipt", "_results", "receipts")
 
     def __init__(
         self,
@@ -44,23 +48,19 @@ class Gathering(Generic[R]):
         self._divide = divide
         self._due_to_one = due_to_one
         self._new_receipt = asyncio.get_running_loop().create_future
-        self._receipts: list[asyncio.Future[R]] = []
+        self.receipts: list[asyncio.Future[R]] = []
+        """All that were given out, in their order."""
         self._results = results
 
     def receipt(self) -> asyncio.Future[R]:
         """The result of the next request that joins."""
         receipt = self._new_receipt()
-        self._receipts.append(receipt)
+        self.receipts.append(receipt)
         return receipt
-
-    @property
-    def receipts(self) -> list[asyncio.Future[R]]:
-        """All that were given out, in their order."""
-        return self._receipts
 
     def adopt(self, receipts: list[asyncio.Future[R]]) -> None:
         """Give the next requests that join receipts that were given out before."""
-        self._receipts += receipts
+        self.receipts += receipts
 
     def send(self, link: Link, op: Op, *parts: Buffer) -> None:
         """Send the joined request."""
@@ -71,6 +71,8 @@ class Gathering(Generic[R]):
             return
         link.let_end(reply)
         self.await_reply(reply)
+        if len(self.receipts) >= FULL:
+            link.flush()
 
     def await_reply(self, reply: asyncio.Future[Reply]) -> None:
         """Have ``reply``, once it is there, told to everyone who waits."""
@@ -90,11 +92,11 @@ class Gathering(Generic[R]):
     def settle(self, results: list[R | NexoError]) -> None:
         """Tell each what it is to get."""
         self.over()
-        if len(results) != len(self._receipts):
-            asked = len(self._receipts)
+        if len(results) != len(self.receipts):
+            asked = len(self.receipts)
             self.fail(ProtocolError(f"the reply has {len(results)} results for {asked} requests"))
             return
-        for receipt, result in zip(self._receipts, results, strict=True):
+        for receipt, result in zip(self.receipts, results, strict=True):
             if isinstance(result, NexoError):
                 _refuse(receipt, result)
             elif not receipt.done():
@@ -106,7 +108,7 @@ class Gathering(Generic[R]):
 
     def refuse(self, error: BaseException) -> None:
         """The request failed: try again in parts if that can help, or else tell everyone."""
-        many = len(self._receipts) > 1
+        many = len(self.receipts) > 1
         if many and self._divide is not None and isinstance(error, self._due_to_one):
             self._divide()
         else:
@@ -114,9 +116,9 @@ class Gathering(Generic[R]):
 
     def fail(self, error: BaseException) -> None:
         """Tell everyone who waits; nobody may be waiting, so the log gets it too."""
-        log.debug("%d requests failed: %s", len(self._receipts), error)
+        log.debug("%d requests failed: %s", len(self.receipts), error)
         self.over()
-        for receipt in self._receipts:
+        for receipt in self.receipts:
             _refuse(receipt, error)
 
 

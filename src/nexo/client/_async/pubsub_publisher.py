@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from nexo.client._async.connection import Link
-from nexo.client._async.gathering import Gathering
+from nexo.client._async.gathering import FULL, Gathering
 from nexo.client.pubsub_message import SteadyClock
 from nexo.client.replies import Reply, room_bytes
 from nexo.errors import Forbidden, InvalidInput, NexoError
@@ -47,7 +47,7 @@ class Publisher:
         run.frames.append(message_frame(topic, value, run.timestamp_ms))
         run.size_bytes += size
         receipt = run.gathering.receipt()
-        if run.size_bytes >= run.room_bytes:
+        if run.size_bytes >= run.room_bytes or len(run.frames) >= FULL:
             self.flush()
         return receipt
 

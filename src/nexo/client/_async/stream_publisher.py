@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from nexo.client._async.connection import Link
-from nexo.client._async.gathering import Gathering
+from nexo.client._async.gathering import FULL, Gathering
 from nexo.client.replies import Reply, room_bytes
 from nexo.client.stream_records import Outgoing, Published, slices
 from nexo.errors import NexoError, PartitionsChanged, PayloadTooLarge
@@ -51,7 +51,7 @@ class Publisher:
             run = self._begin(partition)
         run.records.add(kind, content, key, headers)
         receipt = run.gathering.receipt()
-        if run.records.size_bytes >= run.room_bytes:
+        if run.records.size_bytes >= run.room_bytes or len(run.gathering.receipts) >= FULL:
             self._flush(partition)
         return receipt
 

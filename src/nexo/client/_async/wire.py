@@ -116,11 +116,12 @@ class Wire(asyncio.BufferedProtocol):
 
     def _begin_turn(self) -> None:
         check_loop(self.loop)
-        self.loop.call_soon(self._flush)
+        self.loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is queued, without waiting for the end of the turn."""
         out, self._out = self._out, []
-        if self._transport is None or self._transport.is_closing():
+        if not out or self._transport is None or self._transport.is_closing():
             return
         if sum(map(len, out)) > _PART_BYTES * len(out):
             self._transport.writelines(out)
