@@ -161,15 +161,18 @@ def run_of(topic: bytes, value: Buffer, timestamp_ms: int) -> Run:
 
 
 def pack_runs(
-    topic: bytes, values: Iterable[bytes], timestamp_ms: int, run_bytes: int = RUN_BYTES
+    topic: bytes, values: Iterable[bytes], timestamp_ms: int, run_bytes: int, most: int
 ) -> Iterator[bytes]:
-    """Messages for one topic, as runs of at most ``run_bytes``; a larger message goes alone."""
+    """Messages for one topic, as runs of at most ``run_bytes`` and ``most`` messages.
+
+    A message larger than that goes alone.
+    """
     frames: list[bytes] = []
     room, pack, size = run_bytes, _MESSAGE.pack, len(topic)
     fixed = _TOPIC - HEADER_SIZE + size
     for value in values:
         taken = _TOPIC + size + len(value)
-        if taken > room and frames:
+        if (taken > room and frames) or len(frames) == 2 * most:
             yield b"".join(frames)
             frames, room = [], run_bytes
         frames.append(pack(_LIVE, fixed + len(value), timestamp_ms, size) + topic)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 from nexo.client._async.connection import Link
 from nexo.client._async.gathering import FULL, Gathering
@@ -30,6 +31,9 @@ _MESSAGE_BYTES = 22
 
 class Publisher:
     """Gathers messages; their order is kept, also between retained and plain ones."""
+
+    most: ClassVar = FULL
+    """How many messages make a request, so that it is served while the next is on its way."""
 
     def __init__(self, link: Link) -> None:
         self.link = link

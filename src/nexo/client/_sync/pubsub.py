@@ -97,7 +97,8 @@ class PubSub:
         if self._link.welcome is None:
             self._link.call(Op.ECHO)  # to know how much the server takes at once
         welcome = self._link.welcome
-        runs = list(pack_runs(raw, encoded, now_ms, room_bytes(welcome, RUN_BYTES)))
+        room, most = room_bytes(welcome, RUN_BYTES), self._publisher.most
+        runs = list(pack_runs(raw, encoded, now_ms, room, most))
         check_sizes(welcome, map(len, runs))
         self._publisher.flush()
         replies = [self._publisher.call(run, options) for run in runs]

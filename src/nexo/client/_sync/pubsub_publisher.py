@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from nexo.client._sync.connection import Link
 from nexo.client.pubsub_message import SteadyClock
 from nexo.client.replies import Reply
@@ -11,6 +13,9 @@ from nexo.protocol.pubsub import Publish, message_frame, pack_publish
 
 class Publisher:
     """Publishes on the link; any thread may call."""
+
+    most: ClassVar = 1 << 20
+    """How many messages make a request: any number, as its reply is waited for."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -29,6 +29,8 @@ JOIN_BYTES = 64 * 1024
 EARLY_PARTS = 24
 """So many parts of replies leave before the rest of a run of requests is served: the peer
 has something to work on meanwhile."""
+EARLY_BYTES = 8 * 1024
+"""So does a part of this size."""
 
 # Plain numbers: looking a member up in its enum costs as much as packing a header.
 _REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
@@ -273,7 +275,7 @@ class Session(asyncio.BufferedProtocol):
         out += parts
         if not self._replying:
             self._late(request_id)
-        elif len(out) >= EARLY_PARTS:
+        elif len(out) >= EARLY_PARTS or size >= EARLY_BYTES:
             self.flush()
 
     def fail(self, request_id: int, error: NexoError) -> None:
@@ -316,7 +318,7 @@ class Session(asyncio.BufferedProtocol):
             self._out.append(data)
             if not self._replying:
                 self._late(request_id)
-            elif len(self._out) >= EARLY_PARTS:
+            elif len(self._out) >= EARLY_PARTS or len(data) >= EARLY_BYTES:
                 self.flush()
 
     def _late(self, request_id: int) -> None:
