@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from nexo.protocol.values import decode_value
 
 T = TypeVar("T")
@@ -24,42 +26,28 @@ class SteadyClock:
         return int((self._epoch_s + time.monotonic()) * 1000)
 
 
-class Message(Generic[T]):
+class Message(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """One message; its value is decoded when it is asked for."""
 
-    __slots__ = ("_encoded", "_type", "retained", "timestamp_ms", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        encoded: bytes,
-        timestamp_ms: int,
-        retained: bool = False,
-        type_: type[T] | None = None,
-    ) -> None:
-        self.topic = topic
-        self.timestamp_ms = timestamp_ms
-        """The publisher's clock."""
-        self.retained = retained
-        """Published before the subscription, and delivered as its topic's last value."""
-        self._encoded = encoded
-        self._type: Any = type_
+    topic: str
+    encoded: bytes
+    """The value as it travels (`nexo.protocol.values`): its type byte, then the content."""
+    timestamp_ms: int
+    """The publisher's clock."""
+    retained: bool = False
+    """Published before the subscription, and delivered as its topic's last value."""
+    _type: Any = None
 
     @property
     def value(self) -> T:
         """What was published, checked and converted if the subscription has a type."""
-        decoded: T = decode_value(self._encoded, self._type)
+        decoded: T = decode_value(self.encoded, self._type)
         return decoded
 
     @property
     def payload(self) -> bytes:
         """The value's bytes, without looking inside."""
-        return self._encoded[1:]
-
-    @property
-    def encoded(self) -> bytes:
-        """The value as it travels (`nexo.protocol.values`): its type byte, then the content."""
-        return self._encoded
+        return self.encoded[1:]
 
     @property
     def timestamp(self) -> datetime:

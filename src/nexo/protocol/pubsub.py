@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, unpack
 from struct import error as StructError  # noqa: N812
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -168,15 +168,16 @@ def pack_runs(
     A message larger than that goes alone.
     """
     frames: list[bytes] = []
-    room, pack, size = run_bytes, _MESSAGE.pack, len(topic)
-    fixed = _TOPIC - HEADER_SIZE + size
+    room, head, last_size, taken = run_bytes, b"", -1, 0
     for value in values:
-        taken = _TOPIC + size + len(value)
+        if len(value) != last_size:
+            last_size = len(value)
+            taken = _TOPIC + len(topic) + last_size
+            head = _MESSAGE.pack(_LIVE, taken - HEADER_SIZE, timestamp_ms, len(topic)) + topic
         if (taken > room and frames) or len(frames) == 2 * most:
             yield b"".join(frames)
             frames, room = [], run_bytes
-        frames.append(pack(_LIVE, fixed + len(value), timestamp_ms, size) + topic)
-        frames.append(value)
+        frames += (head, value)
         room -= taken
     if frames:
         yield b"".join(frames)
@@ -209,22 +210,36 @@ def parse_partly(reply: Buffer, count: int) -> tuple[tuple[int, ...], tuple[int,
     return found[:count], found[count:]
 
 
-Pushed: TypeAlias = tuple[int, int, bytes, bytes, bytes | None]
-"""Meta, timestamp, topic, value, and the pattern this copy is addressed to."""
+class Pushed(NamedTuple):
+    """Messages that came one after another, on one topic."""
+
+    topic: bytes
+    messages: list[tuple[bytes, int]]
+    """The value of each, and its timestamp."""
+    pattern: bytes | None = None
+    """The one pattern that a copy is for, if it is addressed."""
+    retained: bool = False
 
 
 def parse_pushes(frames: bytes) -> Iterator[Pushed]:
     """The messages in a run of whole push frames, as a client that said HELLO gets them."""
     at, size, unpack = 0, len(frames), _MESSAGE.unpack_from
+    topic, messages = b"", list[tuple[bytes, int]]()
     while at < size:
         start, length, timestamp_ms, topic_size = unpack(frames, at)
-        end = at + HEADER_SIZE + length
-        if start == _LIVE:
-            value = at + _TOPIC + topic_size
-            yield TIMESTAMPED, timestamp_ms, frames[at + _TOPIC : value], frames[value:end], None
-        else:
+        value, end = at + _TOPIC + topic_size, at + HEADER_SIZE + length
+        if messages and (start != _LIVE or frames[at + _TOPIC : value] != topic):
+            yield Pushed(topic, messages)
+            messages = []
+        if start != _LIVE:
             yield _parse_addressed(start[1], frames[at + HEADER_SIZE : end])
+        else:
+            if not messages:
+                topic = frames[at + _TOPIC : value]
+            messages.append((frames[value:end], timestamp_ms))
         at = end
+    if messages:
+        yield Pushed(topic, messages)
 
 
 def _parse_addressed(meta: int, payload: bytes) -> Pushed:
@@ -232,7 +247,7 @@ def _parse_addressed(meta: int, payload: bytes) -> Pushed:
     pattern = bytes(reader.take(reader.u32())) if meta & ADDRESSED else None
     timestamp_ms = reader.u64() if meta & TIMESTAMPED else 0
     topic = bytes(reader.take(reader.u32()))
-    return meta, timestamp_ms, topic, bytes(reader.rest()), pattern
+    return Pushed(topic, [(bytes(reader.rest()), timestamp_ms)], pattern, bool(meta & RETAINED))
 
 
 # -- commands -------------------------------------------------------------------

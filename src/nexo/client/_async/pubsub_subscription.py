@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import count
 from threading import Lock
 from types import TracebackType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from nexo.brokers.pubsub.outbox import Policy
 from nexo.brokers.pubsub.topics import SHARE, matches
@@ -21,14 +21,11 @@ from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import RETAINED, Subscribe, pack_command, parse_pushes
+from nexo.protocol.pubsub import Pushed, Subscribe, pack_command, parse_pushes
 
 log = logging.getLogger("nexo.client")
 
 T = TypeVar("T")
-
-Arrival: TypeAlias = tuple[str, bytes, int]
-"""Topic, encoded value, timestamp."""
 
 _MAX_TARGETS = 10_000
 _CLOSE_S = 5.0
@@ -155,12 +152,14 @@ class Subscription(Generic[T]):
                 raise
             log.exception("the handler of %r failed on %r", self.pattern, message.topic)
 
-    def _accept(self, arrived: list[Arrival], retained: bool = False) -> None:
+    def _accept(self, topic: str, pushed: Pushed) -> None:
         """Take messages in; only one thread at a time does."""
         if self._ended:
             return
-        type_ = self._type
-        messages = [Message(topic, value, ms, retained, type_) for topic, value, ms in arrived]
+        retained, type_ = pushed.retained, self._type
+        messages: list[Message[T]] = [
+            Message(topic, value, ms, retained, type_) for value, ms in pushed.messages
+        ]
         excess = len(self._waiting) + len(messages) - self._buffer
         if excess > 0 and self._buffer:
             messages = self._overflow(messages, excess)
@@ -295,20 +294,15 @@ class Inbox:
         self._targets = {}
 
     def _on_push(self, frames: memoryview) -> None:
-        """Give every message to those it is for, those of one topic in a row together."""
+        """Give every message to those it is for."""
         targets = self._targets
-        last, arrived = b"", list[Arrival]()
-        text, receivers = "", list[Subscription[Any]]()
-        for meta, timestamp_ms, topic, value, pattern in parse_pushes(bytes(frames)):
-            if pattern is not None:
-                self._on_addressed(meta, (topic.decode(), value, timestamp_ms), pattern.decode())
-                continue
-            if topic != last:
-                _give(receivers, arrived)
-                text, receivers = targets.get(topic) or self._find(targets, topic)
-                last, arrived = topic, []
-            arrived.append((text, value, timestamp_ms))
-        _give(receivers, arrived)
+        for pushed in parse_pushes(bytes(frames)):
+            if pushed.pattern is not None:
+                topic, receivers = pushed.topic.decode(), self._addressees(pushed)
+            else:
+                topic, receivers = targets.get(pushed.topic) or self._find(targets, pushed.topic)
+            for receiver in receivers:
+                receiver._accept(topic, pushed)
 
     def _find(
         self, targets: dict[bytes, tuple[str, list[Subscription[Any]]]], topic: bytes
@@ -320,18 +314,11 @@ class Inbox:
         found = targets[topic] = (text, [s for s in plain if matches(s.pattern, text)])
         return found
 
-    def _on_addressed(self, meta: int, arrival: Arrival, to: str) -> None:
+    def _addressees(self, pushed: Pushed) -> list[Subscription[Any]]:
         """A retained copy is for who asked, a shared one for one of those who have the pattern."""
-        if meta & RETAINED:
-            receivers = [s for s in self._subscriptions if s.address == to]
-        elif receivers := [s for s in self._subscriptions if s.pattern == to]:
-            self._turn += 1
-            receivers = [receivers[self._turn % len(receivers)]]
-        for receiver in receivers:
-            receiver._accept([arrival], bool(meta & RETAINED))
-
-
-def _give(receivers: list[Subscription[Any]], arrived: list[Arrival]) -> None:
-    if arrived:
-        for receiver in receivers:
-            receiver._accept(arrived)
+        to = (pushed.pattern or b"").decode()
+        if pushed.retained:
+            return [s for s in self._subscriptions if s.address == to]
+        receivers = [s for s in self._subscriptions if s.pattern == to]
+        self._turn += 1
+        return receivers and [receivers[self._turn % len(receivers)]]

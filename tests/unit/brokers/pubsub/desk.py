@@ -18,12 +18,11 @@ from nexo.protocol.pubsub import (
     message_frame,
     pack_command,
     pack_publish,
-    parse_pushes,
 )
 from nexo.server.dialects.nexo.pubsub import PubSubService
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
-from tests.unit.brokers.pubsub.recorder import split
+from tests.unit.brokers.pubsub.recorder import messages, split
 
 
 class ManualClock:
@@ -144,8 +143,7 @@ class Connection:
 
     @property
     def received(self) -> list[tuple[str, bytes]]:
-        pushes = parse_pushes(b"".join(self.pushes))
-        return [(topic.decode(), value[1:]) for _, _, topic, value, _ in pushes]
+        return messages(b"".join(self.pushes))
 
 
 class Desk:

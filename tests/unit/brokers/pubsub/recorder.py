@@ -33,12 +33,20 @@ class Recorder:
     @property
     def received(self) -> list[tuple[str, bytes]]:
         """The topic and content of every message."""
-        pushes = parse_pushes(b"".join(self.pushes))
-        return [(topic.decode(), value[1:]) for _, _, topic, value, _ in pushes]
+        return messages(b"".join(self.pushes))
 
     @property
     def contents(self) -> list[bytes]:
         return [content for _, content in self.received]
+
+
+def messages(frames: bytes) -> list[tuple[str, bytes]]:
+    """The topic and content of every message in them."""
+    return [
+        (pushed.topic.decode(), value[1:])
+        for pushed in parse_pushes(frames)
+        for value, _ in pushed.messages
+    ]
 
 
 def split(data: bytes) -> list[tuple[int, bytes]]:
