@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
 from nexo.client._async.connection import Link
+from nexo.client._async.pubsub import PubSub
 from nexo.client.address import parse_url
 from nexo.client.replies import Reply
 from nexo.errors import ConnectionLost, RequestTimeout
@@ -226,3 +229,25 @@ async def test_large_and_small_requests_mix_without_loss(link: Link) -> None:
     sizes = [0, 10, 70_000, 5, 300_000, 1]
     replies = await asyncio.gather(*(link.call(SIZED_OP, n.to_bytes(4, "big")) for n in sizes))
     assert [len(reply or b"") for reply in replies] == sizes
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_many_messages_that_were_cut_off_fail_once(
+    server: ScriptedServer, link: Link, given_up: bool
+) -> None:
+    """SPEC A5: they leave as several requests, of which the caller knows nothing."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+    assert await link.ready(10)
+    many = asyncio.create_task(PubSub(link).publish_many("a", range(1_000)))
+    await held(server, 4)
+    if given_up:
+        many.cancel()
+    server.stop()
+    await asyncio.wait({many})
+    assert many.cancelled() if given_up else isinstance(many.exception(), ConnectionLost)
+    while link.up:
+        await asyncio.sleep(0)
+    del many
+    gc.collect()
+    assert not complaints

@@ -99,9 +99,8 @@ class PubSub:
         room, most = room_bytes(welcome, RUN_BYTES), self._publisher.most
         runs = list(pack_runs(raw, encoded, now_ms, room, most))
         check_sizes(welcome, map(len, runs))
-        self._publisher.flush()
-        replies = [self._publisher.call(run, options) for run in runs]
-        return parse_receivers(b"".join([await reply or b"" for reply in replies]))
+        replies = await self._publisher.send_all(runs, options)
+        return parse_receivers(b"".join([reply or b"" for reply in replies]))
 
     @overload
     async def subscribe(

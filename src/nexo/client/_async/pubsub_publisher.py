@@ -80,9 +80,10 @@ class Publisher:
             return
         run.gathering.send(self.link, *request)
 
-    def call(self, frames: bytes, options: Publish | None) -> asyncio.Future[Reply]:
-        """Send whole frames as one request."""
-        return self.link.call(*_request(options, frames))
+    async def send_all(self, runs: list[bytes], options: Publish | None) -> list[Reply]:
+        """Send runs of whole frames, after what was gathered; if one fails, so do all."""
+        self.flush()
+        return await asyncio.gather(*(self.link.call(*_request(options, run)) for run in runs))
 
 
 def _request(options: Publish | None, frames: bytes) -> tuple[Op, *tuple[bytes, ...]]:

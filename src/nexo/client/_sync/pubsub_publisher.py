@@ -24,6 +24,10 @@ class Publisher:
     def flush(self) -> None:
         """Nothing is gathered here."""
 
+    def send_all(self, runs: list[bytes], options: Publish | None) -> list[Reply]:
+        """Send runs of whole frames, up to the first that fails."""
+        return [self.call(run, options) for run in runs]
+
     def send(self, topic: bytes, value: bytes, options: Publish | None = None) -> int:
         """Publish one message; returns the number of receivers."""
         frame = message_frame(topic, value, self.clock.now_ms())
