@@ -15,7 +15,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from nexo import setting_values
+from nexo import setting_names, setting_values
 from nexo.errors import ConfigError
 from nexo.model import Broker
 
@@ -300,8 +300,15 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
                 _SECONDS[key], setting_values.number(key, value) * 1_000, key
             )
         elif key.startswith("NEXO_") and not _foreign(key, value):
-            raise ConfigError(f"unknown environment variable {key}")
+            raise ConfigError(f"unknown environment variable {key}{_meant_variable(key)}")
     return found
+
+
+def _meant_variable(key: str) -> str:
+    known = dict.fromkeys(_NOT_SETTINGS, ("", ""))
+    for name, spec in _SPECS.items():
+        known[spec.metadata["env"]] = (name, spec.metadata["doc"])
+    return setting_names.did_you_mean(key, known, "`nexo serve --help` names all of them")
 
 
 def _foreign(key: str, value: str) -> bool:
@@ -317,7 +324,7 @@ def _checked(key: str, value: object, label: str) -> Any:
     """``value`` as the type of setting ``key``; ``label`` names it as the user wrote it."""
     spec = _SPECS.get(key)
     if spec is None:
-        raise ConfigError(f"unknown setting {label}; known are {', '.join(sorted(_SPECS))}")
+        raise ConfigError(f"unknown setting {label}{_meant_setting(key, value)}")
     if value == spec.default and type(value) is type(spec.default):
         return value
     checked = _converter(spec)(label, value)
@@ -327,6 +334,13 @@ def _checked(key: str, value: object, label: str) -> Any:
     if choices and checked not in choices:
         raise ConfigError(f"{label} = {value!r}: must be one of {', '.join(choices)}")
     return checked
+
+
+def _meant_setting(key: str, value: object) -> str:
+    if isinstance(value, dict) and value.keys() & _SPECS.keys():
+        return f"; settings stand without a section: leave out [{key}]"
+    known = {name: (spec.metadata["env"], spec.metadata["doc"]) for name, spec in _SPECS.items()}
+    return setting_names.did_you_mean(key, known, f"known are {', '.join(sorted(_SPECS))}")
 
 
 def _converter(spec: Field[Any]) -> Callable[[str, object], object]:

@@ -108,6 +108,51 @@ def test_an_unknown_variable_of_ours_stops_the_start() -> None:  # SPEC A8
         load(environ={"NEXO_PROT": "1"})
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("NEXO_PORT", "SERVER_SOCKET_TCP_PORT"),
+        ("NEXO_PROT", "SERVER_SOCKET_TCP_PORT"),
+        ("NEXO_HTTP_PORT", "SERVER_DASHBOARD_HTTP_PORT"),
+        ("NEXO_DASHBOARD_PORT", "SERVER_DASHBOARD_HTTP_PORT"),
+        ("NEXO_BIND_ADDRESS", "SERVER_HOST"),
+        ("NEXO_DATA_FOLDER", "NEXO_DATA_DIR"),
+        ("NEXO_LOG_LEVEL", "NEXO_LOG"),
+        ("NEXO_RETENTION", "STREAM_RETENTION_MS or STREAM_RETENTION_BYTES"),
+        ("NEXO_SSL_CERTIFICATE", "NEXO_TLS_CERT"),
+        ("NEXO_ENVIRONMENT", "NEXO_ENV"),
+        ("NEXO_TIMEOUT", "QUEUE_VISIBILITY_TIMEOUT_MS"),
+        ("NEXO_PASSWD", "NEXO_PASSWORD"),
+    ],
+)
+def test_an_unknown_variable_is_told_with_the_one_that_was_meant(
+    given: str, meant: str
+) -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=rf"{given}; did you mean {meant}\?$"):
+        load(environ={given: "9000"})
+
+
+def test_a_variable_like_no_other_is_told_with_where_to_look() -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=r"NEXO_XYZZY; `nexo serve --help` names all"):
+        load(environ={"NEXO_XYZZY": "1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("tcp_port", "port"), ("SERVER_HOST", "host"), ("loglevel", "log"), ("lake_dir", "lake_path")],
+)
+def test_an_unknown_key_of_the_file_is_told_with_the_one_that_was_meant(
+    tmp_path: Path, given: str, meant: str
+) -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=rf"{given}; did you mean {meant}\?$"):
+        load(toml(tmp_path, f"{given} = 1"))
+
+
+def test_settings_in_a_section_are_told_to_leave_it(tmp_path: Path) -> None:  # SPEC A8
+    with pytest.raises(ConfigError, match=r"without a section: leave out \[server\]$"):
+        load(toml(tmp_path, "[server]\nport = 1"))
+
+
 def test_variables_of_others_and_of_our_client_are_left_alone() -> None:
     foreign = {"QUEUE_SIZE": "x", "STREAM_URL": "y", "SERVER_SOFTWARE": "z", "PATH": "/bin"}
     own = {"NEXO_URL": "nexo://h:1", "NEXO_CONFIG": "f", "_NEXO_COMPLETE": "bash_source"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo import __version__, config
+from nexo import __version__, config, setting_names
 from nexo.config import Settings
 from nexo.model import Broker
 
@@ -45,7 +45,28 @@ def _setting_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@click.command()
+class _Command(click.Command):
+    """Tells of an option that it has not which one was meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Click's own, which would compare letters only."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            option = error.option_name
+            close = setting_names.did_you_mean(option, self._known(), "--help names all of them")
+            raise click.NoSuchOption(option, f"No such option {option!r}{close}", ctx=ctx) from None
+
+    def _known(self) -> dict[str, tuple[str, str]]:
+        options = (param for param in self.params if isinstance(param, click.Option))
+        return {
+            flag: (option.name or "", option.help or "")
+            for option in options
+            for flag in (*option.opts, *option.secondary_opts)
+        }
+
+
+@click.command(cls=_Command)
 @click.option(
     "--config",
     "file",

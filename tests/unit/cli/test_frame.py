@@ -245,6 +245,16 @@ def test_serve_stops_at_a_bad_flag_and_names_it() -> None:
     assert "port = 'many'" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("--tcp-port", "--port"), ("--bind", "--host"), ("--no-dashbord", "--no-dashboard")],
+)
+def test_serve_tells_the_flag_that_was_meant(given: str, meant: str) -> None:  # SPEC A8, K5
+    result = CliRunner().invoke(cli.main, ["serve", given, "1"])
+    assert result.exit_code == 2
+    assert f"No such option '{given}'; did you mean {meant}" in result.output
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
 def test_loopback_needs_no_warning(host: str) -> None:  # SPEC A10
     assert serve.exposure_warnings(load(flags={"host": host})) == []
