@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tarfile
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,8 @@ from nexo import testing
 from nexo.cli import main, output
 from nexo.client._sync.stream import Stream
 from nexo.client.stream_records import Record
+from nexo.config import load
+from nexo.server.folder_lock import FolderInUse, FolderLock
 
 
 def run(*args: str) -> Result:
@@ -163,7 +170,7 @@ def test_restore_refuses_a_folder_with_data(archive: Path, tmp_path: Path) -> No
     refused = run("restore", str(archive), "--data-dir", str(tmp_path / "new"))
     assert refused.exit_code == 1
     assert "not empty" in refused.output
-    assert [path.name for path in (tmp_path / "new").rglob("*")] == ["nexo.lock", "queue", "mine"]
+    assert [path.name for path in (tmp_path / "new").rglob("*")] == ["queue", "mine"]
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.8])
@@ -175,7 +182,7 @@ def test_an_archive_that_is_cut_short_restores_nothing(
     refused = run("restore", str(archive), "--data-dir", str(tmp_path / "new"))
     assert refused.exit_code == 1
     assert refused.output.startswith("error[")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["nexo.lock"]
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_flipped_byte_restores_nothing(archive: Path, tmp_path: Path) -> None:
@@ -184,7 +191,59 @@ def test_a_flipped_byte_restores_nothing(archive: Path, tmp_path: Path) -> None:
     archive.write_bytes(data[:at] + b"y" + data[at + 1 :])
     refused = run("restore", str(archive), "--data-dir", str(tmp_path / "new"))
     assert "error[CORRUPT]: the backup is damaged: stream/streams/" in refused.output
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["nexo.lock"]
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("moved", range(4))
+def test_a_restore_that_fails_at_the_end_leaves_what_was_there(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    target, elsewhere = tmp_path / "deep" / "new", tmp_path / "other" / "disk"
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "streams").mkdir(mode=0o750)
+    monkeypatch.setenv("QUEUE_ROOT_PERSISTENCE_PATH", str(elsewhere))
+    monkeypatch.setenv("STREAM_ROOT_PERSISTENCE_PATH", str(tmp_path / "streams"))
+    before = sorted((path, path.stat().st_mode) for path in tmp_path.rglob("*"))
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "rename", _failing_after(moved))
+        refused = run("restore", str(archive), "--data-dir", str(target))
+    assert "Input/output error" in refused.output
+    assert sorted((path, path.stat().st_mode) for path in tmp_path.rglob("*")) == before
+    assert "restored" in run("restore", str(archive), "--data-dir", str(target)).output
+    assert (tmp_path / "streams").stat().st_mode & 0o777 == 0o750
+
+
+def _failing_after(moved: int) -> Callable[[Path, Path], Path]:
+    rename, calls = Path.rename, count()
+
+    def checked(path: Path, target: Path) -> Path:
+        if next(calls) < moved:
+            return rename(path, target)
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    return checked
+
+
+def test_a_server_that_waited_for_a_restore_that_failed_holds_a_file_that_others_see(
+    tmp_path: Path,
+) -> None:
+    settings = load(flags={"data_dir": tmp_path / "new"})
+    restoring = FolderLock(settings)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(FolderLock, settings, 60)
+        while not _opened(tmp_path / "new" / "nexo.lock"):
+            pass
+        restoring.undo()
+        served = waiting.result(60)
+    with pytest.raises(FolderInUse):
+        FolderLock(settings, 0)
+    served.close()
+
+
+def _opened(file: Path) -> bool:
+    """Whether this process has it open twice."""
+    links = (os.path.realpath(path) for path in Path("/proc/self/fd").iterdir())
+    return sum(link == str(file) for link in links) > 1
 
 
 def test_a_foreign_archive_cannot_write_outside(tmp_path: Path) -> None:
@@ -195,3 +254,4 @@ def test_a_foreign_archive_cannot_write_outside(tmp_path: Path) -> None:
     refused = run("restore", str(evil), "--data-dir", str(tmp_path / "new"))
     assert "no backup of Nexo" in refused.output
     assert not (tmp_path / "escaped").exists()
+    assert not (tmp_path / "new").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -15,7 +15,7 @@ from nexo.cli import backup_file, output
 from nexo.cli.sizes import size_text
 from nexo.errors import Conflict
 from nexo.model import Broker
-from nexo.server.folder_lock import FolderLock
+from nexo.server.folder_lock import FolderLock, absent_paths
 
 _ASIDE = ".restoring"
 
@@ -39,8 +39,10 @@ def command(file: Path, data_dir: Path | None, settings_file: Path | None) -> No
         with backup_file.reading(file) as archive:
             _restore(archive, folders)
             manifest = archive.manifest
-    finally:
-        lock.close()
+    except BaseException:
+        lock.undo()
+        raise
+    lock.close()
     count = sum(manifest.files.values())
     output.done(
         f"{count:,} files, {size_text(manifest.size_bytes)}, restored to {settings.data_dir}",
@@ -56,30 +58,48 @@ def _check_empty(folders: dict[Broker, Path]) -> None:
 
 def _restore(archive: backup_file.Reader, folders: dict[Broker, Path]) -> None:
     with (
-        _aside(folders) as aside,
+        _replacing(folders) as aside,
         output.progress("restoring", archive.manifest.size_bytes) as bar,
     ):
         for size in archive.extract(aside):
             bar.advance(size)
-        for broker, folder in folders.items():
-            if folder.exists():
-                folder.rmdir()
-            aside[broker].rename(folder)
-            _sync_folder(folder.parent)
 
 
 @contextmanager
-def _aside(folders: dict[Broker, Path]) -> Iterator[dict[Broker, Path]]:
-    """Folders beside the real ones, on the same disks, that are gone at the end."""
+def _replacing(folders: dict[Broker, Path]) -> Iterator[dict[Broker, Path]]:
+    """Folders beside the real ones, on the same disks, that take their places at the end.
+
+    If anything fails, all is left as it was.
+    """
     aside = {broker: path.with_name(path.name + _ASIDE) for broker, path in folders.items()}
+    absent = absent_paths(folders.values())
     try:
         for path in aside.values():
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir(parents=True)
         yield aside
-    finally:
-        for path in aside.values():
-            shutil.rmtree(path, ignore_errors=True)
+        for broker, folder in folders.items():
+            _replace(folder, aside[broker])
+    except BaseException:
+        for path in (*aside.values(), *folders.values()):
+            _empty(path)
+        for path in (*aside.values(), *absent):
+            with suppress(OSError):  # not made yet, or moved already
+                path.rmdir()
+        raise
+
+
+def _replace(folder: Path, by: Path) -> None:
+    if folder.exists():
+        shutil.copymode(folder, by)
+    by.rename(folder)
+    _sync_folder(folder.parent)
+
+
+def _empty(folder: Path) -> None:
+    with suppress(OSError):  # the failure before is the one to be told
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,8 +12,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nexo.config import Settings
@@ -43,25 +43,33 @@ class FolderLock:
         self.left_by = ""
         """The server before, if it ended without a stop."""
         self._touch = touch
+        self._made: list[Path] = []
         try:
             self._take_data_dir(settings.data_dir.absolute(), wait_s)
             for broker in Broker:
                 self._take_broker(settings, broker, wait_s)
         except ConfigError:
-            self._let_go()
+            self.undo()
             raise
 
     def _take_data_dir(self, folder: Path, wait_s: float) -> None:
+        file = folder / FILE
+        absent = absent_paths([file])
         if self._touch:
+            self._made += absent[1:]
             make_folder(folder, "data_dir")
-        elif not (folder / FILE).exists():
+        elif absent:
             return
         flags = os.O_RDWR | os.O_CREAT if self._touch else os.O_RDONLY
         with _naming("data_dir", folder):
-            self.fds.append(os.open(folder / FILE, flags | os.O_CLOEXEC, 0o644))
-        holder = _holder(folder / FILE)
-        _acquire(self.fds[-1], f"data_dir = {folder}", wait_s, holder or _UNKNOWN)
-        self.left_by = _holder(folder / FILE)
+            self.fds.append(os.open(file, flags | os.O_CLOEXEC, 0o644))
+        _acquire(self.fds[-1], f"data_dir = {folder}", wait_s, _holder(file) or _UNKNOWN)
+        if not _is_open(file, self.fds[-1]):  # its holder undid it, so others take a new one
+            self._let_go()
+            self._take_data_dir(folder, wait_s)
+        else:
+            self._made[:0] = absent[:1]
+            self.left_by = _holder(file)
 
     def _take_broker(self, settings: Settings, broker: Broker, wait_s: float) -> None:
         folder, setting = settings.folder(broker), settings.folder_setting(broker)
@@ -80,6 +88,13 @@ class FolderLock:
         """Let go."""
         if self._touch:
             os.ftruncate(self.fds[0], 0)
+        self._let_go()
+
+    def undo(self) -> None:
+        """Let go, and leave no file or folder that was made to take it."""
+        for path in self._made:
+            with suppress(OSError):  # others may have put something there
+                path.rmdir() if path.is_dir() else path.unlink()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -101,6 +116,13 @@ def _acquire(fd: int, what: str, wait_s: float, holder: str) -> None:
         time.sleep(0.02)
 
 
+def _is_open(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def _taken(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,6 +142,12 @@ def _holder(path: Path) -> str:
 def holds_data(settings: Settings) -> bool:
     """Whether a server with these settings has ever run."""
     return any(settings.folder(broker).is_dir() for broker in Broker)
+
+
+def absent_paths(paths: Iterable[Path]) -> list[Path]:
+    """Those that are not there, and folders above them that are not, each behind what it holds."""
+    absent = {part for path in paths for part in (path, *path.parents) if not part.exists()}
+    return sorted(absent, key=lambda path: len(path.parts), reverse=True)
 
 
 def make_folders(settings: Settings) -> None:
