@@ -109,6 +109,18 @@ async def test_messages_of_one_turn_keep_their_order_and_counts(connect: Connect
     assert await pubsub.publish("n/0", 1) == 0
 
 
+async def test_what_was_published_before_comes_before(connect: Connect) -> None:
+    """SPEC A3: a message that was not awaited yet is not overtaken by the next request."""
+    pubsub = connect()
+    pubsub.publish("a", 1, retain=True)
+    assert [row["topic"] for row in await pubsub.retained()] == ["a"]
+    before = pubsub.publish("a", 2)
+    subscription = await pubsub.subscribe("a", retained=False)
+    assert await pubsub.publish("a", 3) == 1
+    assert await before == 0
+    assert (await subscription.get(WAIT_S)).value == 3
+
+
 async def test_many_messages_go_in_few_requests_and_keep_their_order(connect: Connect) -> None:
     pubsub = connect()
     subscription = await pubsub.subscribe("n")

@@ -241,6 +241,15 @@ async def test_one_partition_keeps_records_with_and_without_a_key_in_order(
     assert [record.value for record in await events.read()] == list(range(40))
 
 
+async def test_the_first_records_with_and_without_a_key_keep_their_order(
+    events: Stream[Any], aclient: nexo.AsyncClient
+) -> None:
+    """SPEC E2: also while it is not known yet how many partitions there are."""
+    fresh = aclient.stream(events.name)
+    await asyncio.gather(*(fresh.publish(n, key=None if n % 3 else "k") for n in range(1_000)))
+    assert [record.value for record in await events.read()] == list(range(1_000))
+
+
 # -- keys
 
 
@@ -259,3 +268,33 @@ async def test_a_key_that_is_not_text_is_given_back_as_bytes(events: Stream[Any]
     }
     with pytest.raises(InvalidInput, match="key is needed"):
         await events.get(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_what_was_published_before_comes_before(
+    aclient: nexo.AsyncClient, partitions: int
+) -> None:
+    """SPEC A3, E2: a record that was not awaited yet is not overtaken by the next request."""
+    await aclient.stream("lanes").create(partitions=partitions, cleanup="compact")
+    lanes = aclient.stream("lanes")  # one that has yet to learn how many there are
+    for _ in range(2):
+        first = lanes.publish("first", key="k")
+        second, third = await lanes.publish_many(["second", "third"], keys=["k", "k"])
+        assert (await first).offset < second.offset < third.offset
+    last = lanes.publish("last", key="k")
+    newest = await lanes.get("k")
+    assert newest is not None
+    assert newest.value == "last"
+    assert (await last).offset == newest.offset
+
+
+async def test_values_alone_do_not_overtake_what_was_published_before(events: Stream[Any]) -> None:
+    """SPEC A3, E2."""
+    for values in ([1, 2], ["1", "2"]):
+        first = events.publish(0)
+        assert [place.offset for place in await events.publish_many(values)] == [
+            (await first).offset + 1,
+            (await first).offset + 2,
+        ]
+    events.publish("seen")
+    assert (await events.describe()).partitions[0].next_offset == 7

@@ -157,6 +157,7 @@ class PubSub:
             pattern, policy, max_messages, max_bytes, not retained, self._inbox.new_address()
         )
         subscription: Subscription[Any] = Subscription(self._inbox, options, type_, buffer)
+        self._publisher.flush()
         await self._inbox.add(subscription)
         if handler is not None:
             subscription.call_back(handler)
@@ -190,7 +191,9 @@ class PubSub:
         return await self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
 
     async def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
-        return parse_rows(await self._link.call(op, pack_command(asked)) or b"")
+        command = pack_command(asked)
+        self._publisher.flush()
+        return parse_rows(await self._link.call(op, command) or b"")
 
     async def close(self) -> None:
         """Say goodbye: no last will is published."""

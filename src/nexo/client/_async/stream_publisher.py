@@ -67,17 +67,22 @@ class Publisher:
         return self.send(partition, kind, content, key, headers)
 
     def _begin(self, partition: int) -> _Run:
+        if self._held is not None and partition == ROUTE:
+            return self._held  # there may be one partition, which keeps all in order
         if not self._runs:
-            asyncio.get_running_loop().call_soon(self._end_of_turn)
+            asyncio.get_running_loop().call_soon(self.flush)
         run = self._runs[partition] = _Run(self, partition, self.count or 0)
         return run
 
-    def _end_of_turn(self) -> None:
+    def flush(self) -> None:
+        """Send what was gathered, without waiting for the end of the turn."""
         for partition in list(self._runs):
             self._flush(partition)
 
     def _flush(self, partition: int) -> None:
-        run = self._runs.pop(partition)
+        run = self._runs.pop(partition, None)
+        if run is None:
+            return  # it is held
         parts = slices(len(run.records), self.count) if partition == ROUTE else 1
         if parts > 1:
             run.divide(parts)
@@ -121,7 +126,7 @@ class Publisher:
         """So many there are: send what waits for that, in order."""
         count = len(info.partitions)
         if count != self.count:
-            self._end_of_turn()  # what was placed by another number leaves with that
+            self.flush()  # what was placed by another number leaves with that
         self.count = count
         for run in self._unplaced():
             run.spread()

@@ -158,6 +158,7 @@ class PubSub:
             pattern, policy, max_messages, max_bytes, not retained, self._inbox.new_address()
         )
         subscription: Subscription[Any] = Subscription(self._inbox, options, type_, buffer)
+        self._publisher.flush()
         self._inbox.add(subscription)
         if handler is not None:
             subscription.call_back(handler)
@@ -191,7 +192,9 @@ class PubSub:
         return self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
 
     def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
-        return parse_rows(self._link.call(op, pack_command(asked)) or b"")
+        command = pack_command(asked)
+        self._publisher.flush()
+        return parse_rows(self._link.call(op, command) or b"")
 
     def close(self) -> None:
         """Say goodbye: no last will is published."""

@@ -28,6 +28,9 @@ class Publisher:
         """How many partitions there are, if that is known."""
         self._describe = describe
 
+    def flush(self) -> None:
+        """Nothing is gathered here."""
+
     def send(
         self, partition: int, kind: int, content: bytes | None, key: bytes | None, headers: bytes
     ) -> Published:
