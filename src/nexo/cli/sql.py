@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("query")
-@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a header.")
+@click.option("--csv", "as_csv", is_flag=True,
+              help="Print comma-separated values with a header: nothing for null, "
+              "\"\" for the empty string.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), default=1_000, show_default=True,
               help="At most so many rows.")  # fmt: skip
 @click.option("--streams", default="", metavar="A,B", help="Make views of these only.")
@@ -52,9 +53,8 @@ def command(
     columns, rows = _run(query, limit + 1, names, as_of, master, open_lake(**where))
     shown = rows[:limit]
     if as_csv:
-        writer = csv.writer(sys.stdout)
-        writer.writerow(columns)
-        writer.writerows(map(cells.field, row) for row in shown)
+        sys.stdout.write(cells.csv_line(columns))
+        sys.stdout.writelines(cells.csv_line(map(cells.field, row)) for row in shown)
     else:
         labels = list(cells.apart(columns))
         convert = cells.plain_json if terms().as_json else cells.field

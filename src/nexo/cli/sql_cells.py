@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from nexo.cli import cells
+
+_QUOTE = '"'
+_SPECIAL = re.compile(r'[",\r\n]')
 
 
 def read(row: Sequence[Any], zoneless: Container[int] = ()) -> tuple[Any, ...]:
@@ -37,6 +41,20 @@ def field(item: Any) -> object:
         case dict() | list() | tuple():
             return json.dumps(plain_json(item), ensure_ascii=False, default=cells.plain)
     return str(item)
+
+
+def csv_line(items: Iterable[object]) -> str:
+    """A line as PostgreSQL's ``COPY … CSV`` writes it: nothing for null, ``""`` for empty text."""
+    return ",".join(map(_csv_field, items)) + "\r\n"
+
+
+def _csv_field(item: object) -> str:
+    if item is None:
+        return ""
+    text = str(item)
+    if text and not _SPECIAL.search(text):
+        return text
+    return f'"{text.replace(_QUOTE, 2 * _QUOTE)}"'
 
 
 def plain_json(item: Any) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -36,6 +38,17 @@ def test_fields_of_lines_are_text_that_other_programs_read() -> None:
     given = [None, "", True, 1.5, Decimal("1.10"), b"text", b"\xff", date(2026, 1, 1), {"a": [1]}]
     shown = [None, "", "true", 1.5, Decimal("1.10"), "text", "/w==", "2026-01-01", '{"a": [1]}']
     assert list(map(sql_cells.field, given)) == shown
+
+
+def test_lines_of_csv_tell_null_from_empty_text_as_postgresql_does() -> None:  # SPEC I5, K5
+    row = map(sql_cells.field, [None, "", 0, b"", "a,b", 'say "a"', "two\nlines", " "])
+    assert sql_cells.csv_line(row) == ',"",0,"","a,b","say ""a""","two\nlines", \r\n'
+
+
+@pytest.mark.parametrize("text", ["plain", "", ",", '"', '""', "\r", "\n", "\r\n", " x ", "ö", "'"])
+def test_lines_of_csv_are_read_back(text: str) -> None:  # SPEC K5
+    line = sql_cells.csv_line([text, "next"])
+    assert list(csv.reader(io.StringIO(line, newline=""))) == [[text, "next"]]
 
 
 def test_json_has_no_word_that_json_does_not_know() -> None:
