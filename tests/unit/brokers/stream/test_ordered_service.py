@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NotFound, NotMember
@@ -9,6 +11,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
+from nexo.server.dialects.nexo.stream import ordered as service
 from nexo.storage.faulty import FaultyFiles
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -189,3 +192,35 @@ def test_a_refused_request_leaves_no_group_behind(desk: Desk, op: Op, ask: objec
     with pytest.raises((InvalidInput, NotMember)):
         peer.ask(op, wire.pack(ask))
     assert peer.call(Op.S_ORDERED_GROUPS, ordered.OrderedAsk(), list[ordered.OrderedInfo]) == []
+
+
+def test_groups_that_ended_leave_nothing_in_memory(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("t")
+    _come_and_go(peer, "first")
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            _come_and_go(peer, f"group-{number}")
+        desk.after(60_000)
+        held = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.Filter(True, service.__file__)]
+        )
+    finally:
+        tracemalloc.stop()
+    assert sum(trace.size for trace in held.traces) < 5_000
+
+
+def _come_and_go(peer: Peer, group: str) -> None:
+    """A group whose member waited for news."""
+    me = peer.call(
+        Op.S_ORDERED_JOIN, ordered.OrderedJoin(group=group, topics=["t"]), ordered.Assigned
+    )
+    waiting = ordered.Heartbeat(
+        group=group, member=me.member, generation=me.generation, known=1, wait_ms=60_000
+    )
+    request = peer.send(Op.S_HEARTBEAT, wire.pack(waiting))
+    assert request not in peer.replies
+    peer.ask(Op.S_ORDERED_LEAVE, wire.pack(ordered.OrderedLeave(group=group, member=me.member)))
+    assert isinstance(peer.replies.pop(request), NotMember)
+    peer.ask(Op.S_ORDERED_DELETE, wire.pack(ordered.OrderedName(group=group)))

@@ -17,7 +17,7 @@ from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
 from nexo.server.dialects.nexo.stream.bounds import MAX_WAIT_MS
 from nexo.server.dialects.nexo.stream.core import Core, safest
-from nexo.server.dialects.nexo.stream.waits import READERS, Channel, Wait
+from nexo.server.dialects.nexo.stream.waits import ORDERED, Wait
 from nexo.server.service import Handler, Peer
 
 
@@ -28,7 +28,6 @@ class Ordered:
         self._core = core
         self._joined = 0
         self._members: dict[int, set[tuple[str, str]]] = {}
-        self._channels: dict[str, int] = {}
         self.handlers: dict[int, Handler] = {
             Op.S_ORDERED_JOIN: self.join,
             Op.S_ORDERED_LEAVE: self.leave,
@@ -97,8 +96,8 @@ class Ordered:
             return news
 
         due_ms = self._core.now_ms + min(ask.wait_ms, MAX_WAIT_MS)
-        channel = self._channel(ask.group)
-        self._core.waits.add(Wait(peer, request_id, [channel], due_ms, attempt, give_up))
+        channels = [(ORDERED, ask.group)]
+        self._core.waits.add(Wait(peer, request_id, channels, due_ms, attempt, give_up))
         self._core.runtime.wake_at(due_ms)
 
     def _beat(self, peer: Peer, request_id: int, ask: wire.Heartbeat, found: Assignment) -> None:
@@ -107,10 +106,6 @@ class Ordered:
             self._show(peer, request_id, ask.member, found)
         else:
             peer.data(request_id, pack(_assigned(ask.member, found)))
-
-    def _channel(self, group: str) -> Channel:
-        """Numbers below 0 are no streams'."""
-        return self._channels.setdefault(group, -1 - len(self._channels)), READERS
 
     def _show(self, peer: Peer, request_id: int, member: str, found: Assignment) -> None:
         reply = pack(_assigned(member, found))
@@ -229,8 +224,7 @@ class Ordered:
         deadline = group.next_deadline()
         if deadline is not None:
             core.runtime.wake_at(deadline)
-        if name in self._channels:
-            core.waits.wake(self._channels[name])
+        core.waits.wake_channel(ORDERED, name)
 
     def tick(self, now_ms: int) -> None:
         """Put out silent members."""

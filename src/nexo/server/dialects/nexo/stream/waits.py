@@ -18,6 +18,9 @@ _STALE = 1_000
 READERS = ""
 """The channel of plain reads. Each wants another place, so all are tried."""
 
+ORDERED = -1
+"""No stream's number: its channels are ordered groups, of which all members are tried too."""
+
 
 class Wait:
     """One waiting request."""
@@ -81,8 +84,9 @@ class Waits:
 
     def wake_channel(self, stream: int, what: str) -> None:
         """Answer those of one channel; a group that gave nothing gives nothing to the next."""
+        every = what == READERS or stream == ORDERED
         for wait in list(self._channels.get(stream, {}).get(what, {}).values()):
-            if not self._try(wait) and what != READERS:
+            if not self._try(wait) and not every:
                 return
 
     def _try(self, wait: Wait) -> bool:
