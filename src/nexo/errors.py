@@ -13,6 +13,8 @@ class NexoError(Exception):
     """Base of all errors of this package."""
 
     code: ClassVar[str] = "ERROR"
+    field: str | None = None
+    """What of the caller's request it is about, where that is known."""
 
     @property
     def message(self) -> str:

@@ -119,10 +119,11 @@ def test_a_queue_is_created_filled_paused_and_deleted(
 ) -> None:
     page = dashboard.open("queue")
     dashboard.press("Create a queue")
-    dashboard.answer("Create", queue="made/queue", visibility="5", retries="2")
+    dashboard.answer("Create", queue="made/queue", visibility_ms="5s", max_retries="2")
     expect(page.locator("h1")).to_have_text("made/queue")
     queue = sdk.queue("made/queue")
-    assert queue.info().options["max_retries"] == 2
+    made = queue.info().options
+    assert (made["visibility_ms"], made["max_retries"]) == (5_000, 2)
     dashboard.press("Push a job")
     dashboard.answer("Push", value='{"a": 1}', priority="9")
     assert queue.peek()[0].priority == 9
@@ -195,9 +196,18 @@ def test_schedules_and_options_are_changed(dashboard: Dashboard, sdk: nexo.Clien
     assert queue.cron.list() == []
     dashboard.open("queue?name=cron&tab=options")
     dashboard.press("Change")
-    dashboard.answer("Change", options='{"max_retries": 3}')
+    with page.expect_request("**/queue/update") as sent:
+        dashboard.answer("Change", max_retries="3", backoff="fixed")
+    changed = {"max_retries": 3, "backoff": "fixed"}
+    assert sent.value.post_data_json == {"queue": "cron", "options": changed}
     assert queue.info().options["max_retries"] == 3
     expect(page.locator("table")).to_contain_text("max_retries")
+    dashboard.press("Change")
+    page.get_by_text("More options").click()
+    dashboard.answer("Change", fair=True, result_ttl_ms="90m", rate_per_s="2.5")
+    now = queue.info().options
+    assert (now["fair"], now["result_ttl_ms"], now["rate_per_s"]) == (True, 5_400_000, 2.5)
+    expect(page.locator("tr", has_text="result_ttl_ms")).to_contain_text("90m")
 
 
 # -- stream -----------------------------------------------------------------------------
@@ -222,11 +232,45 @@ def test_a_stream_is_created_written_and_deleted(dashboard: Dashboard, sdk: nexo
     dashboard.answer("Compact")
     dashboard.open("stream?name=made/stream&tab=options")
     dashboard.press("Change")
-    dashboard.answer("Change", options='{"retention_ms": 1000000}')
-    assert stream.describe().options["retention_ms"] == 1_000_000
+    expect(page.get_by_label("Partitions")).to_have_count(0)
+    dashboard.answer("Change", retention_ms="1000s", retention_bytes="2GiB")
+    now = stream.describe().options
+    assert (now["retention_ms"], now["retention_bytes"]) == (1_000_000, 2 * 1024**3)
     dashboard.press("Delete")
     dashboard.answer("Delete", typed="made/stream")
     assert not stream.exists()
+
+
+def test_a_wrong_option_is_told_at_its_field(dashboard: Dashboard, sdk: nexo.Client) -> None:
+    page = dashboard.open("stream")
+    dashboard.press("Create a stream")
+    dialog = page.get_by_role("dialog")
+    age = dialog.get_by_label("Age limit")
+    create = dialog.get_by_role("button", name="Create", exact=True)
+    expect(age).to_have_value("7d")
+    dialog.get_by_label("Name").fill("made/wrong")
+    age.fill("a week")
+    create.click()
+    expect(age).to_be_focused()
+    expect(age).to_have_attribute("aria-invalid", "true")
+    assert "such as 30s or 7d" in age.evaluate(
+        "e => document.getElementById(e.getAttribute('aria-describedby').split(' ')[0]).textContent"
+    )
+    age.fill("7d")
+    dialog.get_by_label("Name").fill("../wrong")
+    create.click()
+    expect(dialog.get_by_label("Name")).to_be_focused()
+    expect(age).not_to_have_attribute("aria-invalid", "true")
+    assert not sdk.stream("made/wrong").exists()
+    page.get_by_text("More options").click()
+    dialog.get_by_label("Largest value").fill("many")
+    page.get_by_text("More options").click()
+    dialog.get_by_label("Name").fill("made/wrong")
+    create.click()
+    expect(dialog.get_by_label("Largest value")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert not sdk.stream("made/wrong").exists()
 
 
 def test_records_are_browsed_by_offset_and_time(dashboard: Dashboard, sdk: nexo.Client) -> None:

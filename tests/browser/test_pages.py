@@ -77,6 +77,26 @@ def test_a_phone_is_wide_enough(browser: Browser, busy: Process, name: str) -> N
     assert dashboard.problems == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["queue", "stream"])
+def test_options_fit_a_phone_and_are_labelled(
+    browser: Browser, busy: Process, name: str, theme: str
+) -> None:
+    context = browser.new_context(viewport=PHONE, color_scheme=theme)  # type: ignore[arg-type]
+    dashboard = Dashboard(context.new_page(), busy.http_url)
+    page = dashboard.open(name)
+    dashboard.press(f"Create a {name}")
+    dialog = page.get_by_role("dialog")
+    tab_to(page, "More options")
+    page.keyboard.press("Enter")
+    expect(dialog.locator("details")).to_have_attribute("open", "")
+    assert problems_of(page) == []
+    assert dialog.evaluate("e => e.scrollWidth <= e.clientWidth")
+    expect(dialog.get_by_role("button", name="Create", exact=True)).to_be_in_viewport()
+    context.close()
+    assert dashboard.problems == []
+
+
 def small_targets(page: Page) -> list[str]:
     """Buttons and links of the frame too small for a finger."""
     return page.evaluate(  # type: ignore[no-any-return]

@@ -413,6 +413,47 @@ def test_a_queue_is_created_used_paused_and_deleted(api: Api, sdk: nexo.Client, 
     assert not sdk.queue(name).exists()
 
 
+def test_options_are_described_and_written_with_units(
+    api: Api, sdk: nexo.Client, name: str
+) -> None:
+    queue = {row["name"]: row for row in api.get("/queue/options")}
+    assert queue.keys() == sdk.queue(name).create().info().options.keys()
+    assert (queue["visibility_ms"]["unit"], queue["visibility_ms"]["default"]) == ("ms", 30_000)
+    assert queue["backoff"]["choices"] == ["none", "fixed", "exponential"]
+    assert all(row["help"] and row["title"] for row in queue.values())
+    api.post("/queue/update", queue=name, options={"visibility_ms": "5m"})
+    assert sdk.queue(name).info().options["visibility_ms"] == 300_000
+    stream = {row["name"]: row for row in api.get("/stream/options")}
+    assert stream["partitions"]["fixed"]
+    api.post("/stream/create", stream=name, options={"retention_bytes": "2 GiB"})
+    described = sdk.stream(name).describe().options
+    assert stream.keys() == described.keys()
+    assert described["retention_bytes"] == 2 * 1024**3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/queue/create", {"queue": "q", "options": {"visibility_ms": "a while"}}, "visibility_ms"),
+        ("/queue/create", {"queue": "q", "options": {"backoff": "odd"}}, "backoff"),
+        ("/queue/create", {"queue": "q", "options": {"backoff_ms": -1}}, "backoff_ms"),
+        ("/queue/create", {"queue": "q", "options": {"x": 1}}, None),
+        ("/queue/create", {"queue": "../q"}, "queue"),
+        ("/stream/create", {"stream": "s", "options": {"partitions": 0}}, "partitions"),
+        ("/stream/create", {"stream": "s", "options": {"retention_bytes": "1 kg"}},
+         "retention_bytes"),
+        ("/stream/create", {"stream": "s/../s"}, "stream"),
+    ],
+)  # fmt: skip
+def test_a_refused_option_is_named(
+    api: Api, sdk: nexo.Client, path: str, body: dict[str, object], field: str | None
+) -> None:
+    reply = api.act(path, **body)
+    assert (reply.status, reply.json.get("field")) == (400, field)
+    assert not sdk.queue("q").exists()
+    assert not sdk.stream("s").exists()
+
+
 def test_dead_letters_are_discarded(api: Api, sdk: nexo.Client, name: str) -> None:
     queue = sdk.queue(name).create(max_retries=0)
     queue.push_many(["a", "b", "c"])

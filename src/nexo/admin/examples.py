@@ -34,8 +34,11 @@ _BY_TITLE: dict[str, dict[str, Any]] = {
 """The same, for fields that are called alike in many things: by a word of the thing's name."""
 _WHOLE: dict[str, Any] = {
     "NewValue": {"type": "text", "text": "hello"},
+    "Option": {"name": "persistence", "title": "Durability", "help": "When a write is safe.",
+               "kind": "choice", "unit": None, "default": "file_sync", "least": None, "most": None,
+               "choices": ["file_async", "file_sync"], "usual": True, "fixed": False},
     "Value": {"type": "text", "text": "hello", "size_bytes": 5, "truncated": False},
-}
+}  # fmt: skip
 _ALSO: dict[str, Any] = {
     "SeekAsk": {"to": "beginning"},
     "MakeAsk": {"options": {"cleanup": "compact"}},

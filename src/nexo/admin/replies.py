@@ -49,11 +49,13 @@ STATUS: tuple[tuple[type[NexoError], int], ...] = (
 _encode = msgspec.json.Encoder().encode
 
 
-class Problem(msgspec.Struct):
+class Problem(msgspec.Struct, omit_defaults=True):
     """Why a request was refused."""
 
     code: str
     message: str
+    field: str | None = None
+    """The option or parameter at fault, where that is known."""
 
 
 class Health(msgspec.Struct):
@@ -69,15 +71,15 @@ class Ready(msgspec.Struct):
     brokers: dict[str, bool]
 
 
-def problem(status: int, code: str, message: str) -> Response:
+def problem(status: int, code: str, message: str, field: str | None = None) -> Response:
     """A refusal as JSON."""
-    return as_json(Problem(code, message), status)
+    return as_json(Problem(code, message, field), status)
 
 
 def failure(error: NexoError) -> Response:
     """The reply to a request that raised ``error``."""
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-    reply = problem(status, error.code, error.message)
+    reply = problem(status, error.code, error.message, error.field)
     if isinstance(error, LockedOut):
         reply.headers["retry-after"] = str(LOCKED_OUT_MS // 1_000)
     return reply

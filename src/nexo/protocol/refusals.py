@@ -73,7 +73,8 @@ def _range(type_: Any, field: str) -> str:
     info = msgspec.inspect.type_info(type_)
     assert isinstance(info, msgspec.inspect.StructType)
     for kind in (known.type for known in info.fields if known.encode_name == field):
-        for choice in kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,):
+        bare = kind.type if isinstance(kind, msgspec.inspect.Metadata) else kind
+        for choice in bare.types if isinstance(bare, msgspec.inspect.UnionType) else (bare,):
             low, high = getattr(choice, "ge", None), getattr(choice, "le", None)
             if low is not None and high is not None:
                 return f"; use {low} to {high}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Done, Routes
+from nexo.admin.options import Known, Option
+from nexo.admin.routes import Done, Nothing, Routes
+from nexo.brokers.queue.options import QueueOptions, defaults
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
@@ -17,6 +19,8 @@ from nexo.protocol.queue import Declare, Update, decode, encode
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
 
 routes = Routes("Queue", "/queue")
+
+OPTIONS = Known(QueueOptions, "queue")
 
 Sort: TypeAlias = Literal["name", "waiting", "working", "scheduled", "dead", "pushed_total"]
 
@@ -56,10 +60,11 @@ class OneQueue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OptionsAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A queue's options, named as ``/queue`` shows them."""
+    """Some options of a queue; the others stay, or are the defaults."""
 
     queue: Name
-    options: dict[str, Any] = {}
+    options: Annotated[dict[str, Any], OPTIONS.schema] = {}
+    """As ``/queue/options`` describes them; durations may be written as ``30s`` or ``7d``."""
 
 
 # -- looking --------------------------------------------------------------------------
@@ -101,21 +106,30 @@ async def info(desk: Desk, ask: OneQueue) -> QueueRow:
     return _row(desk, await desk.client.queue(ask.queue).info())
 
 
+@routes.get("/options")
+async def options(desk: Desk, ask: Nothing) -> list[Option]:
+    """The options that queues have."""
+    return OPTIONS.shown(defaults(desk.place.settings))
+
+
 # -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/create")
 async def create(desk: Desk, ask: OptionsAsk) -> Done:
     """Create a queue."""
-    request = Declare(check_name(ask.queue, "queue name"), ask.options)
-    await desk.link(Broker.QUEUE).call(Op.Q_DECLARE, encode(request))
+    with OPTIONS.refusals():
+        request = Declare(check_name(ask.queue, "queue name"), OPTIONS.read(ask.options))
+        await desk.link(Broker.QUEUE).call(Op.Q_DECLARE, encode(request))
     return Done()
 
 
 @routes.post("/update")
 async def update(desk: Desk, ask: OptionsAsk) -> Done:
     """Change options while the queue runs."""
-    await desk.link(Broker.QUEUE).call(Op.Q_UPDATE, encode(Update(ask.queue, ask.options)))
+    with OPTIONS.refusals():
+        request = Update(ask.queue, OPTIONS.read(ask.options))
+        await desk.link(Broker.QUEUE).call(Op.Q_UPDATE, encode(request))
     return Done()
 
 

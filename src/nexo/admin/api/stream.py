@@ -9,13 +9,17 @@ import msgspec
 
 from nexo.admin.api.paging import Name, Search, Skip, matching
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Done, Routes
+from nexo.admin.options import Known, Option
+from nexo.admin.routes import Done, Nothing, Routes
+from nexo.brokers.stream.options import StreamOptions, defaults
 from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 
 routes = Routes("Stream", "/stream")
+
+OPTIONS = Known(StreamOptions, "stream")
 
 _NAMES_PER_CALL = 10_000
 
@@ -98,10 +102,11 @@ class StreamView(msgspec.Struct):
 
 
 class MakeAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """A stream's options, named as ``/stream`` shows them."""
+    """Some options of a stream; the others stay, or are the defaults."""
 
     stream: Name
-    options: dict[str, Any] = {}
+    options: Annotated[dict[str, Any], OPTIONS.schema] = {}
+    """As ``/stream/options`` describes them; ``7d`` and ``1GiB`` will do for times and sizes."""
 
 
 # -- looking --------------------------------------------------------------------------
@@ -191,20 +196,28 @@ def _partition(index: int, part: wire.PartitionInfo) -> PartitionView:
     )  # fmt: skip
 
 
+@routes.get("/options")
+async def options(desk: Desk, ask: Nothing) -> list[Option]:
+    """The options that streams have."""
+    return OPTIONS.shown(defaults(desk.place.settings))
+
+
 # -- acting ---------------------------------------------------------------------------
 
 
 @routes.post("/create")
 async def create(desk: Desk, ask: MakeAsk) -> Done:
     """Create a stream."""
-    await desk.client.stream(ask.stream).create(**ask.options)
+    with OPTIONS.refusals():
+        await desk.client.stream(ask.stream).create(**OPTIONS.read(ask.options))
     return Done()
 
 
 @routes.post("/update")
 async def update(desk: Desk, ask: MakeAsk) -> Done:
     """Change options while the stream runs."""
-    await desk.client.stream(ask.stream).update(**ask.options)
+    with OPTIONS.refusals():
+        await desk.client.stream(ask.stream).update(**OPTIONS.read(ask.options))
     return Done()
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from nexo.brokers.described import option
+from nexo.config import Settings
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Persistence
 from nexo.protocol.refusals import in_words
@@ -37,37 +39,83 @@ class Backoff(enum.StrEnum):
 
 
 class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of one queue. All can be changed while it runs (SPEC D1)."""
+    """Options of one queue. All can be changed while it runs (SPEC D1).
 
-    visibility_ms: Positive = 30_000
-    """How long a popped job is leased."""
-    max_retries: Annotated[int, Meta(ge=0, le=1_000_000)] = 5
-    """A job is delivered 1 + this many times before it is dead (SPEC D5)."""
-    persistence: Persistence = Persistence.FILE_SYNC
-    backoff: Backoff = Backoff.NONE
-    backoff_ms: Natural = 1_000
-    backoff_max_ms: Natural = 3_600_000
-    backoff_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """Share of an exponential wait that is random."""
-    fair: bool = False
-    """Take turns between the keys of waiting jobs instead of strict age."""
-    key_concurrency: Natural = 0
-    """Most jobs of one key at work at once; 0 for no limit."""
-    rate_per_s: Rate = 0.0
-    """Deliveries per second; 0 for no limit."""
-    rate_burst: Positive = 1
-    key_rate_per_s: Rate = 0.0
-    """Deliveries per second of one key; 0 for no limit."""
-    key_rate_burst: Positive = 1
-    result_ttl_ms: Natural = 0
-    """How long results are kept; 0 keeps none."""
-    max_jobs: Natural = 0
-    """Pushes are refused while this many jobs are in the queue; 0 for no limit."""
+    Each says what it is, for whoever is asked for it (SPEC K3).
+    """
+
+    visibility_ms: Annotated[
+        Positive,
+        option("Lease", "How long a popped job is leased.", "ms", usual=True),
+    ] = 30_000
+    max_retries: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000),
+        option("Retries", "A job is delivered once and this often again, then dead.", usual=True),
+    ] = 5
+    persistence: Annotated[
+        Persistence,
+        option(
+            "Durability",
+            "file_sync answers once a job is synced to disk, file_async once it is written.",
+            usual=True,
+        ),
+    ] = Persistence.FILE_SYNC
+    backoff: Annotated[
+        Backoff, option("Back-off", "How the wait before a retry grows.", usual=True)
+    ] = Backoff.NONE
+    backoff_ms: Annotated[
+        Natural, option("Back-off wait", "The wait before a retry, or before the first.", "ms")
+    ] = 1_000
+    backoff_max_ms: Annotated[
+        Natural, option("Longest back-off", "Where an exponential wait stops growing.", "ms")
+    ] = 3_600_000
+    backoff_jitter: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        option("Back-off jitter", "Share of an exponential wait that is random, 0 to 1."),
+    ] = 0.2
+    fair: Annotated[
+        bool,
+        option("Fair", "Take turns between the keys of waiting jobs instead of strict age."),
+    ] = False
+    key_concurrency: Annotated[
+        Natural,
+        option("Jobs per key", "Most jobs of one key at work at once; 0 for no limit."),
+    ] = 0
+    rate_per_s: Annotated[
+        Rate, option("Rate", "Most deliveries per second; 0 for no limit.", "per second")
+    ] = 0.0
+    rate_burst: Annotated[
+        Positive, option("Burst", "Deliveries at once after a pause, where the rate is limited.")
+    ] = 1
+    key_rate_per_s: Annotated[
+        Rate,
+        option("Rate per key", "Most deliveries of one key; 0 for no limit.", "per second"),
+    ] = 0.0
+    key_rate_burst: Annotated[
+        Positive, option("Burst per key", "The same for one key, where its rate is limited.")
+    ] = 1
+    result_ttl_ms: Annotated[
+        Natural, option("Keep results", "How long results are kept; 0 keeps none.", "ms")
+    ] = 0
+    max_jobs: Annotated[
+        Natural,
+        option(
+            "Most jobs",
+            "Pushes are refused while this many jobs are in the queue; 0 for no limit.",
+        ),
+    ] = 0
 
     @property
     def by_key(self) -> bool:
         """Whether jobs of different keys wait in lines of their own."""
         return self.fair or self.key_concurrency > 0 or self.key_rate_per_s > 0
+
+
+def defaults(settings: Settings) -> QueueOptions:
+    """Options of a queue that is created without any."""
+    return QueueOptions(settings.queue_visibility_ms, settings.queue_max_retries)
 
 
 def options(given: dict[str, Any], base: QueueOptions | None = None) -> QueueOptions:

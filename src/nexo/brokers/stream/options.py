@@ -3,38 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
+from nexo.brokers.described import option
+from nexo.config import Settings
 from nexo.errors import AlreadyExists, InvalidOption
 from nexo.model import Persistence
 from nexo.protocol.refusals import in_words
 
 Cleanup: TypeAlias = Literal["delete", "compact", "delete,compact"]
+Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 
 MAX_PARTITIONS = 1_024
 DAY_MS = 86_400_000
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of one stream. 0 means no limit."""
+    """The options of one stream. 0 means no limit.
 
-    partitions: int = 1
-    """Fixed at creation."""
-    persistence: Persistence = Persistence.FILE_ASYNC
-    retention_ms: int = 7 * DAY_MS
-    retention_bytes: int = 1024**3
-    """Of the whole stream; every partition gets an equal share."""
-    cleanup: Cleanup = "delete"
-    min_dirty_ratio: float = 0.5
-    """Compaction runs once this share of a partition was written since the last one."""
-    delete_retention_ms: int = DAY_MS
-    """How long compaction keeps a tombstone, so that readers see the deletion."""
-    max_message_bytes: int = 0
-    """Largest value; 0 leaves only the server's limit on a whole request."""
-    tiering: bool = False
-    """Retention frees nothing that the lake has not taken."""
+    Each says what it is, for whoever is asked for it (SPEC K3).
+    """
+
+    partitions: Annotated[
+        int,
+        Meta(ge=1, le=MAX_PARTITIONS),
+        option("Partitions", "Fixed at creation.", usual=True, fixed=True),
+    ] = 1
+    persistence: Annotated[
+        Persistence,
+        option(
+            "Durability",
+            "file_async answers once a record is written, file_sync once it is synced to disk.",
+            usual=True,
+        ),
+    ] = Persistence.FILE_ASYNC
+    retention_ms: Annotated[
+        Natural, option("Age limit", "Older records are removed; 0 for no limit.", "ms", usual=True)
+    ] = 7 * DAY_MS
+    retention_bytes: Annotated[
+        Natural,
+        option(
+            "Size limit",
+            "Of the whole stream, of which every partition gets an equal share; 0 for no limit.",
+            "bytes",
+            usual=True,
+        ),
+    ] = 1024**3
+    cleanup: Annotated[
+        Cleanup,
+        option(
+            "Clean-up",
+            "delete removes what is past the limits, compact all but the newest of each key.",
+            usual=True,
+        ),
+    ] = "delete"
+    min_dirty_ratio: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        option(
+            "Compact at",
+            "Compaction runs once this share of a partition, 0 to 1, was written since the last.",
+        ),
+    ] = 0.5
+    delete_retention_ms: Annotated[
+        Natural,
+        option(
+            "Keep deletions",
+            "How long compaction keeps a tombstone, so that readers see the deletion.",
+            "ms",
+        ),
+    ] = DAY_MS
+    max_message_bytes: Annotated[
+        Natural,
+        option(
+            "Largest value",
+            "0 leaves only the server's limit on a whole request.",
+            "bytes",
+        ),
+    ] = 0
+    tiering: Annotated[
+        bool, option("Tiering", "Retention frees nothing that the lake has not taken.")
+    ] = False
 
     @property
     def compacts(self) -> bool:
@@ -46,16 +98,12 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Whether age and size limits apply."""
         return "delete" in self.cleanup
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.partitions <= MAX_PARTITIONS:
-            raise InvalidOption(
-                f"partitions = {self.partitions}: must be between 1 and {MAX_PARTITIONS}"
-            )
-        for name in ("retention_ms", "retention_bytes", "delete_retention_ms", "max_message_bytes"):
-            if getattr(self, name) < 0:
-                raise InvalidOption(f"{name} = {getattr(self, name)}: must not be negative")
-        if not 0 <= self.min_dirty_ratio <= 1:
-            raise InvalidOption(f"min_dirty_ratio = {self.min_dirty_ratio}: must be from 0 to 1")
+
+def defaults(settings: Settings) -> StreamOptions:
+    """Options of a stream that is created without any."""
+    return StreamOptions(
+        retention_ms=settings.retention_ms, retention_bytes=settings.retention_bytes
+    )
 
 
 def options_from(given: Mapping[str, Any], base: StreamOptions) -> StreamOptions:

@@ -3,10 +3,11 @@
 const BASE = "api/v1";
 
 export class Problem extends Error {
-  constructor(code, message, status) {
+  constructor(code, message, status, field) {
     super(message);
     this.code = code;
     this.status = status;
+    this.field = field;
   }
 }
 
@@ -76,5 +77,5 @@ async function read(response) {
   const body = await response.json().catch(() => ({}));
   if (response.ok) return body;
   if (response.status === 401 && !response.url.endsWith("/login")) askLogin();
-  throw new Problem(body.code ?? "ERROR", body.message ?? response.statusText, response.status);
+  throw new Problem(body.code ?? "ERROR", body.message ?? response.statusText, response.status, body.field);
 }

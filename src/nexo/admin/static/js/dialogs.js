@@ -34,9 +34,10 @@ export function confirm(title, message, verb, act, typed) {
 }
 
 /**
- * Ask for fields, then act. A field is `{name, label, type, value, required, hint, options, wide}`;
- * types are those of inputs, and `textarea`, `select`, `checkbox`, `value` (a value to write).
- * `act(given)` returns what to say when it worked.
+ * Ask for fields, then act. A field is `{name, label, type, value, required, hint, options, wide}`
+ * and more; types are those of inputs, and `textarea`, `select`, `checkbox`, `value` (a value to
+ * write). Those that are `rare` are folded away. `act(given)` returns what to say when it worked;
+ * an error with a `field` is shown there.
  */
 export function form(title, fields, verb, act, { message, danger = false } = {}) {
   const problem = h("p.problem", { role: "alert", hidden: true });
@@ -44,21 +45,24 @@ export function form(title, fields, verb, act, { message, danger = false } = {})
   const body = h("form", { method: "dialog", novalidate: false },
     h("h2", title),
     message ? h("p.message", message) : null,
-    fields.length ? h("div.fields", fields.map(field)) : null,
+    folded(fields),
     problem,
     h("footer", button("Cancel", () => dialog.close()), submit));
   const dialog = h("dialog", { "aria-label": title }, body);
   body.onsubmit = async (event) => {
     event.preventDefault();
     submit.disabled = true;
+    clear(body, problem);
     try {
       const said = await act(read(body, fields));
       dialog.close();
       toast(said ?? "Done");
       document.dispatchEvent(new CustomEvent("nexo-changed"));
     } catch (error) {
-      problem.textContent = error.message;
-      problem.hidden = false;
+      if (!blame(body, error)) {
+        problem.textContent = error.message;
+        problem.hidden = false;
+      }
     } finally {
       submit.disabled = false;
     }
@@ -68,20 +72,57 @@ export function form(title, fields, verb, act, { message, danger = false } = {})
   (first ?? submit).focus();
 }
 
+function folded(fields) {
+  const rare = fields.filter((spec) => spec.rare);
+  const usual = fields.filter((spec) => !spec.rare);
+  const more = h("details", h("summary", "More options"), h("div.fields", rare.map(field)));
+  more.addEventListener("invalid", () => { more.open = true; }, true);
+  return [usual.length ? h("div.fields", usual.map(field)) : null, rare.length ? more : null];
+}
+
+/** Say what is wrong where it is; false if no field is to blame. */
+function blame(body, error) {
+  const input = error.field && body.elements[error.field];
+  const place = input && body.querySelector(`#f-${error.field}-problem`);
+  if (!place) return false;
+  place.textContent = error.message;
+  place.hidden = false;
+  input.setAttribute("aria-invalid", "true");
+  input.closest("details")?.setAttribute("open", "");
+  input.focus();
+  return true;
+}
+
+function clear(body, problem) {
+  for (const place of [problem, ...body.querySelectorAll(".field .problem")]) place.hidden = true;
+  for (const input of body.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
+}
+
 function field(spec) {
   const id = `f-${spec.name}`;
   if (spec.type === "value") return valueField(spec, id);
   if (spec.type === "checkbox") {
-    return h("div.field.check", { class: spec.wide ? "wide" : "" },
-      h("input", { type: "checkbox", id, name: spec.name, checked: spec.value }), h("label", { for: id }, spec.label));
+    return h("div.field", { class: spec.wide ? "wide" : "" },
+      h("div.check", h("input", { type: "checkbox", id, name: spec.name, checked: spec.value, "aria-describedby": describers(spec, id) }), h("label", { for: id }, spec.label)),
+      notes(spec, id));
   }
   return h("div.field", { class: spec.wide ? "wide" : "" },
-    h("label", { for: id }, spec.label), control(spec, id),
-    spec.hint ? h("span.hint", { id: `${id}-hint` }, spec.hint) : null);
+    h("label", { for: id }, spec.label), control(spec, id), notes(spec, id));
+}
+
+function notes(spec, id) {
+  return [
+    spec.hint ? h("span.hint", { id: `${id}-hint` }, spec.hint) : null,
+    h("span.problem", { id: `${id}-problem`, role: "alert", hidden: true }),
+  ];
+}
+
+function describers(spec, id) {
+  return spec.hint ? `${id}-problem ${id}-hint` : `${id}-problem`;
 }
 
 function control(spec, id) {
-  const common = { id, name: spec.name, required: spec.required, "aria-describedby": spec.hint ? `${id}-hint` : undefined };
+  const common = { id, name: spec.name, required: spec.required, "aria-describedby": describers(spec, id) };
   if (spec.type === "select") {
     return h("select", common, spec.options.map(([value, text]) => h("option", { value, selected: value === spec.value }, text)));
   }
@@ -89,6 +130,7 @@ function control(spec, id) {
   return h("input", {
     ...common, type: spec.type ?? "text", value: spec.value ?? "", placeholder: spec.placeholder ?? " ",
     min: spec.min, max: spec.max, step: spec.step, autocomplete: spec.autocomplete ?? "off",
+    spellcheck: spec.spellcheck,
   });
 }
 

@@ -4,7 +4,8 @@ import { get, post } from "../api.js";
 import { sparkline, summary } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
-import { count, duration, moment, plural, rate, until } from "../format.js";
+import { count, moment, plural, rate, until } from "../format.js";
+import { askNew, options } from "../options.js";
 import { href, refine } from "../router.js";
 import { badge, button, empty, head, number, pager, panel, search, table, tabs } from "../ui.js";
 import { jobs } from "./jobs.js";
@@ -43,14 +44,9 @@ async function all({ given, memory, redraw }) {
 }
 
 function create() {
-  form("Create a queue", [
-    { name: "queue", label: "Name", required: true, wide: true, placeholder: "emails" },
-    { name: "visibility", label: "Lease of a job (seconds)", type: "number", min: 0.001, step: "any", value: 30 },
-    { name: "retries", label: "Retries", type: "number", min: 0, value: 5 },
-    { name: "persistence", label: "Durability", type: "select", value: "file_sync", options: [["file_sync", "Synced before the reply"], ["file_async", "Synced soon after"]] },
-  ], "Create", async (given) => {
-    const options = { visibility_ms: Math.round(given.visibility * 1000), max_retries: given.retries, persistence: given.persistence };
-    await post("/queue/create", { queue: given.queue, options });
+  const name = { name: "queue", label: "Name", required: true, wide: true, placeholder: "emails" };
+  return askNew("Create a queue", "/queue", name, async (given, chosen) => {
+    await post("/queue/create", { queue: given.queue, options: chosen });
     location.hash = href("queue", { name: given.queue });
     return `Created ${given.queue}`;
   });
@@ -84,7 +80,7 @@ async function one({ given, memory, redraw }) {
       ["Pushed", count(info.pushed_total)], ["Finished", count(info.finished_total)], ["Failed", count(info.failed_total + info.died_total)],
     ], "Jobs per second", [{ name: "pushed", tone: "queue", points: row.pushed }, { name: "finished or failed", tone: "second", points: row.finished }]),
     tabs("Queue", choices, tab, (id) => href("queue", { name, tab: id })),
-    tab === "schedules" ? await schedules(name) : tab === "options" ? options(info) : await jobs(name, tab, memory, redraw),
+    tab === "schedules" ? await schedules(name) : tab === "options" ? await options("/queue", info.options, (changed) => change(name, changed)) : await jobs(name, tab, memory, redraw),
   ];
 }
 
@@ -123,7 +119,12 @@ function push(name) {
   });
 }
 
-// -- schedules and options
+async function change(name, changed) {
+  await post("/queue/update", { queue: name, options: changed });
+  return "Changed";
+}
+
+// -- schedules
 
 async function schedules(name) {
   const rows = await get("/queue/schedules", { queue: name });
@@ -147,22 +148,5 @@ function schedule(name) {
   ], "Add", async (given) => {
     const { next_ms: next } = await post("/queue/schedule", { queue: name, ...given });
     return `First run ${until(next)}`;
-  });
-}
-
-function options(info) {
-  const rows = Object.entries(info.options);
-  return panel("Options", table("Options", [
-    { title: "Option", class: "mono", cell: ([key]) => key },
-    { title: "Value", class: "mono", cell: ([key, set]) => (key.endsWith("_ms") && set ? duration(set) : String(set)) },
-  ], rows, { key: ([key]) => key }), button("Change", () => change(info), { small: true }));
-}
-
-function change(info) {
-  form("Change options", [
-    { name: "options", label: "Options to change, as JSON", type: "textarea", wide: true, value: JSON.stringify({ max_retries: info.options.max_retries, visibility_ms: info.options.visibility_ms }, null, 2) },
-  ], "Change", async ({ options: text }) => {
-    await post("/queue/update", { queue: info.name, options: JSON.parse(text) });
-    return "Changed";
   });
 }

@@ -5,6 +5,7 @@ import { sparkline, summary } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
 import { ago, bytes, count, duration, localInput, moment, plural, rate } from "../format.js";
+import { askNew, options } from "../options.js";
 import { href, refine } from "../router.js";
 import { badge, brief, button, empty, head, number, pager, panel, search, table, tabs } from "../ui.js";
 import { groups } from "./groups.js";
@@ -43,13 +44,9 @@ async function all({ given, memory, redraw }) {
 }
 
 function create() {
-  form("Create a stream", [
-    { name: "stream", label: "Name", required: true, wide: true, placeholder: "orders" },
-    { name: "partitions", label: "Partitions", type: "number", min: 1, value: 1, hint: "Fixed for ever" },
-    { name: "persistence", label: "Durability", type: "select", value: "file_async", options: [["file_async", "Synced soon after the reply"], ["file_sync", "Synced before the reply"]] },
-    { name: "cleanup", label: "Clean-up", type: "select", value: "delete", options: [["delete", "By age and size"], ["compact", "Newest per key"], ["delete,compact", "Both"]] },
-  ], "Create", async ({ stream: name, ...options }) => {
-    await post("/stream/create", { stream: name, options });
+  const field = { name: "stream", label: "Name", required: true, wide: true, placeholder: "orders" };
+  return askNew("Create a stream", "/stream", field, async ({ stream: name }, chosen) => {
+    await post("/stream/create", { stream: name, options: chosen });
     location.hash = href("stream", { name });
     return `Created ${name}`;
   });
@@ -63,7 +60,7 @@ async function one({ given, memory, redraw }) {
   const info = await get("/stream/info", { stream: name });
   const offsets = info.partitions.reduce((sum, part) => sum + part.next_offset - part.start_offset, 0);
   const size = info.partitions.reduce((sum, part) => sum + part.size_bytes, 0);
-  const draw = { records: browse, partitions, groups, options }[tab] ?? browse;
+  const draw = { records: browse, partitions, groups, options: settings }[tab] ?? browse;
   return [
     head(name, {
       crumbs: [{ text: "Streams", href: href("stream") }],
@@ -178,18 +175,9 @@ function bar(part) {
   return h("div.bar", { role: "img", "aria-label": text }, part_("lake", 0, Math.min(lake, part.start_offset)), part_("hot", part.start_offset, part.next_offset));
 }
 
-function options({ info, name }) {
-  return panel("Options", table("Options", [
-    { title: "Option", class: "mono", cell: ([key]) => key },
-    { title: "Value", class: "mono", cell: ([key, set]) => (key.endsWith("_ms") && set ? duration(set) : key.endsWith("_bytes") && set ? bytes(set) : String(set)) },
-  ], Object.entries(info.options), { key: ([key]) => key }), button("Change", () => change(info, name), { small: true }));
-}
-
-function change(info, name) {
-  const text = JSON.stringify({ retention_ms: info.options.retention_ms, retention_bytes: info.options.retention_bytes }, null, 2);
-  form("Change options", [{ name: "options", label: "Options to change, as JSON", type: "textarea", wide: true, value: text }],
-    "Change", async ({ options: given }) => {
-      await post("/stream/update", { stream: name, options: JSON.parse(given) });
-      return "Changed";
-    });
+function settings({ info, name }) {
+  return options("/stream", info.options, async (changed) => {
+    await post("/stream/update", { stream: name, options: changed });
+    return "Changed";
+  });
 }

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from nexo.brokers.queue.leases import Lease
-from nexo.brokers.queue.options import MAX_WAIT_MS, QueueOptions, check_range
+from nexo.brokers.queue.options import MAX_WAIT_MS, QueueOptions, check_range, defaults
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
@@ -57,8 +57,7 @@ class QueueService:
     @property
     def defaults(self) -> QueueOptions:
         """Options of a queue that is created without any."""
-        settings = self.runtime.settings
-        return QueueOptions(settings.queue_visibility_ms, settings.queue_max_retries)
+        return defaults(self.runtime.settings)
 
     def pop(
         self,

@@ -12,7 +12,7 @@ import msgspec
 
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.options import StreamOptions
+from nexo.brokers.stream.options import defaults
 from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
@@ -53,12 +53,7 @@ class Core:
         settings = runtime.settings
         self.runtime = runtime
         self.waits = Waits()
-        self.engine = StreamEngine(
-            self._open_log,
-            StreamOptions(
-                retention_ms=settings.retention_ms, retention_bytes=settings.retention_bytes
-            ),
-        )
+        self.engine = StreamEngine(self._open_log, defaults(settings))
         self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
         self.replay = Replay(LakeTier(settings))

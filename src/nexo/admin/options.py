@@ -1,0 +1,143 @@
+"""Options of queues and streams as forms ask for them and people write them.
+
+What there is to say of an option is said where it is defined; here it becomes JSON.
+Durations and sizes may be written with their unit, such as ``7d`` and ``1GiB``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import msgspec
+from msgspec import inspect
+
+from nexo import setting_values
+from nexo.brokers.described import Described, Unit, described
+from nexo.errors import AlreadyExists, ConfigError, InvalidInput, InvalidName, InvalidOption
+from nexo.model import duration_ms
+
+
+class Option(msgspec.Struct):
+    """What an option is, and what it may be."""
+
+    name: str
+    title: str
+    help: str
+    kind: Literal["whole", "number", "flag", "choice"]
+    unit: Unit | None
+    """Of ``ms`` and ``bytes``, a text with a unit will do too: ``7d``, ``1GiB``."""
+    default: bool | float | str
+    """On this server."""
+    least: float | None
+    most: float | None
+    choices: list[str]
+    """Of a ``choice``."""
+    usual: bool
+    """Worth asking for at once."""
+    fixed: bool
+    """Said at creation, and never again."""
+
+
+class Known:
+    """The options that one kind of thing has; ``subject`` is the parameter that names the thing."""
+
+    def __init__(self, kind: type[msgspec.Struct], subject: str) -> None:
+        self._options = {each.name: each for each in described(kind)}
+        self._subject = subject
+        self._named = re.compile(rf"(?:\w+ options: )?({'|'.join(self._options)})\b")
+
+    @property
+    def schema(self) -> msgspec.Meta:
+        """Them as the properties of an object, for OpenAPI."""
+        return msgspec.Meta(
+            extra_json_schema={
+                "properties": {name: _schema(each) for name, each in self._options.items()}
+            }
+        )
+
+    def shown(self, defaults: msgspec.Struct) -> list[Option]:
+        """All of them, with what they are if nobody says otherwise."""
+        values = msgspec.to_builtins(defaults)
+        return [_option(each, values[each.name]) for each in self._options.values()]
+
+    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What was given, as the broker takes it."""
+        return {name: self._value(name, value) for name, value in given.items()}
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Have errors say which field of the request they are about."""
+        try:
+            yield
+        except InvalidOption as error:
+            found = self._named.match(error.message)
+            error.field = found[1] if found else None
+            raise
+        except (InvalidName, AlreadyExists) as error:
+            error.field = self._subject
+            raise
+
+    def _value(self, name: str, value: Any) -> Any:
+        known = self._options.get(name)
+        if known is None or not isinstance(value, str):
+            return value
+        match known.unit:
+            case "ms":
+                return _millis(name, value)
+            case "bytes":
+                return _bytes(name, value)
+        return value
+
+
+_JSON = {"whole": "integer", "number": "number", "flag": "boolean"}
+
+
+def _schema(one: Described) -> dict[str, Any]:
+    shape = _option(one, False)
+    found: dict[str, Any] = {"title": one.title, "description": one.meaning}
+    if one.choices:
+        return found | {"enum": one.choices}
+    kinds = [_JSON[shape.kind], *(["string"] if one.unit in ("ms", "bytes") else [])]
+    limits = {"minimum": shape.least, "maximum": shape.most}
+    return (
+        found
+        | {"type": kinds if len(kinds) > 1 else kinds[0]}
+        | {name: limit for name, limit in limits.items() if limit is not None}
+    )
+
+
+def _option(one: Described, default: Any) -> Option:
+    match one.type:
+        case inspect.IntType(ge=least, le=most):
+            kind: Literal["whole", "number", "flag", "choice"] = "whole"
+        case inspect.FloatType(ge=least, le=most):
+            kind = "number"
+        case inspect.BoolType():
+            kind, least, most = "flag", None, None
+        case _:
+            kind, least, most = "choice", None, None
+    return Option(
+        one.name, one.title, one.meaning, kind, one.unit, default, least, most, one.choices,
+        one.usual, one.fixed,
+    )  # fmt: skip
+
+
+def _millis(name: str, text: str) -> int:
+    if text.strip() == "0":
+        return 0
+    try:
+        return duration_ms(text)
+    except InvalidInput as error:
+        raise InvalidOption(f"{name}: {error.message}, such as 30s or 7d") from None
+
+
+def _bytes(name: str, text: str) -> int:
+    try:
+        return setting_values.size(name, text)
+    except ConfigError:
+        raise InvalidOption(
+            f"{name}: size {text!r} is not a number of bytes, or of KiB, MiB or GiB, such as 1GiB"
+        ) from None
