@@ -37,7 +37,7 @@ class Packed(Generic[D]):
 class Lane(Generic[D]):
     """What waits for one partition."""
 
-    __slots__ = ("at", "busy", "count", "first_s", "sequence", "waiting")
+    __slots__ = ("at", "busy", "count", "first_s", "waiting")
 
     def __init__(self, at: TopicPartition) -> None:
         self.at = at
@@ -47,7 +47,6 @@ class Lane(Generic[D]):
         self.busy = False
         self.count = 0
         """How many partitions the topic had when they were placed."""
-        self.sequence = 0
 
 
 def batch_of(packed: Sequence[Packed[Any]]) -> Outgoing:

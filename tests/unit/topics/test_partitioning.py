@@ -6,11 +6,13 @@ placements computed with its formula.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from nexo.errors import InvalidOption
+from nexo.errors import InvalidInput, InvalidOption
 from nexo.protocol.murmur import murmur2, partition_of
-from nexo.topics.partitioning import partitioner_named
+from nexo.topics.partitioning import Chooser, partitioner_named
 
 VECTORS = [
     (b"21", -973932308),
@@ -92,3 +94,26 @@ def test_a_partitioner_is_murmur2_or_a_function() -> None:
     assert partitioner_named(lambda key, count: 1)(b"k", 2) == 1
     with pytest.raises(InvalidOption, match="crc32"):
         partitioner_named("crc32")
+
+
+def test_messages_without_a_key_go_to_the_partitions_of_each_topic_in_turn() -> None:
+    """SPEC G3."""
+    chooser = Chooser(partition_of)
+    assert [chooser.partition_of("a", None, None, 3) for _ in range(4)] == [0, 1, 2, 0]
+    assert chooser.partition_of("b", None, None, 3) == 0
+
+
+def test_a_partition_that_is_given_comes_before_the_key() -> None:
+    """SPEC G3."""
+    chooser = Chooser(partition_of)
+    assert chooser.partition_of("a", None, b"order_123", 8) == 5
+    assert chooser.partition_of("a", 1, b"order_123", 8) == 1
+
+
+@pytest.mark.parametrize("chosen", [-1, 3, True, 1.0, "1"])
+def test_a_partition_that_does_not_exist_is_refused_whoever_chose_it(chosen: Any) -> None:
+    """SPEC G3."""
+    with pytest.raises(InvalidInput, match="'a'"):
+        Chooser(partition_of).partition_of("a", chosen, None, 3)
+    with pytest.raises(InvalidInput, match="'a'"):
+        Chooser(lambda key, count: chosen).partition_of("a", None, b"k", 3)

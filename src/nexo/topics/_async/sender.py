@@ -1,8 +1,8 @@
-"""Gathers messages into batches by partition and sends them, once each (SPEC G3).
+"""Gathers messages into batches by partition, and says when each leaves (SPEC G3).
 
 A batch leaves when it is full or when its first message has waited for the linger time. Of
-one partition one batch is under way at a time, so that sending it again after a lost
-connection keeps the order; its sequence tells the broker that it has it already.
+one partition one batch is under way at a time, so that writing it again after a lost
+connection keeps the order.
 
 A batch says by how many partitions it was chosen where it goes. If the topic was created anew
 with another number the broker refuses it, and everything that waits is placed again.
@@ -10,49 +10,33 @@ with another number the broker refuses it, and everything that waits is placed a
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from threading import Lock
-from typing import Any, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import (
-    ClientClosed,
     Conflict,
-    ConnectionLost,
     Fenced,
     InvalidInput,
     NexoError,
     PartitionsChanged,
     PayloadTooLarge,
-    RequestTimeout,
-    Unavailable,
 )
 from nexo.model import Broker
-from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.batch import ANONYMOUS, Compression, Producer
-from nexo.protocol.frames import pack_str
-from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import publish_head, read_places
+from nexo.protocol.batch import Compression
+from nexo.topics._async.batch_writer import BatchWriter
 from nexo.topics._async.delivery import Delivery
 from nexo.topics._async.together import store_together
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
-from nexo.topics.packing import BATCH_BYTES, Lane, Packed, batch_of
-from nexo.topics.partitioning import Partitioner
-
-_T = TypeVar("_T")
+from nexo.topics.packing import BATCH_BYTES, Lane, Packed
+from nexo.topics.partitioning import Chooser, Partitioner
 
 _CONCURRENT = 8
 """Partitions sent to at once."""
-_AGAIN_S = 0.05
-"""Before a batch is sent again."""
-_UNCERTAIN = (ConnectionLost, RequestTimeout)
-"""After these nobody knows whether the batch was stored."""
-_PASSING = (*_UNCERTAIN, Unavailable)
-"""What may go well the next time."""
+_LOOK_S = 0.05
+"""Between looks whether everything is decided."""
 
 
 class NexoSender:
@@ -62,14 +46,10 @@ class NexoSender:
         self, client: AsyncClient, options: SenderOptions, partitioner: Partitioner
     ) -> None:
         self._client = client
-        self._link = client.link(Broker.STREAM)
+        self._writer = BatchWriter(client.link(Broker.STREAM), options)
         self._options = options
-        self._partitioner = partitioner
-        self._compression = Compression.named(options.compression)
-        self._identity: Producer | None = None
-        self._identifying = runtime.Lock()
+        self._chooser = Chooser(partitioner)
         self._counts: dict[str, int] = {}
-        self._turns: dict[str, int] = {}
         self._unplaced: dict[str, list[Packed[Delivery]]] = {}
         """Messages of topics whose partition count is not known, or no longer."""
         self._lanes: dict[TopicPartition, Lane[Delivery]] = {}
@@ -117,7 +97,7 @@ class NexoSender:
     def _place(self, topic: str, packed: Packed[Delivery]) -> None:
         count = self._counts[topic]
         try:
-            partition = self._partition_of(topic, packed, count)
+            partition = self._chooser.partition_of(topic, packed.partition, packed.key, count)
         except Exception as error:  # whatever a partitioner of one's own raises
             packed.delivery.fail(error)
             self._settled(1)
@@ -133,16 +113,6 @@ class NexoSender:
         if len(lane.waiting) in (1, self._options.batch_size):
             self._wake.set()
 
-    def _partition_of(self, topic: str, packed: Packed[Any], count: int) -> int:
-        """As given, by the key, or in turn."""
-        if packed.partition is not None:
-            return _existing(topic, packed.partition, count)
-        if packed.key is not None:
-            return _existing(topic, self._partitioner(packed.key, count), count)
-        turn = self._turns.get(topic, -1) + 1
-        self._turns[topic] = turn
-        return turn % count
-
     async def flush(self) -> None:
         """Send everything at once, and wait for it."""
         self._flushing += 1
@@ -150,7 +120,7 @@ class NexoSender:
             while self._open:
                 self._idle.clear()
                 self._wake.set()
-                await self._idle.wait(_AGAIN_S)
+                await self._idle.wait(_LOOK_S)
         finally:
             self._flushing -= 1
 
@@ -158,6 +128,7 @@ class NexoSender:
         """Flush, and send nothing more."""
         await self.flush()
         self._closed = True
+        self._writer.close()
         self._wake.set()
         if self._task is not None:
             await self._task.join()
@@ -215,7 +186,7 @@ class NexoSender:
     async def _learn(self, topic: str) -> None:
         """Ask how many partitions a topic has, and place what waits for it, in order."""
         try:
-            count = await self._insist(lambda: self.count(topic))
+            count = await self._writer.insist(lambda: self._writer.count(topic))
         except Exception as error:  # these messages fail; those of other topics go on
             with self._guard:
                 waiting = self._take_back(topic)
@@ -239,11 +210,6 @@ class NexoSender:
         self._counts.pop(topic, None)
         self._unplaced.setdefault(topic, [])
         self._wake.set()
-
-    async def count(self, topic: str) -> int:
-        """How many partitions a topic has."""
-        reply = await self._link.call(Op.S_DESCRIBE, wire.pack(wire.Name(stream=topic)))
-        return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
 
     async def _work(self, lane: Lane[Delivery]) -> None:
         """Send a lane's batches while they are due."""
@@ -274,7 +240,7 @@ class NexoSender:
     ) -> list[Packed[Delivery]]:
         """Returns what has to be placed again."""
         try:
-            first = await self._store(lane, batch)
+            first = await self._writer.write(lane.at, lane.count, batch)
         except PayloadTooLarge as error:
             return await self._send_singly(lane, batch, error)
         except PartitionsChanged:
@@ -300,56 +266,6 @@ class NexoSender:
             if await self._send(lane, [packed]):
                 return batch[number:]
         return []
-
-    async def _store(self, lane: Lane[Delivery], batch: list[Packed[Delivery]]) -> int:
-        """The offset of the first; sent again until it is known to be stored, or time is over."""
-        producer = await self._producer(lane)
-        head, body = batch_of(batch).encode(
-            int(time.time() * 1000), producer=producer, compression=self._compression
-        )
-        where = publish_head(*lane.at, lane.count)
-        # Without a sequence, what is sent again might be stored twice.
-        passing = _PASSING if self._options.idempotent else (Unavailable,)
-        try:
-            reply = await self._insist(
-                lambda: self._link.call(Op.S_PUBLISH, where, head, *body), passing
-            )
-        except _UNCERTAIN:
-            self._identity = None  # nobody knows where its sequence goes on
-            raise
-        lane.sequence += len(batch)
-        return next(read_places(reply or b""))[1]
-
-    async def _insist(
-        self, ask: Callable[[], Awaitable[_T]], passing: tuple[type[NexoError], ...] = _PASSING
-    ) -> _T:
-        """Ask again, for as long as a message may take, after errors that are ``passing``."""
-        deadline_s = runtime.now_s() + self._options.delivery_timeout_s
-        while True:
-            try:
-                return await ask()
-            except ClientClosed as error:
-                raise ClientClosed(
-                    "the producer's client was closed before it: close the producer first"
-                ) from error
-            except passing:
-                if runtime.now_s() >= deadline_s or self._closed:
-                    raise
-            await runtime.sleep(_AGAIN_S)
-
-    async def _producer(self, lane: Lane[Delivery]) -> Producer:
-        if not self._options.idempotent:
-            return ANONYMOUS
-        async with self._identifying:
-            identity = self._identity
-            if identity is None:
-                name = pack_str(self._options.name)
-                reply = await self._insist(lambda: self._link.call(Op.S_PRODUCER, name))
-                start = wire.unpack(transactions.ProducerStart, reply or b"")
-                identity = self._identity = Producer(start.producer, start.epoch, 0)
-                for each in list(self._lanes.values()):
-                    each.sequence = 0
-        return Producer(identity.id, identity.epoch, lane.sequence)
 
     # -- what became of messages
 
@@ -387,21 +303,14 @@ class NexoSender:
         count = self._counts.get(topic) or await self._known_count(topic)
         lanes: dict[int, list[int]] = {}
         for number, each in enumerate(packed):
-            lanes.setdefault(self._partition_of(topic, each, count), []).append(number)
-        return await store_together(self._client, topic, lanes, packed, count, self._compression)
+            partition = self._chooser.partition_of(topic, each.partition, each.key, count)
+            lanes.setdefault(partition, []).append(number)
+        compression = Compression.named(self._options.compression)
+        return await store_together(self._client, topic, lanes, packed, count, compression)
 
     async def _known_count(self, topic: str) -> int:
-        count = await self.count(topic)
+        count = await self._writer.count(topic)
         with self._guard:
             if topic not in self._unplaced:  # else it is `_learn` that says so
                 self._counts.setdefault(topic, count)
         return count
-
-
-def _existing(topic: str, partition: object, count: int) -> int:
-    """A partition that the topic has."""
-    if isinstance(partition, bool) or not isinstance(partition, int):
-        raise InvalidInput(f"partition {partition!r} of {topic!r} is not a whole number")
-    if not 0 <= partition < count:
-        raise InvalidInput(f"partition {partition} does not exist: {topic!r} has {count}, from 0")
-    return partition
