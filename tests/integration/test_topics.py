@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -44,6 +45,8 @@ from nexo.topics import (
     RecordMetadata,
     TopicPartition,
 )
+from nexo.topics._async.connecting import backend_for
+from nexo.topics.model import ReaderOptions
 
 QUICK_S = 0.05
 
@@ -816,10 +819,32 @@ async def test_a_refused_seek_or_pause_changes_nothing(aclient: nexo.AsyncClient
                 await move(mine, none)
         with pytest.raises(InvalidInput, match="no partition 99"):
             await consumer.seek_to_timestamp(0, mine, none)
-        with pytest.raises(InvalidInput, match=r"0\.\.5"):
-            await consumer.reader.seek({mine: 0, TopicPartition("t", 1): 99})
         await AsyncTopic("t", server=aclient).produce("next", partition=0)
         assert await values(consumer, 1) == ["next"]  # neither moved nor paused
+
+
+class Untold:
+    """Does nothing about rebalances."""
+
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions go."""
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions come."""
+
+
+async def test_a_seek_moves_all_partitions_or_none(aclient: nexo.AsyncClient) -> None:
+    """SPEC G4."""
+    await fill(aclient, "t", 10, partitions=2)
+    reader = backend_for(aclient).reader(ReaderOptions(("t",), "g"), Untold(), None)
+    await reader.join()
+    found = await reader.fetch(10, 5)
+    while len(found) < 10:
+        found += await reader.fetch(10, 5)
+    with pytest.raises(InvalidInput, match=r"0\.\.5"):
+        await reader.seek({TopicPartition("t", 0): 0, TopicPartition("t", 1): 99})
+    assert await reader.fetch(10, QUICK_S) == []
+    await reader.close()
 
 
 async def test_a_paused_partition_gives_nothing_until_it_is_resumed(

@@ -12,8 +12,8 @@ from nexo.topics.model import Message
 class Polls(Protocol):
     """Something that wants to know which messages are read while it is open."""
 
-    def polled(self, consumer: Any, messages: Sequence[Message[Any]]) -> None:
-        """These were handed out."""
+    def polled(self, source: Any, messages: Sequence[Message[Any]]) -> None:
+        """These were handed out; ``source`` is their `Message.source`."""
         ...
 
 

@@ -47,12 +47,11 @@ class Message(Record[T]):
         partition: int,
         row: Sequence[Any],
         type_: type[T] | None = None,
-        source: object = None,
     ) -> None:
         super().__init__(partition, row, type_)
         self.topic = topic
-        self.source = source
-        """The consumer it came to, which a transaction that commits it needs to know."""
+        self.source: object = None
+        """What a transaction that commits it knows the consumer by."""
 
     @property
     def position(self) -> Position:

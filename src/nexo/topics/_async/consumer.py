@@ -12,28 +12,26 @@ from typing import Any, Generic
 
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
-from nexo.client._async.transaction import Transaction
 from nexo.client.checks import millis, text, whole
-from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.forks import tell_when_forked
 from nexo.errors import (
     Conflict,
     ConnectionLost,
     Fenced,
-    InvalidInput,
     InvalidOption,
-    NexoError,
     OutcomeUnknown,
     Unavailable,
 )
 from nexo.topics._async.connecting import backend_for
-from nexo.topics._async.doubts import Doubted, Doubts
-from nexo.topics._async.ports import Reader, TopicsBackend
-from nexo.topics._async.reader import NexoReader
+from nexo.topics._async.doubts import Doubts
+from nexo.topics._async.message_source import MessageSource
+from nexo.topics._async.ports import Reader
 from nexo.topics._async.rebalancing import RebalanceHandlers
+from nexo.topics._async.seeking import Seeking
+from nexo.topics._async.subscription import Subscription
 from nexo.topics.commits import Commitable, commits_of
 from nexo.topics.current import current_transaction
 from nexo.topics.model import (
-    Commits,
     Committed,
     Message,
     ReaderOptions,
@@ -42,8 +40,8 @@ from nexo.topics.model import (
     TopicPartition,
     topic_names,
 )
-from nexo.topics.places import Partition, lane_of, lanes_of, position_in, time_ms
-from nexo.topics.progress import Progress, last_of
+from nexo.topics.places import Partition, lane_of, position_in, time_ms
+from nexo.topics.progress import Progress
 from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
 from nexo.topics.valued import T
 
@@ -85,94 +83,76 @@ class AsyncConsumer(Generic[T]):
         self._retry_s = option_ms("auto_commit_interval", auto_commit_interval) / 1000
         self._max_poll_records = at_least_one("max_poll_records", max_poll_records)
         self._handlers = handlers or RebalanceHandlers()
-        self._type = type_
-        self._topics = () if topic is None else topic_names(topic)
-        self._given = {
-            "strategy": rebalance_strategy,
-            "session_timeout_ms": group_timeout_ms("session_timeout", session_timeout),
-            "rebalance_timeout_ms": group_timeout_ms("rebalance_timeout", rebalance_timeout),
-            "reset": one_of("auto_offset_reset", auto_offset_reset, "earliest", "latest"),
-        }
-        self._backend: TopicsBackend = backend_for(server)
-        self._reader: Reader | None = None
+        options = ReaderOptions(
+            () if topic is None else topic_names(topic),
+            self.group_id,
+            rebalance_strategy,
+            group_timeout_ms("session_timeout", session_timeout),
+            group_timeout_ms("rebalance_timeout", rebalance_timeout),
+            one_of("auto_offset_reset", auto_offset_reset, "earliest", "latest"),
+        )
+        self._backend = backend_for(server)
+        self._subscription = Subscription(self._backend, options, self, type_)
         self._progress: Progress[T] = Progress()
+        self._doubts = Doubts()
+        self._seeking = Seeking(self._subscription, self._progress)
+        self._source = MessageSource(
+            self.group_id, self._subscription, self._progress, self._doubts
+        )
         self._retry_at_s = 0.0
         self._handled: BaseException | None = None
         """The exception that was being handled when the user got what they hold."""
-        self._doubts = Doubts()
-        self._closed = False
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
-        self._inherited = False
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """What was read goes to the parent's user; who joins here has to be another member."""
-        self._guard, self._reader, self._inherited = Lock(), None, True
+        """Whoever held the guard is not here."""
+        self._guard = Lock()
 
     # -- membership
 
     @property
     def topics(self) -> Sequence[str]:
         """What it is subscribed to."""
-        return self._topics
+        return self._subscription.topics
 
     @property
     def member_id(self) -> str:
         """What the group calls it; empty before it joined."""
-        return self._reader.member if self._reader is not None else ""
+        reader = self._subscription.reader
+        return "" if reader is None else reader.member
 
     @property
     def generation(self) -> int:
         """The group's generation it works in."""
-        return self._reader.generation if self._reader is not None else 0
+        reader = self._subscription.reader
+        return 0 if reader is None else reader.generation
 
     @property
     def assignment(self) -> Sequence[TopicPartition]:
         """The partitions it owns."""
-        return self._reader.assignment if self._reader is not None else ()
+        reader = self._subscription.reader
+        return () if reader is None else reader.assignment
 
     async def subscribe(self, topics: str | Iterable[str]) -> None:
         """Read these topics, instead of those before; if that fails, still those before."""
-        names, before = topic_names(topics), self._topics
-        if names != before and self._reader is not None:
+        names = topic_names(topics)
+        if names != self._subscription.topics:
             await self._leave()
-        self._topics = names
-        try:
-            await self.join()
-        except NexoError:
-            if names != before:
-                self._topics, self._reader = before, None
-            raise
+        await self._subscription.change(names)
 
     async def join(self) -> None:
         """Join the group; every other method does so by itself."""
-        if self._closed:
-            raise Conflict("the consumer is closed")
-        if self._inherited:
-            raise Conflict(from_before("the consumer"))
-        if not self._topics:
-            raise Conflict("the consumer has no topic: subscribe it to one")
-        if self._reader is None:
-            options = ReaderOptions(self._topics, self.group_id, **self._given)
-            self._reader = self._backend.reader(options, self, self._type)
-        await self._reader.join()
-
-    async def _joined(self) -> Reader:
-        reader = self._reader
-        if reader is None or not reader.assignment:
-            await self.join()
-            reader = self._reader
-        if reader is None:
-            raise Conflict("the consumer is closed")
-        return reader
+        await self._subscription.join()
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """From the reader: these go; what is processed of them is committed first."""
         await self._handlers.tell("revoked", partitions, self)
         gone = self._progress.leave(partitions)
-        if self._auto_commit and gone and self._reader is not None:
-            await self._reader.commit(gone)
+        reader = self._subscription.reader
+        if self._auto_commit and gone and reader is not None:
+            await reader.commit(gone)
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """From the reader: these came."""
@@ -199,19 +179,19 @@ class AsyncConsumer(Generic[T]):
 
     async def _next(self, count: int, timeout: float) -> list[Message[T]]:
         timeout_s = millis(timeout) / 1000
-        reader = await self._joined()
+        reader = await self._subscription.joined()
         if self._doubts and not await self._doubts.settled(timeout_s):
             return []
         await self._processed(reader)
         found = await reader.fetch(count, timeout_s)
         with self._guard:
-            if self._closed:
+            if self._subscription.closed:
                 return []  # they go to others
             self._progress.held, self._handled = found, sys.exc_info()[1]
         for message in found:
-            message.source = self
+            message.source = self._source
         if (transaction := current_transaction.get()) is not None:
-            transaction.polled(self, found)
+            transaction.polled(self._source, found)
         return found
 
     async def _processed(self, reader: Reader) -> None:
@@ -237,12 +217,12 @@ class AsyncConsumer(Generic[T]):
 
     async def __anext__(self) -> Message[T]:
         try:
-            while not self._closed:
+            while not self._subscription.closed:
                 message = await self.poll(_WAIT_S)
                 if message is not None:
                     return message
         except (Conflict, ConnectionLost):
-            if not self._closed:
+            if not self._subscription.closed:
                 raise
         raise StopAsyncIteration
 
@@ -254,7 +234,7 @@ class AsyncConsumer(Generic[T]):
         ``what`` is a message, its offset (then only its partition is meant), a mapping with
         ``topic``, ``partition`` and ``offset``, or several of these.
         """
-        reader = await self._joined()
+        reader = await self._subscription.joined()
         if not await self._doubts.settled(_WAIT_S):
             raise OutcomeUnknown("it is not known whether these were committed in a transaction")
         if what is None:
@@ -267,8 +247,8 @@ class AsyncConsumer(Generic[T]):
 
     async def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
-        at = lane_of(partition, topic, self._topics)
-        reader = await self._joined()
+        at = lane_of(partition, topic, self._subscription.topics)
+        reader = await self._subscription.joined()
         return await reader.committed(at)
 
     # -- moving about
@@ -286,94 +266,31 @@ class AsyncConsumer(Generic[T]):
         """
         if not isinstance(partition, Mapping):
             partition = {"topic": topic, "partition": partition, "offset": offset}
-        place = position_in(partition, self._topics)
-        await self._seek({place.lane: place.offset})
+        await self._seeking.to(position_in(partition, self._subscription.topics))
 
     async def seek_to_beginning(self, *partitions: Partition) -> None:
         """Replay these partitions from the start, or all that it owns."""
-        reader, chosen = await self._chosen(partitions)
-        await self._seek({at: (await reader.bounds(at))[0] for at in chosen})
+        await self._seeking.to_beginning(partitions)
 
     async def seek_to_end(self, *partitions: Partition) -> None:
         """Skip to the latest of these partitions, or of all that it owns."""
-        reader, chosen = await self._chosen(partitions)
-        await self._seek({at: (await reader.bounds(at))[1] for at in chosen})
+        await self._seeking.to_end(partitions)
 
     async def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
         """Go on at the first message of that time (or Unix milliseconds) or later."""
-        since_ms = time_ms(time)
-        reader, chosen = await self._chosen(partitions)
-        await self._seek({at: await reader.offset_at(at, since_ms) for at in chosen})
-
-    async def _chosen(
-        self, partitions: Sequence[Partition]
-    ) -> tuple[Reader, Sequence[TopicPartition]]:
-        """Those named, or all that it owns."""
-        chosen = lanes_of(partitions, self._topics)
-        reader = await self._joined()
-        return reader, chosen or reader.assignment
-
-    async def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        reader = await self._joined()
-        await reader.seek(positions)
-        self._progress.leave(positions)
-
-    async def commit_within(self, transaction: Transaction, messages: list[Message[Any]]) -> None:
-        """From ``client.transaction()``: have these committed with it."""
-        await self.give_commits(transaction, last_of(messages))
-
-    async def give_commits(self, transaction: Transaction, commits: Commits) -> None:
-        """Add offsets to a transaction of the stream broker."""
-        reader = self.reader
-        if not isinstance(reader, NexoReader):
-            raise InvalidInput("a message of a Kafka cluster cannot be committed on a Nexo server")
-        await reader.commit_within(transaction, commits)
-
-    def ended_within(self, messages: list[Message[Any]], *, committed: bool) -> None:
-        """From ``client.transaction()``: it has ended."""
-        commits = last_of(messages)
-        if committed:
-            self.stored(commits)
-        else:
-            self.unread([*messages, *(m for m in self.handed if m.position.lane in commits)])
-
-    def doubt(self, transaction: Doubted) -> None:
-        """From a transaction: nobody knows how it ended, so nothing may be handed out yet."""
-        self._doubts.add(transaction)
-
-    def stored(self, commits: Commits) -> None:
-        """A transaction has committed these."""
-        self._progress.committed_within(commits)
-
-    def unread(self, messages: Iterable[Message[Any]]) -> None:
-        """Have messages handed out again: their transaction was rolled back."""
-        first = self._progress.take_back(messages)
-        if self._reader is not None:
-            self._reader.unread(first)
+        await self._seeking.to_time(time_ms(time), partitions)
 
     async def pause(self, *partitions: Partition) -> None:
         """Hand out nothing of these partitions, or of all that it owns, until `resume`."""
-        reader, chosen = await self._chosen(partitions)
+        reader, chosen = await self._subscription.chosen(partitions)
         reader.pause(chosen, paused=True)
 
     async def resume(self, *partitions: Partition) -> None:
         """Undo `pause`."""
-        reader, chosen = await self._chosen(partitions)
+        reader, chosen = await self._subscription.chosen(partitions)
         reader.pause(chosen, paused=False)
 
     # -- ending
-
-    @property
-    def reader(self) -> Reader:
-        """For transactions."""
-        if self._reader is None:
-            raise Conflict("the consumer is closed, or has not joined its group yet")
-        return self._reader
-
-    @property
-    def handed(self) -> Sequence[Message[T]]:
-        """What the user holds: handed out, and not yet done with."""
-        return self._progress.held
 
     async def close(self) -> None:
         """Leave the group; with ``auto_commit``, what was handed out counts as processed.
@@ -386,7 +303,7 @@ class AsyncConsumer(Generic[T]):
 
     async def _close(self, *, failed: bool) -> None:
         with self._guard:
-            self._closed = True
+            self._subscription.closed = True
         if failed:
             self._progress.held = []
         try:
@@ -395,22 +312,23 @@ class AsyncConsumer(Generic[T]):
             await self._backend.close()
 
     async def _leave(self) -> None:
-        reader, self._retry_at_s = self._reader, 0.0
+        reader = self._subscription.reader
         if reader is None:
             return
+        self._retry_at_s = 0.0
         reader.interrupt()
         try:
             if not await self._doubts.settled(0.0):
                 self._progress.held = []
             await self._processed(reader)
         finally:  # a member that nobody uses would keep its partitions
-            await reader.close()
-            self._reader = self._handled = None
+            await self._subscription.leave()
+            self._handled = None
             self._progress.processed.clear()
             self._doubts.clear()
 
     async def __aenter__(self) -> AsyncConsumer[T]:
-        if self._topics:
+        if self._subscription.topics:
             await self.join()
         return self
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from nexo.errors import InvalidOption, TransactionAborted
-from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.kafka_reader import kafka_offsets
 from nexo.topics._async.ledger import Certain, LedgerTransaction
+from nexo.topics._async.message_source import MessageSource
 from nexo.topics.kafka import connection_options, encoded, library, translated
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import Entry
@@ -86,11 +86,11 @@ class _KafkaTransaction(Certain):
             place = await self._producer.send_and_wait(topic, **encoded(record))
         return RecordMetadata(topic, place.partition, place.offset)
 
-    async def commit(self, consumer: AsyncConsumer[Any], commits: Commits) -> None:
+    async def commit(self, source: MessageSource, commits: Commits) -> None:
         """Offsets as part of the transaction."""
         with translated():
             await self._producer.send_offsets_to_transaction(
-                kafka_offsets(commits), consumer.group_id
+                kafka_offsets(commits), source.group_id
             )
 
     async def finish(self) -> None:

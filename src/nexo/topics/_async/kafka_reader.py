@@ -49,11 +49,6 @@ class KafkaReader:
         owned = () if self._consumer is None else self._consumer.assignment()
         return tuple(sorted(TopicPartition(at.topic, at.partition) for at in owned))
 
-    @property
-    def consumer(self) -> Any:
-        """The AIOKafkaConsumer, for transactions."""
-        return self._consumer
-
     async def join(self) -> None:
         """Join, and wait for the first assignment."""
         if self._consumer is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from nexo.errors import TransactionAborted
-from nexo.topics._async.consumer import AsyncConsumer
+from nexo.topics._async.message_source import MessageSource
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata, TopicPartition
 from nexo.topics.once import ABSENT, Entry
 
@@ -31,8 +31,8 @@ class LedgerTransaction(Protocol):
         """Write a message."""
         ...
 
-    async def commit(self, consumer: AsyncConsumer[Any], commits: Commits) -> None:
-        """Store what was processed of a consumer's messages."""
+    async def commit(self, source: MessageSource, commits: Commits) -> None:
+        """Store what was processed of a source's messages."""
         ...
 
     async def finish(self) -> None:
@@ -142,7 +142,7 @@ class _MemoryTransaction(Certain):
         self._messages.append((topic, record))
         return RecordMetadata(topic, 0, len(self._ledger.produced.get(topic, ())))
 
-    async def commit(self, consumer: AsyncConsumer[Any], commits: Commits) -> None:
+    async def commit(self, source: MessageSource, commits: Commits) -> None:
         """Note offsets."""
         self._commits.update(commits)
 

@@ -9,8 +9,8 @@ from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client._async.transaction import Transaction
 from nexo.errors import AlreadyExists
-from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.ledger import LedgerTransaction
+from nexo.topics._async.message_source import MessageSource
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
@@ -101,9 +101,9 @@ class _NexoTransaction:
             )
         return RecordMetadata(topic, *place)
 
-    async def commit(self, consumer: AsyncConsumer[Any], commits: Commits) -> None:
+    async def commit(self, source: MessageSource, commits: Commits) -> None:
         """When it ends."""
-        await consumer.give_commits(self._transaction, commits)
+        await source.give_commits(self._transaction, commits)
 
     async def finish(self) -> None:
         """Commit."""

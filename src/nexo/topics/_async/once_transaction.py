@@ -11,8 +11,8 @@ from typing import Any
 
 from nexo.client.stream_records import Headers, Key
 from nexo.errors import Conflict, InvalidInput, NexoError, TransactionAborted
-from nexo.topics._async.consumer import AsyncConsumer
 from nexo.topics._async.ledger import Ledger
+from nexo.topics._async.message_source import MessageSource
 from nexo.topics.commits import One, position_of
 from nexo.topics.current import Polls, current_transaction
 from nexo.topics.model import Message, ProducerRecord, RecordMetadata, TopicPartition
@@ -40,8 +40,8 @@ class AsyncOnceTransaction:
         self._changes = ledger.transaction(timeout_s)
         self._written: dict[tuple[str, str], bytes | None] = {}
         self._seen: dict[tuple[str, str], Entry] = {}
-        self._polled: list[tuple[AsyncConsumer[Any], Message[Any]]] = []
-        self._commits: dict[AsyncConsumer[Any], dict[TopicPartition, tuple[int, str]]] = {}
+        self._polled: list[tuple[MessageSource, Message[Any]]] = []
+        self._commits: dict[MessageSource, dict[TopicPartition, tuple[int, str]]] = {}
         self._token: Token[Polls | None] | None = None
         self._open = False
 
@@ -62,23 +62,23 @@ class AsyncOnceTransaction:
     async def commit(self, what: One, *, metadata: str = "") -> None:
         """Commit a message with the transaction: the message, or the offset of one polled in it."""
         self._check_open()
-        consumer, at, offset = self._place(what)
-        commits = self._commits.setdefault(consumer, {})
+        source, at, offset = self._place(what)
+        commits = self._commits.setdefault(source, {})
         if at not in commits or commits[at][0] < offset:
             commits[at] = offset, metadata
 
-    def _place(self, what: One) -> tuple[AsyncConsumer[Any], TopicPartition, int]:
-        if isinstance(what, Message) and isinstance(what.source, AsyncConsumer):
+    def _place(self, what: One) -> tuple[MessageSource, TopicPartition, int]:
+        if isinstance(what, Message) and isinstance(what.source, MessageSource):
             return what.source, what.position.lane, what.offset
         place = position_of(what, [message for _, message in self._polled], ())
-        for consumer, message in self._polled:
+        for source, message in self._polled:
             if message.position.lane == place.lane:
-                return consumer, place.lane, place.offset
+                return source, place.lane, place.offset
         raise InvalidInput(f"{place} was not polled in this transaction: commit the message itself")
 
-    def polled(self, consumer: Any, messages: Sequence[Message[Any]]) -> None:
+    def polled(self, source: Any, messages: Sequence[Message[Any]]) -> None:
         """From a consumer: these were handed out while the transaction was open."""
-        self._polled += [(consumer, message) for message in messages]
+        self._polled += [(source, message) for message in messages]
 
     # -- state
 
@@ -144,8 +144,8 @@ class AsyncOnceTransaction:
                 await self._finish()
         except BaseException:
             if self._changes.in_doubt:
-                for consumer in self._involved():
-                    consumer.doubt(self)
+                for source in self._involved():
+                    source.doubt(self)
             else:
                 self._unread()
             raise
@@ -155,8 +155,8 @@ class AsyncOnceTransaction:
 
     async def _finish(self) -> None:
         try:
-            for consumer, commits in self._commits.items():
-                await self._changes.commit(consumer, commits)
+            for source, commits in self._commits.items():
+                await self._changes.commit(source, commits)
         except BaseException:
             await self._roll_back()
             raise
@@ -173,22 +173,20 @@ class AsyncOnceTransaction:
         self._stored()
 
     def _stored(self) -> None:
-        for consumer, commits in self._commits.items():
-            consumer.stored(commits)
+        for source, commits in self._commits.items():
+            source.committed(commits)
 
     async def _roll_back(self) -> None:
         with suppress(NexoError):  # then it is rolled back by itself
             await self._changes.abort()
 
     def _unread(self) -> None:
-        for consumer, messages in self._involved().items():
-            committed = self._commits.get(consumer, {})
-            messages += [m for m in consumer.handed if m.position.lane in committed]
-            consumer.unread(messages)
+        for source, messages in self._involved().items():
+            source.rolled_back(messages, self._commits.get(source, {}))
 
-    def _involved(self) -> dict[AsyncConsumer[Any], list[Message[Any]]]:
-        """The consumers, each with what was polled from it."""
-        found: dict[AsyncConsumer[Any], list[Message[Any]]] = {c: [] for c in self._commits}
-        for consumer, message in self._polled:
-            found.setdefault(consumer, []).append(message)
+    def _involved(self) -> dict[MessageSource, list[Message[Any]]]:
+        """Those that take part, each with what was polled from it."""
+        found: dict[MessageSource, list[Message[Any]]] = {each: [] for each in self._commits}
+        for source, message in self._polled:
+            found.setdefault(source, []).append(message)
         return found

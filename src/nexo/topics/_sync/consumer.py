@@ -13,28 +13,26 @@ from typing import Any, Generic
 
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
-from nexo.client._sync.transaction import Transaction
 from nexo.client.checks import millis, text, whole
-from nexo.client.forks import from_before, tell_when_forked
+from nexo.client.forks import tell_when_forked
 from nexo.errors import (
     Conflict,
     ConnectionLost,
     Fenced,
-    InvalidInput,
     InvalidOption,
-    NexoError,
     OutcomeUnknown,
     Unavailable,
 )
 from nexo.topics._sync.connecting import backend_for
-from nexo.topics._sync.doubts import Doubted, Doubts
-from nexo.topics._sync.ports import Reader, TopicsBackend
-from nexo.topics._sync.reader import NexoReader
+from nexo.topics._sync.doubts import Doubts
+from nexo.topics._sync.message_source import MessageSource
+from nexo.topics._sync.ports import Reader
 from nexo.topics._sync.rebalancing import RebalanceHandlers
+from nexo.topics._sync.seeking import Seeking
+from nexo.topics._sync.subscription import Subscription
 from nexo.topics.commits import Commitable, commits_of
 from nexo.topics.current import current_transaction
 from nexo.topics.model import (
-    Commits,
     Committed,
     Message,
     ReaderOptions,
@@ -43,8 +41,8 @@ from nexo.topics.model import (
     TopicPartition,
     topic_names,
 )
-from nexo.topics.places import Partition, lane_of, lanes_of, position_in, time_ms
-from nexo.topics.progress import Progress, last_of
+from nexo.topics.places import Partition, lane_of, position_in, time_ms
+from nexo.topics.progress import Progress
 from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
 from nexo.topics.valued import T
 
@@ -86,94 +84,76 @@ class Consumer(Generic[T]):
         self._retry_s = option_ms("auto_commit_interval", auto_commit_interval) / 1000
         self._max_poll_records = at_least_one("max_poll_records", max_poll_records)
         self._handlers = handlers or RebalanceHandlers()
-        self._type = type_
-        self._topics = () if topic is None else topic_names(topic)
-        self._given = {
-            "strategy": rebalance_strategy,
-            "session_timeout_ms": group_timeout_ms("session_timeout", session_timeout),
-            "rebalance_timeout_ms": group_timeout_ms("rebalance_timeout", rebalance_timeout),
-            "reset": one_of("auto_offset_reset", auto_offset_reset, "earliest", "latest"),
-        }
-        self._backend: TopicsBackend = backend_for(server)
-        self._reader: Reader | None = None
+        options = ReaderOptions(
+            () if topic is None else topic_names(topic),
+            self.group_id,
+            rebalance_strategy,
+            group_timeout_ms("session_timeout", session_timeout),
+            group_timeout_ms("rebalance_timeout", rebalance_timeout),
+            one_of("auto_offset_reset", auto_offset_reset, "earliest", "latest"),
+        )
+        self._backend = backend_for(server)
+        self._subscription = Subscription(self._backend, options, self, type_)
         self._progress: Progress[T] = Progress()
+        self._doubts = Doubts()
+        self._seeking = Seeking(self._subscription, self._progress)
+        self._source = MessageSource(
+            self.group_id, self._subscription, self._progress, self._doubts
+        )
         self._retry_at_s = 0.0
         self._handled: BaseException | None = None
         """The exception that was being handled when the user got what they hold."""
-        self._doubts = Doubts()
-        self._closed = False
         self._guard = Lock()
         """Another thread, or task, may close it while this one polls."""
-        self._inherited = False
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """What was read goes to the parent's user; who joins here has to be another member."""
-        self._guard, self._reader, self._inherited = Lock(), None, True
+        """Whoever held the guard is not here."""
+        self._guard = Lock()
 
     # -- membership
 
     @property
     def topics(self) -> Sequence[str]:
         """What it is subscribed to."""
-        return self._topics
+        return self._subscription.topics
 
     @property
     def member_id(self) -> str:
         """What the group calls it; empty before it joined."""
-        return self._reader.member if self._reader is not None else ""
+        reader = self._subscription.reader
+        return "" if reader is None else reader.member
 
     @property
     def generation(self) -> int:
         """The group's generation it works in."""
-        return self._reader.generation if self._reader is not None else 0
+        reader = self._subscription.reader
+        return 0 if reader is None else reader.generation
 
     @property
     def assignment(self) -> Sequence[TopicPartition]:
         """The partitions it owns."""
-        return self._reader.assignment if self._reader is not None else ()
+        reader = self._subscription.reader
+        return () if reader is None else reader.assignment
 
     def subscribe(self, topics: str | Iterable[str]) -> None:
         """Read these topics, instead of those before; if that fails, still those before."""
-        names, before = topic_names(topics), self._topics
-        if names != before and self._reader is not None:
+        names = topic_names(topics)
+        if names != self._subscription.topics:
             self._leave()
-        self._topics = names
-        try:
-            self.join()
-        except NexoError:
-            if names != before:
-                self._topics, self._reader = before, None
-            raise
+        self._subscription.change(names)
 
     def join(self) -> None:
         """Join the group; every other method does so by itself."""
-        if self._closed:
-            raise Conflict("the consumer is closed")
-        if self._inherited:
-            raise Conflict(from_before("the consumer"))
-        if not self._topics:
-            raise Conflict("the consumer has no topic: subscribe it to one")
-        if self._reader is None:
-            options = ReaderOptions(self._topics, self.group_id, **self._given)
-            self._reader = self._backend.reader(options, self, self._type)
-        self._reader.join()
-
-    def _joined(self) -> Reader:
-        reader = self._reader
-        if reader is None or not reader.assignment:
-            self.join()
-            reader = self._reader
-        if reader is None:
-            raise Conflict("the consumer is closed")
-        return reader
+        self._subscription.join()
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """From the reader: these go; what is processed of them is committed first."""
         self._handlers.tell("revoked", partitions, self)
         gone = self._progress.leave(partitions)
-        if self._auto_commit and gone and self._reader is not None:
-            self._reader.commit(gone)
+        reader = self._subscription.reader
+        if self._auto_commit and gone and reader is not None:
+            reader.commit(gone)
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """From the reader: these came."""
@@ -198,19 +178,19 @@ class Consumer(Generic[T]):
 
     def _next(self, count: int, timeout: float) -> list[Message[T]]:
         timeout_s = millis(timeout) / 1000
-        reader = self._joined()
+        reader = self._subscription.joined()
         if self._doubts and not self._doubts.settled(timeout_s):
             return []
         self._processed(reader)
         found = reader.fetch(count, timeout_s)
         with self._guard:
-            if self._closed:
+            if self._subscription.closed:
                 return []  # they go to others
             self._progress.held, self._handled = found, sys.exc_info()[1]
         for message in found:
-            message.source = self
+            message.source = self._source
         if (transaction := current_transaction.get()) is not None:
-            transaction.polled(self, found)
+            transaction.polled(self._source, found)
         return found
 
     def _processed(self, reader: Reader) -> None:
@@ -236,12 +216,12 @@ class Consumer(Generic[T]):
 
     def __next__(self) -> Message[T]:
         try:
-            while not self._closed:
+            while not self._subscription.closed:
                 message = self.poll(_WAIT_S)
                 if message is not None:
                     return message
         except (Conflict, ConnectionLost):
-            if not self._closed:
+            if not self._subscription.closed:
                 raise
         raise StopIteration
 
@@ -253,7 +233,7 @@ class Consumer(Generic[T]):
         ``what`` is a message, its offset (then only its partition is meant), a mapping with
         ``topic``, ``partition`` and ``offset``, or several of these.
         """
-        reader = self._joined()
+        reader = self._subscription.joined()
         if not self._doubts.settled(_WAIT_S):
             raise OutcomeUnknown("it is not known whether these were committed in a transaction")
         if what is None:
@@ -266,8 +246,8 @@ class Consumer(Generic[T]):
 
     def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
         """What the group has stored for a partition: offset, metadata and time."""
-        at = lane_of(partition, topic, self._topics)
-        reader = self._joined()
+        at = lane_of(partition, topic, self._subscription.topics)
+        reader = self._subscription.joined()
         return reader.committed(at)
 
     # -- moving about
@@ -285,92 +265,31 @@ class Consumer(Generic[T]):
         """
         if not isinstance(partition, Mapping):
             partition = {"topic": topic, "partition": partition, "offset": offset}
-        place = position_in(partition, self._topics)
-        self._seek({place.lane: place.offset})
+        self._seeking.to(position_in(partition, self._subscription.topics))
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
         """Replay these partitions from the start, or all that it owns."""
-        reader, chosen = self._chosen(partitions)
-        self._seek({at: (reader.bounds(at))[0] for at in chosen})
+        self._seeking.to_beginning(partitions)
 
     def seek_to_end(self, *partitions: Partition) -> None:
         """Skip to the latest of these partitions, or of all that it owns."""
-        reader, chosen = self._chosen(partitions)
-        self._seek({at: (reader.bounds(at))[1] for at in chosen})
+        self._seeking.to_end(partitions)
 
     def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
         """Go on at the first message of that time (or Unix milliseconds) or later."""
-        since_ms = time_ms(time)
-        reader, chosen = self._chosen(partitions)
-        self._seek({at: reader.offset_at(at, since_ms) for at in chosen})
-
-    def _chosen(self, partitions: Sequence[Partition]) -> tuple[Reader, Sequence[TopicPartition]]:
-        """Those named, or all that it owns."""
-        chosen = lanes_of(partitions, self._topics)
-        reader = self._joined()
-        return reader, chosen or reader.assignment
-
-    def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        reader = self._joined()
-        reader.seek(positions)
-        self._progress.leave(positions)
-
-    def commit_within(self, transaction: Transaction, messages: list[Message[Any]]) -> None:
-        """From ``client.transaction()``: have these committed with it."""
-        self.give_commits(transaction, last_of(messages))
-
-    def give_commits(self, transaction: Transaction, commits: Commits) -> None:
-        """Add offsets to a transaction of the stream broker."""
-        reader = self.reader
-        if not isinstance(reader, NexoReader):
-            raise InvalidInput("a message of a Kafka cluster cannot be committed on a Nexo server")
-        reader.commit_within(transaction, commits)
-
-    def ended_within(self, messages: list[Message[Any]], *, committed: bool) -> None:
-        """From ``client.transaction()``: it has ended."""
-        commits = last_of(messages)
-        if committed:
-            self.stored(commits)
-        else:
-            self.unread([*messages, *(m for m in self.handed if m.position.lane in commits)])
-
-    def doubt(self, transaction: Doubted) -> None:
-        """From a transaction: nobody knows how it ended, so nothing may be handed out yet."""
-        self._doubts.add(transaction)
-
-    def stored(self, commits: Commits) -> None:
-        """A transaction has committed these."""
-        self._progress.committed_within(commits)
-
-    def unread(self, messages: Iterable[Message[Any]]) -> None:
-        """Have messages handed out again: their transaction was rolled back."""
-        first = self._progress.take_back(messages)
-        if self._reader is not None:
-            self._reader.unread(first)
+        self._seeking.to_time(time_ms(time), partitions)
 
     def pause(self, *partitions: Partition) -> None:
         """Hand out nothing of these partitions, or of all that it owns, until `resume`."""
-        reader, chosen = self._chosen(partitions)
+        reader, chosen = self._subscription.chosen(partitions)
         reader.pause(chosen, paused=True)
 
     def resume(self, *partitions: Partition) -> None:
         """Undo `pause`."""
-        reader, chosen = self._chosen(partitions)
+        reader, chosen = self._subscription.chosen(partitions)
         reader.pause(chosen, paused=False)
 
     # -- ending
-
-    @property
-    def reader(self) -> Reader:
-        """For transactions."""
-        if self._reader is None:
-            raise Conflict("the consumer is closed, or has not joined its group yet")
-        return self._reader
-
-    @property
-    def handed(self) -> Sequence[Message[T]]:
-        """What the user holds: handed out, and not yet done with."""
-        return self._progress.held
 
     def close(self) -> None:
         """Leave the group; with ``auto_commit``, what was handed out counts as processed.
@@ -383,7 +302,7 @@ class Consumer(Generic[T]):
 
     def _close(self, *, failed: bool) -> None:
         with self._guard:
-            self._closed = True
+            self._subscription.closed = True
         if failed:
             self._progress.held = []
         try:
@@ -392,22 +311,23 @@ class Consumer(Generic[T]):
             self._backend.close()
 
     def _leave(self) -> None:
-        reader, self._retry_at_s = self._reader, 0.0
+        reader = self._subscription.reader
         if reader is None:
             return
+        self._retry_at_s = 0.0
         reader.interrupt()
         try:
             if not self._doubts.settled(0.0):
                 self._progress.held = []
             self._processed(reader)
         finally:  # a member that nobody uses would keep its partitions
-            reader.close()
-            self._reader = self._handled = None
+            self._subscription.leave()
+            self._handled = None
             self._progress.processed.clear()
             self._doubts.clear()
 
     def __enter__(self) -> Consumer[T]:
-        if self._topics:
+        if self._subscription.topics:
             self.join()
         return self
 

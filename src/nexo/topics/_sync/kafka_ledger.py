@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from nexo.topics._async.kafka_ledger import KafkaLedger as AsyncKafkaLedger
 from nexo.topics._async.ledger import LedgerTransaction as AsyncLedgerTransaction
-from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.kafka_loop import LoopThread
 from nexo.topics._sync.ledger import Certain, LedgerTransaction
+from nexo.topics._sync.message_source import MessageSource
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import Entry
 
@@ -64,9 +63,9 @@ class _KafkaTransaction(Certain):
         """As the async one."""
         return self._thread.run(self._transaction.produce(topic, record))
 
-    def commit(self, consumer: Consumer[Any], commits: Commits) -> None:
-        """As the async one, which needs no more of the consumer than its group."""
-        self._thread.run(self._transaction.commit(consumer, commits))  # type: ignore[arg-type]
+    def commit(self, source: MessageSource, commits: Commits) -> None:
+        """As the async one, which needs no more of the source than its group."""
+        self._thread.run(self._transaction.commit(source, commits))  # type: ignore[arg-type]
 
     def finish(self) -> None:
         """As the async one."""

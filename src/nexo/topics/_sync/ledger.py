@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from nexo.errors import TransactionAborted
-from nexo.topics._sync.consumer import Consumer
+from nexo.topics._sync.message_source import MessageSource
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata, TopicPartition
 from nexo.topics.once import ABSENT, Entry
 
@@ -32,8 +32,8 @@ class LedgerTransaction(Protocol):
         """Write a message."""
         ...
 
-    def commit(self, consumer: Consumer[Any], commits: Commits) -> None:
-        """Store what was processed of a consumer's messages."""
+    def commit(self, source: MessageSource, commits: Commits) -> None:
+        """Store what was processed of a source's messages."""
         ...
 
     def finish(self) -> None:
@@ -143,7 +143,7 @@ class _MemoryTransaction(Certain):
         self._messages.append((topic, record))
         return RecordMetadata(topic, 0, len(self._ledger.produced.get(topic, ())))
 
-    def commit(self, consumer: Consumer[Any], commits: Commits) -> None:
+    def commit(self, source: MessageSource, commits: Commits) -> None:
         """Note offsets."""
         self._commits.update(commits)
 

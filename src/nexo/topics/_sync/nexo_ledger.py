@@ -10,8 +10,8 @@ from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client._sync.transaction import Transaction
 from nexo.errors import AlreadyExists
-from nexo.topics._sync.consumer import Consumer
 from nexo.topics._sync.ledger import LedgerTransaction
+from nexo.topics._sync.message_source import MessageSource
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
@@ -102,9 +102,9 @@ class _NexoTransaction:
             )
         return RecordMetadata(topic, *place)
 
-    def commit(self, consumer: Consumer[Any], commits: Commits) -> None:
+    def commit(self, source: MessageSource, commits: Commits) -> None:
         """When it ends."""
-        consumer.give_commits(self._transaction, commits)
+        source.give_commits(self._transaction, commits)
 
     def finish(self) -> None:
         """Commit."""

@@ -92,10 +92,6 @@ class NexoReader:
         """Become a member."""
         self._members.join()
 
-    def refresh(self) -> int:
-        """The group's generation now; what it revokes is still owned."""
-        return self._members.refresh()
-
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """From the membership: stop reading these."""
         try:
@@ -176,7 +172,7 @@ class NexoReader:
         while ready and len(found) < count:
             lane = ready.popleft()
             row = lane.rows.popleft()
-            found.append(Message(lane.at.topic, lane.at.partition, row, self._type, self))
+            found.append(Message(lane.at.topic, lane.at.partition, row, self._type))
             self._lanes[lane.at] = self._lanes.pop(lane.at)
             if lane.rows:
                 ready.append(lane)
@@ -234,19 +230,19 @@ class NexoReader:
 
     def commit(self, commits: Commits) -> None:
         """Store offsets with the group's newest generation."""
-        for rewind, rows in self.rows(commits):
+        for rewind, rows in self._rows(commits):
             self._commit(rows, rewind=rewind)
         self._sought.difference_update(commits)
 
     def commit_within(self, transaction: Transaction, commits: Commits) -> None:
         """With the group's newest generation: what it revokes is still owned until then."""
-        generation = self.refresh()
-        for rewind, rows in self.rows(commits):
+        generation = self._members.refresh()
+        for rewind, rows in self._rows(commits):
             transaction.commit_offsets(
                 self._options.group_id, self.member, generation, rows, rewind=rewind
             )
 
-    def rows(self, commits: Commits) -> list[tuple[bool, list[ordered.OffsetRow]]]:
+    def _rows(self, commits: Commits) -> list[tuple[bool, list[ordered.OffsetRow]]]:
         """Offsets as they travel: those sought back apart from the others."""
         back = [(*at, *commits[at]) for at in commits if at in self._sought]
         on = [(*at, *commits[at]) for at in commits if at not in self._sought]
@@ -270,7 +266,7 @@ class NexoReader:
                 if isinstance(error, NotMember | NotOwner):
                     raise
                 # In a storm of joins and leaves there may be the next one already.
-                known, generation = generation, self.refresh()
+                known, generation = generation, self._members.refresh()
                 if generation == known:
                     raise
 
