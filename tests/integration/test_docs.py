@@ -52,6 +52,7 @@ def blocks(page: Path) -> Iterator[Block]:
 RUNNING = [page for page in PAGES if page.exists() and any(blocks(page))]
 
 
+@pytest.mark.timeout(400)  # a page may start Spark
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_snippets_of_a_page_run(page: Path, tmp_path: Path) -> None:
     if "pyspark" not in page.read_text(encoding="utf-8"):

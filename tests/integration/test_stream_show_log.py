@@ -97,7 +97,7 @@ async def test_a_new_group_replays_the_end_as_fast_as_the_beginning(
         stream = await client.stream("s", bytes).create(retention_bytes=0)
         await published(stream, REPLAYED)
         runs: list[list[float]] = []
-        for attempt in range(5):  # other work on the machine may hit any tenth of a run
+        for attempt in range(8):  # other work on the machine may hit any tenth of a run
             runs.append(await tenths_s(stream, f"g{attempt}", REPLAYED))
             first, last = (REPLAYED / 10 / min(run[at] for run in runs) for at in (0, -1))
             print(f"\n{REPLAYED:,} records: first tenth {first:,.0f}/s, last {last:,.0f}/s")
