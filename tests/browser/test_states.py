@@ -28,11 +28,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("states") / "nexo"
     users = UsersFile(folder / "users.json")
     users.add("root", SECRET, [parse_grant("*:*:*")])
-    users.add("clerk", SECRET, [parse_grant("queue:*:mail*")])
+    users.add("clerk", SECRET, [parse_grant("queue:*:mail*"), parse_grant("store:read:desk/*")])
     with process(folder, auth=True) as server:
         Api(server.http_url).wait_ready()
         with nexo.connect(server.url, user="root", password=SECRET) as client:
             client.queue("mail").create().push("hello")
+            client.queue("payroll").create()
+            client.store.set("desk/lamp", "on")
         yield server
 
 
@@ -67,13 +69,23 @@ def test_a_wrong_password_is_told_and_tried_again(page: Page) -> None:
 def test_who_may_read_one_queue_finds_it(page: Page) -> None:
     log_in(page, "clerk")
     expect(page.locator("#main .empty")).to_contain_text("not for this user")
+    expect(page.get_by_role("table", name="Busiest queues").locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Queue", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("queue:read:*")
+    expect(page.locator("tbody tr")).to_have_count(1)
     assert problems_of(page) == []
-    page.get_by_label("Name of the queue").fill("mail")
-    page.keyboard.press("Enter")
+    page.get_by_role("link", name="mail", exact=True).click()
     expect(page.locator("h1")).to_have_text("mail")
     expect(page.locator("tbody tr")).to_contain_text("hello")
+
+
+def test_who_may_read_some_keys_opens_one_by_its_name(page: Page) -> None:
+    log_in(page, "clerk")
+    page.get_by_role("link", name="Store", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("store:read:*")
+    page.get_by_label("Name of the key").fill("desk/lamp")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("desk/lamp")
+    expect(page.locator("pre.code")).to_contain_text("on")
 
 
 def test_a_logout_elsewhere_asks_for_a_login(page: Page) -> None:

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from nexo.server.access.grants import parse_grant
 from nexo.server.access.users import UsersFile
 from nexo.testing import Process
 from tests.integration.admin_api import ACTION, Api, Reply, value
+from tests.integration.test_admin_survey import until
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     users = UsersFile(folder / "users.json")
     users.add("root", "a long secret", [parse_grant("*:*:*")])
     users.add("clerk", "a sharp pen", [parse_grant("queue:*:mail*")])
-    users.add("reader", "a quiet corner", [parse_grant("stream:read:mailed")])
+    users.add(
+        "reader",
+        "a quiet corner",
+        [parse_grant("stream:read:mailed"), parse_grant("pubsub:read:mailed/#")],
+    )
     (folder / "token").write_text(users.add_token("root", "prometheus"))
     process = Process(folder, auth=True)
     process.start()
@@ -103,7 +109,41 @@ def test_a_user_sees_and_does_only_what_is_granted(guarded: Process) -> None:
     ):
         assert (refused.status, refused.json["code"]) == (403, "FORBIDDEN")
     overview = api.get("/overview")
-    assert (overview["brokers"], overview["queues"], overview["alerts"]) == ([], [], [])
+    assert (overview["brokers"], overview["groups"], overview["alerts"]) == ([], [], [])
+
+
+def test_lists_show_what_the_user_may_see(guarded: Process) -> None:
+    """SPEC A10, K4: by name, by a number, and what of it is busiest."""
+    with nexo.connect(guarded.url, user="root", password="a long secret") as root:
+        for name in ("mailed", "paid"):
+            root.stream(name).create().publish(name)
+            root.pubsub.publish(f"{name}/last", name, retain=True)
+    api = Api(guarded.http_url)
+    log_in(api, "clerk", "a sharp pen")
+    for sort in ("name", "waiting"):
+        page = filled(api, "/queue/list", "queues", sort=sort)
+        assert ([row["info"]["name"] for row in page["queues"]], page["total"]) == (["mail"], 1)
+    assert [row["name"] for row in filled(api, "/overview", "queues")["queues"]] == ["mail"]
+    assert api.look("/stream/list").status == 403
+    log_in(api, "reader", "a quiet corner")
+    for sort in ("name", "offsets"):
+        page = filled(api, "/stream/list", "streams", sort=sort)
+        assert ([row["name"] for row in page["streams"]], page["total"]) == (["mailed"], 1)
+    overview = filled(api, "/overview", "streams")
+    assert [row["name"] for row in overview["streams"]] == ["mailed"]
+    assert "paid" not in str(overview)
+    page = api.get("/pubsub/topics")
+    assert ([row["topic"] for row in page["topics"]], page["total"]) == (["mailed/last"], 1)
+
+
+def filled(api: Api, path: str, rows: str, **parameters: object) -> Any:
+    """The reply as soon as it has rows: what was made just now is watched a moment later."""
+
+    def look() -> Any:
+        page = api.get(path, **parameters)
+        return page if page[rows] else None
+
+    return until(look)
 
 
 def test_a_token_works_for_scripts(guarded: Process) -> None:

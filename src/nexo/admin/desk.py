@@ -59,8 +59,15 @@ class Place:
 Watchable: TypeAlias = Callable[[], Awaitable[frozenset[Broker]]]
 
 
+Names: TypeAlias = Callable[[Broker], Awaitable[frozenset[str]]]
+
+
 async def _everything() -> frozenset[Broker]:
     return frozenset(Broker)
+
+
+async def _unasked(broker: Broker) -> frozenset[str]:
+    raise AssertionError("who may read everything is not asked for names")
 
 
 @dataclass(slots=True)
@@ -79,6 +86,13 @@ class Desk:
     who: Credentials = Credentials()
     watchable: Watchable = _everything
     """Which brokers the caller may read as a whole; asked again for every use."""
+
+    names: Names = _unasked
+    """The queues or streams that the caller may see, of a broker they may not read as a whole."""
+
+    async def visible(self, broker: Broker) -> frozenset[str] | None:
+        """The queues or streams that the caller may see; None if that is all."""
+        return None if broker in await self.watchable() else await self.names(broker)
 
     def link(self, broker: Broker) -> Link:
         """The connection to a broker, for what the client does not offer."""

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from starlette.requests import Request
@@ -60,6 +60,7 @@ class _Session:
     watchable: frozenset[Broker] = frozenset()
     checked_s: float = -RECHECK_S
     over: bool = False
+    _named: dict[Broker, tuple[float, frozenset[str]]] = field(default_factory=dict)
 
     async def watched(self) -> frozenset[Broker]:
         """The brokers whose status the user may read, as those say themselves."""
@@ -70,6 +71,24 @@ class _Session:
             self.watchable = frozenset(broker for broker in answers if broker is not None)
             self.checked_s = time.monotonic()
         return self.watchable
+
+    async def names(self, broker: Broker) -> frozenset[str]:
+        """The queues or streams that the user may see, as the broker says itself."""
+        checked_s, found = self._named.get(broker, (-RECHECK_S, frozenset()))
+        if time.monotonic() - checked_s >= RECHECK_S:
+            try:
+                found = frozenset(await self._list(broker))
+            except Forbidden:
+                found = frozenset()
+            except (ConnectionLost, RequestTimeout, Unavailable):
+                return found  # it cannot say now
+            self._named[broker] = time.monotonic(), found
+        return found
+
+    async def _list(self, broker: Broker) -> list[str]:
+        if broker is Broker.QUEUE:
+            return [info.name for info in await self.client.queues()]
+        return await self.client.streams()
 
     async def end(self) -> None:
         """End it, with the live views that use it."""
@@ -107,8 +126,13 @@ class Sessions:
         if session is None:
             raise Unauthenticated("log in first")
         session.used_s = time.monotonic()
-        watchable = session.watched
-        return replace(self._desk, client=session.client, who=session.who, watchable=watchable)
+        return replace(
+            self._desk,
+            client=session.client,
+            who=session.who,
+            watchable=session.watched,
+            names=session.names,
+        )
 
     def view(self, request: Request) -> SessionView:
         """Who the caller is."""

@@ -52,6 +52,12 @@ class Book(Generic[K, W]):
         self._judge = judge
         self._unseen: set[K] = set()
 
+    def of(self, keys: Iterable[K] | None) -> list[W]:
+        """Those that are watched of some, or all."""
+        if keys is None:
+            return list(self.watches.values())
+        return [self.watches[key] for key in keys if key in self.watches]
+
     def see(self, key: K, info: Any, now_s: float, make: Callable[[Any], W]) -> None:
         """One thing now."""
         watch = self.watches.get(key)
@@ -94,6 +100,18 @@ class Survey:
         """By stream, over all its groups."""
         self._finished = 0
         self._queue_position = self._stream_position = 0
+
+    def top_queues(self, count: int, names: Iterable[str] | None = None) -> list[QueueWatch]:
+        """The busiest queues, or those of ``names``."""
+        if names is None:
+            return self.busy_queues[:count]
+        return heapq.nlargest(count, self.queues.of(names), queue_rank)
+
+    def top_streams(self, count: int, names: Iterable[str] | None = None) -> list[StreamWatch]:
+        """The busiest streams, or those of ``names``."""
+        if names is None:
+            return self.busy_streams[:count]
+        return heapq.nlargest(count, self.streams.of(names), self._stream_rank)
 
     # -- queues -----------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from nexo.admin.desk import Desk
 from nexo.admin.history import step
 from nexo.admin.request_times import RequestView
 from nexo.admin.routes import Nothing, Routes
+from nexo.admin.survey import Survey
 from nexo.admin.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
 from nexo.model import Broker
 
@@ -152,8 +153,8 @@ async def current(desk: Desk) -> Overview:
         [_broker(watch) for broker, watch in sampler.brokers.items() if broker in allowed],
         alerts,
         sum(sampler.alert_counts.values()) if len(allowed) == len(Broker) else len(alerts),
-        _queues(desk) if Broker.QUEUE in allowed else [],
-        _streams(desk) if Broker.STREAM in allowed else [],
+        _queues(sampler.survey, await desk.visible(Broker.QUEUE)),
+        _streams(sampler.survey, await desk.visible(Broker.STREAM)),
         _groups(desk) if Broker.STREAM in allowed else [],
     )
 
@@ -167,26 +168,25 @@ def _broker(watch: BrokerWatch) -> BrokerView:
     return BrokerView(name, watch.up, watch.error, watch.changed_ms, numbers, disk, pid, requests)
 
 
-def _queues(desk: Desk) -> list[TopQueue]:
+def _queues(survey: Survey, visible: frozenset[str] | None) -> list[TopQueue]:
     return [
         TopQueue(
             watch.info.name, watch.info.waiting, watch.info.working, watch.info.scheduled,
             watch.info.dead, watch.info.paused, watch.pushed.series.last or 0.0,
             watch.finished.series.last or 0.0,
         )
-        for watch in desk.sampler.survey.busy_queues[:TOP]
+        for watch in survey.top_queues(TOP, visible)
     ]  # fmt: skip
 
 
-def _streams(desk: Desk) -> list[TopStream]:
-    survey = desk.sampler.survey
+def _streams(survey: Survey, visible: frozenset[str] | None) -> list[TopStream]:
     return [
         TopStream(
             watch.info.name, watch.info.partitions, watch.info.offsets, watch.info.bytes,
             watch.info.groups, survey.lags.get(watch.info.name, 0),
             watch.published.series.last or 0.0,
         )
-        for watch in survey.busy_streams[:TOP]
+        for watch in survey.top_streams(TOP, visible)
     ]  # fmt: skip
 
 

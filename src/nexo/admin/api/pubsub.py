@@ -128,7 +128,9 @@ async def topics(desk: Desk, ask: TopicsAsk) -> TopicPage:
     """Topics in use, topics that retain a message, patterns that someone subscribes to."""
     rows: dict[str, TopicRow] = {}
     counts = await _counts(desk)
-    rates = desk.sampler.topics.looked(counts, time.monotonic())
+    # Rates are told from what the last look found, whoever looked: it must have been at all.
+    whole = Broker.PUBSUB in await desk.watchable()
+    rates = desk.sampler.topics.looked(counts, time.monotonic()) if whole else {}
     for topic, messages in counts.items():
         rows[topic] = TopicRow(topic, messages, rates.get(topic))
     for one in await desk.client.pubsub.retained("#", limit=_MOST_ROWS):

@@ -85,8 +85,8 @@ async def _by_name(desk: Desk, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
 
 
 async def _by_count(desk: Desk, ask: QueuesAsk) -> tuple[list[QueueInfo], int]:
-    await desk.check_watchable(Broker.QUEUE)
-    known = [watch.info for watch in desk.sampler.survey.queues.watches.values()]
+    watches = desk.sampler.survey.queues.of(await desk.visible(Broker.QUEUE))
+    known = [watch.info for watch in watches]
     found = matching(known, ask.search, lambda info: info.name)
     found.sort(key=lambda info: (-getattr(info, ask.sort), info.name))
     return found[ask.offset : ask.offset + ask.limit], len(found)

@@ -123,10 +123,10 @@ async def streams(desk: Desk, ask: StreamsAsk) -> StreamPage:
 
 
 async def _ranked(desk: Desk, sort: Sort) -> list[str]:
-    await desk.check_watchable(Broker.STREAM)
     survey = desk.sampler.survey
     ranks: dict[str, float] = {}
-    for name, watch in survey.streams.watches.items():
+    for watch in survey.streams.of(await desk.visible(Broker.STREAM)):
+        name = watch.info.name
         match sort:
             case "published":
                 ranks[name] = watch.published.series.last or 0.0

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from nexo.brokers.pubsub.engine import PubSub
 from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
 from nexo.brokers.pubsub.topics import covers, parse_pattern
 
+Shows: TypeAlias = Callable[[str], bool]
+"""Whether a topic or pattern may be on a list."""
+
+MOST_LOOKED = 100_000
+"""Retained messages that one list looks at, as those it may not show would delay others."""
 _SLOWEST = 20
 
 
@@ -29,22 +35,26 @@ def summary(engine: PubSub) -> dict[str, Any]:
     }
 
 
-def subscriptions(engine: PubSub, limit: int) -> list[dict[str, Any]]:
+def subscriptions(engine: PubSub, limit: int, shows: Shows = bool) -> list[dict[str, Any]]:
     """Each client's subscriptions, with what waits and what was dropped."""
     every = (s for client in engine.subscribers for s in client.subscriptions.values())
-    return [_subscription(subscription) for subscription in islice(every, limit)]
+    found = (subscription for subscription in every if shows(subscription.pattern))
+    return [_subscription(subscription) for subscription in islice(found, limit)]
 
 
-def topics(engine: PubSub, pattern: str, limit: int) -> list[dict[str, Any]]:
+def topics(engine: PubSub, pattern: str, limit: int, shows: Shows = bool) -> list[dict[str, Any]]:
     """Topics that match a pattern and had messages, the last used first."""
     wanted = parse_pattern(pattern).levels
-    found = (row for row in engine.traffic.latest() if covers(wanted, row[0]))
+    found = (row for row in engine.traffic.latest() if covers(wanted, row[0]) and shows(row[0]))
     return [{"topic": topic, "messages": count} for topic, count in islice(found, limit)]
 
 
-def retained(engine: PubSub, pattern: str, limit: int, now_ms: int) -> list[dict[str, Any]]:
+def retained(
+    engine: PubSub, pattern: str, limit: int, now_ms: int, shows: Shows = bool
+) -> list[dict[str, Any]]:
     """The retained messages that match a pattern."""
-    found = engine.retained.matching(parse_pattern(pattern).levels, now_ms)
+    every = engine.retained.matching(parse_pattern(pattern).levels, now_ms)
+    found = (one for one in islice(every, MOST_LOOKED) if shows(one.topic))
     return [
         {"topic": one.topic, "bytes": len(one.message), "expires_ms": one.expires_ms or None}
         for one in islice(found, limit)

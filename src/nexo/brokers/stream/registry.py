@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 from typing import TypeAlias
 
 from msgspec import structs
@@ -235,14 +236,13 @@ class Registry:
             raise NotFound(f"stream {name!r} not found: create it first")
         return found
 
-    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+    def names(self, prefix: str, after: str) -> Iterator[str]:
         """Names in order that begin with ``prefix``, from behind ``after``."""
         if self._sorted is None:
             self._sorted = sorted(self._by_name)
         names = self._sorted
         at = max(bisect_left(names, prefix), bisect_right(names, after))
-        page = names[at : at + limit]
-        return page if not prefix else [name for name in page if name.startswith(prefix)]
+        return takewhile(lambda name: name.startswith(prefix), islice(names, at, None))
 
     def numbered(self, stream: int) -> Stream | None:
         """The stream of that number, unless it was deleted."""

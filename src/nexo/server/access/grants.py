@@ -52,11 +52,13 @@ class Grant:
 
     def allows(self, broker: Broker, action: Action, extent: Extent, name: str) -> bool:
         """Whether this grant covers all that the request stands for."""
-        return (
-            self.broker in (EVERYTHING, broker.label)
-            and self.action in (EVERYTHING, action)
-            and (self.pattern == EVERYTHING or self._covers(extent, name))
+        return self.concerns(broker, action) and (
+            self.pattern == EVERYTHING or self._covers(extent, name)
         )
+
+    def concerns(self, broker: Broker, action: Action) -> bool:
+        """Whether there may be names of which it covers this action."""
+        return self.broker in (EVERYTHING, broker.label) and self.action in (EVERYTHING, action)
 
     def _covers(self, extent: Extent, name: str) -> bool:
         match extent:

@@ -17,8 +17,10 @@ from nexo.protocol.hello import Hello
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.access.door import Caller, Done, Door
 from nexo.server.access.forbidden import forbidden
+from nexo.server.access.grants import Extent
 from nexo.server.access.internal import read_token
 from nexo.server.access.login import Identity, Logins
+from nexo.server.access.narrowed import Narrowed
 from nexo.server.access.partly import RUNS, Partly
 from nexo.server.access.rules import NOBODY, RULES, Rule
 from nexo.server.service import Handler, Peer
@@ -85,23 +87,46 @@ def _guarded(op: int, handler: Handler | None, here: frozenset[Broker], other: F
         if identity is None or not identity.valid:
             raise Unauthenticated("log in with HELLO first, and wait for its reply")
         about = broker or _named_broker(payload)
-        if rule is not None and about in here:
+        if rule is not None and about is not None and about in here:
             try:
                 check(identity, about, rule, payload)
             except Forbidden:
-                if op not in RUNS or about is None:
+                less = _less(op, peer, payload, identity, about, rule)
+                if less is None:
                     raise
-                partly = Partly(peer, op, payload)
-                rest = partly.permitted(lambda name: _allows(identity, about, rule, name))
-                if rest is None:
-                    raise
-                peer, payload = cast("Peer", partly), rest
+                peer, payload = less
         if handler is not None:
             handler(peer, request_id, payload)
         else:
             other(op, peer, request_id, payload)
 
     return run
+
+
+def _less(
+    op: int, peer: Peer, payload: memoryview, identity: Identity, broker: Broker, rule: Rule
+) -> tuple[Peer, memoryview] | None:
+    """As much of the request as the user may have; None if that is nothing."""
+    if op in RUNS:
+        partly = Partly(peer, op, payload)
+        rest = partly.permitted(lambda name: _allows(identity, broker, rule, name))
+        return None if rest is None else (cast("Peer", partly), rest)
+    user, rows = identity.user, rule.rows
+    if rows is None or not user.may_some(broker, rule.actions) or _single(rule, payload):
+        return None
+
+    def shows(name: str) -> bool:
+        # Not by the identity, which would remember every name there is.
+        return any(user.allows(broker, action, rows, name) for action in rule.actions)
+
+    return cast("Peer", Narrowed(peer, shows)), payload
+
+
+def _single(rule: Rule, payload: memoryview) -> bool:
+    """Whether the list is of one topic, which is refused like any other request for it."""
+    return rule.extent is Extent.TOPICS and not any(
+        set(name) & {"+", "#"} for name in rule.names(payload)
+    )
 
 
 def rule_of(op: int) -> Rule | None:

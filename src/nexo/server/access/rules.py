@@ -15,6 +15,7 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
+from nexo.protocol.survey import SurveyAsk
 from nexo.server.access.grants import Action, Extent
 
 Names: TypeAlias = Callable[[memoryview], Iterable[str]]
@@ -30,6 +31,9 @@ class Rule:
     actions: tuple[Action, ...]
     names: Names
     extent: Extent = Extent.NAME
+    rows: Extent | None = None
+    """Of a list, what each row stands for: who may not see them all is shown those for which
+    one of ``actions`` is permitted."""
 
 
 def _nothing(payload: memoryview) -> Iterable[str]:
@@ -44,8 +48,8 @@ LOGIN = Rule((), _nothing)
 """Anyone who is logged in may."""
 
 
-def _everything(actions: tuple[Action, ...]) -> Rule:
-    return Rule(actions, _all, Extent.PREFIX)
+def _everything(actions: tuple[Action, ...], rows: Extent | None = None) -> Rule:
+    return Rule(actions, _all, Extent.PREFIX, rows)
 
 
 NOBODY = _everything(())
@@ -111,6 +115,16 @@ def _will_topic(payload: memoryview) -> Iterable[str]:
     return (will.topic,) if will else ()
 
 
+def _listed_topics(payload: memoryview) -> Iterable[str]:
+    return (pubsub.parse_listing(payload).pattern,)
+
+
+def _every_topic(payload: memoryview) -> Iterable[str]:
+    """Whatever the pattern: the list of subscriptions is of all."""
+    pubsub.parse_listing(payload)
+    return ("#",)
+
+
 _PUBSUB = {
     Op.PUB: Rule(WRITE, _first_text, Extent.TOPICS),
     Op.PUBLISH_RUN: Rule(WRITE, lambda p: _topics(pubsub.parse_run(bytes(p))), Extent.TOPICS),
@@ -119,10 +133,10 @@ _PUBSUB = {
     Op.SUB: Rule(READ, _first_text, Extent.TOPICS),
     Op.UNSUB: Rule(READ, _first_text, Extent.TOPICS),
     Op.SUBSCRIBE: Rule(READ, lambda p: (pubsub.parse_subscribe(p).pattern,), Extent.TOPICS),
-    Op.PS_RETAINED: Rule(READ, lambda p: (pubsub.parse_listing(p).pattern,), Extent.TOPICS),
-    Op.PS_TOPICS: Rule(READ, lambda p: (pubsub.parse_listing(p).pattern,), Extent.TOPICS),
+    Op.PS_RETAINED: Rule(READ, _listed_topics, Extent.TOPICS, rows=Extent.TOPICS),
+    Op.PS_TOPICS: Rule(READ, _listed_topics, Extent.TOPICS, rows=Extent.TOPICS),
     Op.PS_SUBSCRIPTIONS: Rule(
-        (Action.READ, Action.ADMIN), lambda p: (pubsub.parse_listing(p).pattern,), Extent.TOPICS
+        (Action.READ, Action.ADMIN), _every_topic, Extent.TOPICS, rows=Extent.TOPICS
     ),
 }
 
@@ -143,6 +157,11 @@ def _pushed_queue(payload: memoryview) -> Iterable[str]:
     return (queue.decode(queue.split_head(payload)[0], queue.PushHead).queue,)
 
 
+def _surveyed(payload: memoryview) -> Iterable[str]:
+    queue.decode(payload, SurveyAsk)
+    return _all(payload)
+
+
 _QUEUE = {
     Op.Q_CREATE: Rule(ADMIN, _first_text),
     Op.Q_PUSH: Rule(WRITE, _first_text),
@@ -158,8 +177,8 @@ _QUEUE = {
     Op.Q_DECLARE: Rule(ADMIN, _queue(queue.Declare)),
     Op.Q_UPDATE: Rule(ADMIN, _queue(queue.Update)),
     Op.Q_INFO: Rule(ANY, _queue(queue.Named)),
-    Op.Q_LIST: _everything(ANY),
-    Op.Q_SURVEY: _everything(ANY),
+    Op.Q_LIST: _everything(ANY, rows=Extent.NAME),
+    Op.Q_SURVEY: Rule(ANY, _surveyed, Extent.PREFIX, rows=Extent.NAME),
     Op.Q_PURGE: Rule(ADMIN, _queue(queue.Named)),
     Op.Q_PAUSE: Rule(ADMIN, _queue(queue.Pause)),
     Op.Q_PUSH_MANY: Rule(WRITE, _pushed_queue),
@@ -275,7 +294,9 @@ _STREAM = {
     Op.S_MAKE: Rule(ADMIN, _stream(stream.Make)),
     Op.S_DESCRIBE: Rule(ANY, _stream(stream.Name)),
     Op.S_UPDATE: Rule(ADMIN, _stream(stream.Make)),
-    Op.S_LIST: Rule(ANY, lambda p: (stream.unpack(stream.ListAsk, p).prefix,), Extent.PREFIX),
+    Op.S_LIST: Rule(
+        ANY, lambda p: (stream.unpack(stream.ListAsk, p).prefix,), Extent.PREFIX, rows=Extent.NAME
+    ),
     Op.S_READ: Rule(READ, _stream(stream.Read)),
     Op.S_PRODUCER: Rule(WRITE, _first_text, Extent.GROUP),  # a producer's name, not a stream's
     Op.S_TX_BEGIN: LOGIN,

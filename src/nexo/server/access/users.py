@@ -35,6 +35,10 @@ class User:
         """Whether any grant covers the request."""
         return any(grant.allows(broker, action, extent, name) for grant in self.grants)
 
+    def may_some(self, broker: Broker, actions: Iterable[Action]) -> bool:
+        """Whether there may be names for which one of these actions is permitted."""
+        return any(grant.concerns(broker, act) for act in actions for grant in self.grants)
+
     @property
     def credentials(self) -> set[str]:
         """The hashes of everything that proves this user."""

@@ -6,7 +6,7 @@ import pytest
 
 from nexo.errors import Forbidden, NexoError, Unauthenticated
 from nexo.model import Broker
-from nexo.protocol import stream
+from nexo.protocol import pubsub, stream
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import BROKER_OF, Op
@@ -15,9 +15,12 @@ from nexo.server.access.guard import _guarded, check
 from nexo.server.access.login import Identity
 from nexo.server.access.rules import RULES
 from nexo.server.access.users import User
+from nexo.server.service import Peer, shown_to
 from tests.unit.server.access.samples import GROUP, NAME, REQUESTS
 
 OPS = sorted(RULES)
+LISTS = [op for op in OPS if RULES[op].rows is not None]
+WIDE = dict.fromkeys((Op.PS_RETAINED, Op.PS_TOPICS), pubsub.pack_command(pubsub.Listing("#")))
 ALL = frozenset(Broker)
 
 
@@ -120,9 +123,47 @@ def test_a_permission_for_another_broker_or_name_is_none(op: Op) -> None:
     other = next(broker for broker in Broker if broker != broker_of(op))
     with pytest.raises(Forbidden):
         run(op, Caller(Grant(other.label)))
-    if RULES[op].extent is not Extent.GROUP:
+    if RULES[op].extent is not Extent.GROUP and op not in LISTS:
         with pytest.raises(Forbidden):
             run(op, Caller(Grant(broker_of(op).label, pattern="another")))
+
+
+@pytest.mark.parametrize("op", LISTS, ids=lambda op: op.name)
+def test_a_list_shows_what_the_user_may_see_and_nothing_else(op: Op) -> None:
+    """SPEC A10."""
+    seen: list[str] = []
+
+    def handler(peer: Peer, request_id: int, payload: memoryview) -> None:
+        seen.extend(filter(shown_to(peer), ["mine/1", "mine/2", "other", "mine"]))
+
+    def listed(*grants: Grant) -> list[str]:
+        seen.clear()
+        guarded = _guarded(op, handler, ALL, lambda *_: None)
+        guarded(Caller(*grants), 1, memoryview(WIDE.get(op, REQUESTS[op])))  # type: ignore[arg-type]
+        return list(seen)
+
+    label, (action, *_) = broker_of(op).label, RULES[op].actions
+    pattern = "mine/+" if broker_of(op) is Broker.PUBSUB else "mine/*"
+    assert listed(Grant(label, action, pattern)) == ["mine/1", "mine/2"]
+    assert listed(Grant(label, action, "mine"), Grant(label, action, "mine/2")) == [
+        "mine/2", "mine",
+    ]  # fmt: skip
+    assert listed(Grant(label, action, "nothing/there")) == []
+    assert listed(Grant(label, action)) == ["mine/1", "mine/2", "other", "mine"]
+    with pytest.raises(Forbidden):
+        listed()
+    others = next(broker for broker in Broker if broker != broker_of(op))
+    with pytest.raises(Forbidden):
+        listed(Grant(others.label))
+
+
+@pytest.mark.parametrize("op", [Op.PS_RETAINED, Op.PS_TOPICS], ids=lambda op: op.name)
+def test_a_list_of_one_forbidden_topic_is_refused(op: Op) -> None:
+    guarded = _guarded(op, lambda *_: None, ALL, lambda *_: None)
+    caller = Caller(Grant("pubsub", pattern="mine/#"))
+    asked = memoryview(pubsub.pack_command(pubsub.Listing("secret")))
+    with pytest.raises(Forbidden, match="topic 'secret'"):
+        guarded(caller, 1, asked)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
@@ -169,7 +210,7 @@ def test_what_cannot_be_read_is_refused_before_it_runs(op: Op) -> None:
     caller = Caller(Grant(broker_of(op).label, pattern="nothing"))
     for payload in (b"", b"\xff" * 40, b"\x93\xc1", REQUESTS[op][:-1]):
         guarded = _guarded(op, lambda *_: None, ALL, lambda *_: None)
-        if BROKER_OF[op] is None:
+        if BROKER_OF[op] is None or op == Op.Q_LIST:  # which asks nothing
             continue
         with pytest.raises(NexoError):
             guarded(caller, 1, memoryview(payload))  # type: ignore[arg-type]

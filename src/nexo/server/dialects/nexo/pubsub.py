@@ -18,7 +18,7 @@ from nexo.protocol.frames import Reader, pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.server.dialects.nexo.pubsub_journal import RetainedJournal
-from nexo.server.service import Answer, Handler, Peer, Runtime
+from nexo.server.service import Answer, Handler, Peer, Runtime, shown_to
 
 log = logging.getLogger("nexo.pubsub")
 
@@ -263,20 +263,19 @@ class PubSubService:
 
     def _on_subscriptions(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = wire.parse_listing(payload)
-        listed = status.subscriptions(self._engine, _listed(asked))
+        listed = status.subscriptions(self._engine, _listed(asked), shown_to(peer))
         peer.data(request_id, wire.pack_rows(listed))
 
     def _on_retained(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = wire.parse_listing(payload)
         now_ms = self._runtime.clock.now_ms()
         limit = _listed(asked)
-        peer.data(
-            request_id, wire.pack_rows(status.retained(self._engine, asked.pattern, limit, now_ms))
-        )
+        listed = status.retained(self._engine, asked.pattern, limit, now_ms, shown_to(peer))
+        peer.data(request_id, wire.pack_rows(listed))
 
     def _on_topics(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = wire.parse_listing(payload)
-        listed = status.topics(self._engine, asked.pattern, _listed(asked))
+        listed = status.topics(self._engine, asked.pattern, _listed(asked), shown_to(peer))
         peer.data(request_id, wire.pack_rows(listed))
 
 

@@ -25,7 +25,7 @@ const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 export async function overview({ now, memory, redraw }) {
   memory.seconds ??= 300;
   const current = now ?? await get("/overview");
-  if (!current.brokers.length) return [head("Overview", { sub: `Nexo ${current.version}` }), nothing()];
+  if (!current.brokers.length) return [head("Overview", { sub: `Nexo ${current.version}` }), ...permitted(current)];
   const seen = CHARTS.filter(({ broker }) => current.brokers.some(({ name }) => name === broker));
   const histories = await Promise.all(seen.map(({ broker }) =>
     get("/history", { broker, seconds: memory.seconds, points: 150 })));
@@ -44,10 +44,14 @@ export async function overview({ now, memory, redraw }) {
   ];
 }
 
-function nothing() {
-  return panel("Overview", empty("The overview is not for this user",
-    "It shows the brokers that a user may read as a whole, which takes a permission such as ", h("code", "queue:read:*"),
-    ". The other pages show what this user may read."));
+/** For who may read no broker as a whole: what of it they may. */
+function permitted({ queues: some, streams: others }) {
+  return [
+    some.length || others.length ? h("div.grid", some.length ? queues(some) : null, others.length ? streams(others) : null) : null,
+    panel("Overview", empty("The rest of the overview is not for this user",
+      "It shows the brokers that a user may read as a whole, which takes a permission such as ", h("code", "queue:read:*"),
+      ". The other pages show what this user may read.")),
+  ];
 }
 
 function disk(current) {

@@ -26,7 +26,7 @@ from nexo.protocol.survey import MAX_LIMIT, QueueSurvey, SurveyAsk
 from nexo.server.dialects.nexo.queue.deliveries import described
 from nexo.server.dialects.nexo.queue.open_queue import OpenQueue
 from nexo.server.dialects.nexo.queue.work import job_number
-from nexo.server.service import Handler, Peer
+from nexo.server.service import ANY_NAME, Handler, Peer, shown_to
 
 if TYPE_CHECKING:
     from nexo.server.dialects.nexo.queue.service import QueueService
@@ -96,15 +96,18 @@ class AdminRequests:
         peer.data(request_id, encode(info(queue.name, queue.engine)))
 
     def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        shown = [info(queue.name, queue.engine) for queue in self._service.registry]
+        shows, registry = shown_to(peer), self._service.registry
+        shown = [info(queue.name, queue.engine) for queue in registry if shows(queue.name)]
         peer.data(request_id, encode(sorted(shown, key=lambda queue: str(queue["name"]))))
 
     def _survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, SurveyAsk)
         check_range("limit", asked.limit, MAX_LIMIT, 1)
         check_range("position", asked.position, 2**53)
-        registry = self._service.registry
+        shows, registry = shown_to(peer), self._service.registry
         found = registry.by_name(asked.search) if asked.by_name else list(registry)
+        if shows is not ANY_NAME:
+            found = [queue for queue in found if shows(queue.name)]
         after = asked.position + asked.limit
         page = found[asked.position : after]
         reply = QueueSurvey(

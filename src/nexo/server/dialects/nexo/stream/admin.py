@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 
 from nexo.brokers.stream.registry import Stream
@@ -16,7 +18,7 @@ from nexo.server.dialects.nexo.stream.bounds import check_limit, check_not_negat
 from nexo.server.dialects.nexo.stream.core import Core, answer
 from nexo.server.dialects.nexo.stream.keyed import Keyed
 from nexo.server.dialects.nexo.stream.replay import Replay
-from nexo.server.service import Handler, Peer
+from nexo.server.service import Handler, Peer, shown_to
 
 MAX_NAMES = 10_000
 
@@ -89,8 +91,8 @@ class Admin:
         ask = wire.unpack(wire.ListAsk, payload)
         check_limit(ask.limit)
         streams = self._core.engine.streams
-        found = streams.names(ask.prefix, ask.after, min(ask.limit, MAX_NAMES))
-        peer.data(request_id, wire.pack(found))
+        found = filter(shown_to(peer), streams.names(ask.prefix, ask.after))
+        peer.data(request_id, wire.pack(list(islice(found, min(ask.limit, MAX_NAMES)))))
 
     def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show the groups of a stream, with their lag."""
