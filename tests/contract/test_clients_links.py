@@ -12,7 +12,6 @@ import pytest
 
 from nexo.client._sync import duplex
 from nexo.client._sync.duplex import Duplex
-from nexo.client._sync.wire import Wire
 from nexo.client.address import parse_url
 from nexo.client.replies import Reply
 from nexo.errors import (
@@ -209,11 +208,9 @@ def test_a_connection_that_was_cut_is_not_used_before_its_reader_noticed() -> No
     noticed = threading.Event()
 
     class SlowToNotice(Duplex):
-        def _read(self, wire: Wire) -> None:
-            try:
-                super()._read(wire)
-            finally:
-                assert noticed.wait(20)
+        def _lost(self, error: NexoError) -> None:
+            assert noticed.wait(20)
+            super()._lost(error)
 
     with ScriptedServer(Welcome(server="test", max_payload_bytes=1 << 28)) as server:
         link = SlowToNotice(parse_url(f"{server.url}?ping=0.5"), Broker.STORE)

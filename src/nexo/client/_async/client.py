@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -42,6 +44,11 @@ class AsyncClient:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if any(link.open for link in getattr(self, "_links", {}).values()):
+            what = f"{self!r} was not closed: `await client.close()`, or use it in `async with`"
+            warn(what, ResourceWarning, source=self)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -136,6 +136,12 @@ class Link(Unsent):
             ready.result()
         return bool(done)
 
+    @property
+    def open(self) -> bool:
+        """Whether there is something to close."""
+        running = self._runner is not None and not self._runner.done()
+        return running and self._loop is not None and not self._loop.is_closed()
+
     async def close(self) -> None:
         """End the connection; requests in flight fail with `ConnectionLost`."""
         if self._loop is not None and self._loop.is_closed():

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -43,6 +45,11 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if any(link.open for link in getattr(self, "_links", {}).values()):
+            what = f"{self!r} was not closed: `client.close()`, or use it in `with`"
+            warn(what, ResourceWarning, source=self)
 
     def __enter__(self) -> Client:
         return self

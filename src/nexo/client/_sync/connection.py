@@ -93,6 +93,11 @@ class Link(Unsent):
                 self._duplex = Duplex(self.address, self.broker)
             return self._duplex
 
+    @property
+    def open(self) -> bool:
+        """Whether there is something to close."""
+        return bool(self._idle) or (self._duplex is not None and self._duplex.open)
+
     def close(self) -> None:
         """End all connections."""
         hooks, self._close_hooks = self._close_hooks, []

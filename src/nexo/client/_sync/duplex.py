@@ -1,6 +1,7 @@
 """A connection with a reader thread: for pushes and consumers, used by many threads at once.
 
-It reconnects by itself, as the async link does, and answers the same calls.
+It reconnects by itself, as the async link does, and answers the same calls. Its thread does not
+keep it alive: it ends with the connection when nobody else has a use for it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeAlias
+from weakref import ref
 
 from nexo.client._sync.poll import Poll
 from nexo.client._sync.wire import Wire
@@ -50,6 +53,8 @@ class Duplex(Unsent):
         self._close_hooks: list[Hook] = []
         self._push: PushHandler = _ignore
         self._thread: threading.Thread | None = None
+        self._end: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread from its pauses; it may be told wherever garbage is collected."""
         self._failure: NexoError | None = None
         self._closed = False
         self._was_up = False
@@ -118,16 +123,29 @@ class Duplex(Unsent):
             hook()
         with self._change:
             self._closed = True
-            if self._wire is not None:
-                self._wire.interrupt()
+            self._interrupt()
             self._change.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self.address.connect_timeout_s)
 
+    @property
+    def open(self) -> bool:
+        """Whether there is something to close."""
+        return self._thread is not None and not self._closed
+
+    def __del__(self) -> None:
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Have the thread find out that it is of no use any more."""
+        self._end.put(None)
+        if self._wire is not None:
+            self._wire.interrupt()
+
     def forked(self) -> None:
         """Its thread is not here, and what it was used for belongs to the parent."""
         self._send_lock, self._change = threading.Lock(), threading.Condition()
-        self._wire, self._thread, self._waiting = None, None, {}
+        self._wire, self._thread, self._waiting, self._end = None, None, {}, SimpleQueue()
         self._hooks, self._close_hooks = [], []
         self._closed, self._ended = True, from_before("the subscription or consumer")
 
@@ -185,47 +203,22 @@ class Duplex(Unsent):
         if self._thread is None and not self._closed:
             self._failure = None
             self._thread = threading.Thread(
-                target=self._run, name=f"nexo-{self.broker.label}", daemon=True
+                target=_run, args=(ref(self),), name=f"nexo-{self.broker.label}", daemon=True
             )
             self._thread.start()
 
-    def _run(self) -> None:
-        failures = 0
-        while not self._closed:
-            try:
-                wire = Wire(self.address, self.broker)
-            except NexoError as error:
-                failures += 1
-                if not self._try_again(error, failures):
-                    return
-                continue
-            failures = 0
-            self._serve(wire)
-
-    def _try_again(self, error: NexoError, failures: int) -> bool:
+    def _try_again(self, error: NexoError) -> bool:
         with self._change:
             self._failure = error
             self._change.notify_all()
             if is_final(error, was_up=self._was_up):
                 self._thread = None
                 return False
-            self._change.wait_for(lambda: self._closed, pause_s(failures))
             return True
 
-    def _serve(self, wire: Wire) -> None:
-        wire.set_timeout(self.address.ping_s)
-        self._announce(wire)
-        error: NexoError = ConnectionLost("the connection ended before the reply")
-        try:
-            self._read(wire)
-        except NexoError as reason:
-            error = reason
-        except Exception:
-            # This thread owns the connection: without it nobody would open the next one.
-            log.exception("what came from %s could not be read", self.address)
+    def _lost(self, error: NexoError) -> None:
         with self._change:
             self._wire = None
-        wire.close()
         self._fail_waiting(error)
 
     def _announce(self, wire: Wire) -> None:
@@ -245,21 +238,6 @@ class Duplex(Unsent):
                 hook()
             except NexoError as error:
                 log.warning("after reconnecting to %s: %s", self.address, error)
-
-    def _read(self, wire: Wire) -> None:
-        """Read until the connection ends; silence is answered with a ping, then given up."""
-        silent = False
-        while True:
-            try:
-                block = wire.read_block()
-                silent = False
-            except RequestTimeout:
-                if silent:
-                    raise ConnectionLost(f"{self.address} does not answer") from None
-                silent = True
-                self.send(wire, _PING)
-                continue
-            self._take(wire, block)
 
     def _take(self, wire: Wire, block: bytes | memoryview) -> None:
         at, end = 0, len(block)
@@ -301,6 +279,75 @@ class Duplex(Unsent):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(type(error)(*error.args))
+
+
+# -- the thread's own work, during which it holds a `Duplex` only while there is something to do
+
+
+def _run(found: ref[Duplex]) -> None:
+    """Connect, read until the cut, and again, with growing pauses in between."""
+    failures = 0
+    while (connect := _plan(found)) is not None:
+        address, broker, end = connect
+        try:
+            wire = Wire(address, broker)
+        except NexoError as error:
+            failures += 1
+            if (duplex := found()) is None or not duplex._try_again(error):
+                return
+            del duplex
+            with suppress(Empty):
+                end.get(timeout=pause_s(failures))
+            continue
+        failures = 0
+        _serve(found, wire)
+
+
+def _plan(found: ref[Duplex]) -> tuple[Address, Broker, SimpleQueue[None]] | None:
+    """What it takes to connect; None when nobody wants it."""
+    duplex = found()
+    if duplex is None or duplex._closed:
+        return None
+    return duplex.address, duplex.broker, duplex._end
+
+
+def _serve(found: ref[Duplex], wire: Wire) -> None:
+    wire.set_timeout(wire.address.ping_s)
+    error: NexoError = ConnectionLost("the connection ended before the reply")
+    try:
+        _wanted(found)._announce(wire)
+        _read(found, wire)
+    except NexoError as reason:
+        error = reason
+    except Exception:
+        # This thread owns the connection: without it nobody would open the next one.
+        log.exception("what came from %s could not be read", wire.address)
+    if (duplex := found()) is not None:
+        duplex._lost(error)
+    wire.close()
+
+
+def _read(found: ref[Duplex], wire: Wire) -> None:
+    """Read until the connection ends; silence is answered with a ping, then given up."""
+    silent = False
+    while True:
+        try:
+            block = wire.read_block()
+            silent = False
+        except RequestTimeout:
+            if silent:
+                raise ConnectionLost(f"{wire.address} does not answer") from None
+            silent = True
+            _wanted(found).send(wire, _PING)
+            continue
+        _wanted(found)._take(wire, block)
+
+
+def _wanted(found: ref[Duplex]) -> Duplex:
+    duplex = found()
+    if duplex is None:
+        raise ConnectionLost("nobody uses the connection any more")
+    return duplex
 
 
 class DuplexPoll:

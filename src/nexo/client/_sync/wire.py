@@ -220,6 +220,10 @@ class Wire:
         """Give the socket back."""
         self._socket.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):  # it was connected
+            self.close()
+
     def forked(self) -> None:
         """The connection is the parent's, which notices nothing."""
         self.close()
