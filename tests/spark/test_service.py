@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -82,8 +83,28 @@ def test_sql_says_that_spark_starts_and_nothing_that_spark_says(
     client: nexo.Client, url: str
 ) -> None:  # SPEC K5
     client.stream("orders").create().publish_many([{"n": n} for n in range(20)])
+    printed, said = on_a_terminal("sql", "select count(*) from orders", "--url", url)
+    assert printed == b"20\n"
+    assert said.startswith("starting Spark…".encode())
+    assert b"query" in said
+    assert b"WARN" not in said
+
+
+def test_a_pipeline_shows_how_far_it_is_within_a_batch(
+    client: nexo.Client, url: str, tmp_path: Path
+) -> None:  # SPEC K5
+    client.stream("orders").create(tiering=True).publish_many([{"n": n} for n in range(20)])
+    lake = str(tmp_path / "lake")
+    printed, said = on_a_terminal("pipeline", "run", "--once", "--url", url, "--lake", lake)
+    assert printed == b"took 20 records\n"
+    assert re.search(rb"taking .*\d+%", said)
+    assert b"orders: 20 records in 1 files, " in said
+
+
+def on_a_terminal(*arguments: str) -> tuple[bytes, bytes]:
+    """What a command printed and what it said to who waits for it."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "nexo", "sql", "select count(*) from orders", "--url", url]
+    command = [sys.executable, "-m", "nexo", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as running:
         os.close(theirs)
         said = b""
@@ -91,11 +112,9 @@ def test_sql_says_that_spark_starts_and_nothing_that_spark_says(
             while part := os.read(ours, 65_536):
                 said += part
         assert running.stdout is not None
-        assert running.stdout.read() == b"20\n"
+        printed = running.stdout.read()
     os.close(ours)
-    assert said.startswith("starting Spark…".encode())
-    assert b"query" in said
-    assert b"WARN" not in said
+    return printed, said
 
 
 @pytest.mark.usefixtures("spark")

@@ -73,9 +73,10 @@ def run(
         if not pipeline.names():
             output.note("no stream has tiering on yet: nexo stream update NAME --tiering")
         if once:
-            total = pipeline.run_once(_report)
-            for progress in pipeline.compact(pipeline.names()):
-                _report(progress)
+            with sparks.shown(pipeline.spark, "taking"):
+                total = pipeline.run_once(_report)
+                for progress in pipeline.compact(pipeline.names()):
+                    _report(progress)
             output.done(f"took {total:,} records", records=total)
         else:
             stop = _stop_event(attached)
