@@ -16,6 +16,9 @@ from nexo.server.tls import server_context
 from nexo.storage.files import OsFiles
 from nexo.storage.ports import Files
 
+_TURNS = 4
+"""So many turns of the loop after the last accept, its connection is a session that can end."""
+
 
 class EmbeddedServer:
     """A whole server on the running loop. ``port`` is known once it is opened."""
@@ -49,12 +52,22 @@ class EmbeddedServer:
         if self._server is not None:
             self._server.close()
         await self.host.close()
+        await self._part()
 
     async def crash(self) -> None:
         """Stop as a kill would: nothing is flushed, written or said."""
         if self._server is not None:
             self._server.close()
         self.host.crash()
+        await self._part()
+
+    async def _part(self) -> None:
+        """Connections end before the loop does, also those it was about to accept."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        for session in list(self.host.sessions):
+            session.kick("the server has ended")
+        await asyncio.sleep(0)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
