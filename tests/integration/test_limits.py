@@ -17,12 +17,13 @@ import pytest
 import nexo
 from nexo.errors import InvalidName, NexoError
 from nexo.model import Broker
-from nexo.protocol import queue
+from nexo.protocol import queue, stream
 from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
 from nexo.testing import Process, Server
+from tests.raw_connection import RawConnection
 
 WAIT_S = 20.0
 SOAK = bool(os.environ.get("SOAK"))
@@ -245,8 +246,53 @@ def test_a_peer_that_never_reads_its_replies_is_read_no_further_and_dropped(
         assert ended(slow)
 
 
-def slow_readers(client: nexo.Client) -> int:
-    payload = client.link(Broker.STORE).call(Op.STATUS, bytes((Broker.STORE,)))
+@pytest.mark.parametrize("polling", [False, True], ids=["alone", "beside a long poll"])
+def test_requests_that_came_together_wait_while_their_replies_are_not_read(
+    start: Callable[..., Tight], polling: bool
+) -> None:
+    """SPEC A3, C4: a few bytes ask for much, which is not made before it can leave."""
+    tight = start(write_buffer_bytes=64 * 1024)
+    slow = RawConnection(tight.server.port)
+    with nexo.connect(tight.server.url) as client:
+        client.stream("s").create()
+        client.stream("s").publish(b"x" * 500_000)
+        assert slow.ask(Op.HELLO, encode_hello(Broker.STREAM, Hello("slow")))[0] == Status.DATA
+        if polling:
+            slow.burst((Op.S_READ, stream.pack(stream.Read("s", 0, 1, 1, 60_000))))
+        big = stream.pack(stream.Read("s", 0, 0, 1_000_000))
+        slow.burst(*[(Op.S_READ, big), (Op.ECHO, b"between")] * 200)
+        until(lambda: slow_readers(client, Broker.STREAM) == 1, "it reads nothing")
+        assert unsent_bytes(client, "slow") < 4 * 1024**2
+        for _ in range(200):
+            assert len(slow.reply()) > 500_000
+            assert slow.reply() == b"between"
+        until(lambda: slow_readers(client, Broker.STREAM) == 0, "it has caught up")
+        assert slow.ask(Op.ECHO, b"after") == (Status.DATA, b"after")
+    slow.close()
+
+
+def test_a_server_stops_without_those_who_do_not_read(start: Callable[..., Tight]) -> None:
+    """SPEC A7, K2: nothing is left open, which would be a warning or worse."""
+    tight = start(write_buffer_bytes=64 * 1024)
+    slow = RawConnection(tight.server.port)
+    with nexo.connect(tight.server.url) as client:
+        client.store.set("big", bytes(1_000_000))
+        slow.burst(*[(Op.MAP_GET, pack_str("big"))] * 20)
+        until(lambda: slow_readers(client) == 1, "it reads nothing")
+    tight.server.stop()
+    with pytest.raises(ConnectionResetError):
+        list(map(RawConnection.reply, [slow] * 20))
+    slow.close()
+
+
+def unsent_bytes(client: nexo.Client, name: str) -> int:
+    payload = client.link(Broker.STREAM).call(Op.PEERS, bytes((Broker.STREAM,)))
+    (found,) = [peer for peer in decode_value(payload or b"") if peer["name"] == name]
+    return int(found["unsent_bytes"])
+
+
+def slow_readers(client: nexo.Client, broker: Broker = Broker.STORE) -> int:
+    payload = client.link(broker).call(Op.STATUS, bytes((broker,)))
     found: int = decode_value(payload or b"")["limits"]["slow_readers"]
     return found
 

@@ -38,6 +38,8 @@ from nexo.storage.ports import Files
 log = logging.getLogger("nexo.host")
 
 SHOWN_PEERS = 1_000
+FAREWELL_S = 0.5
+"""How long a stop waits for peers to take their last replies."""
 
 
 class Host:
@@ -255,6 +257,16 @@ class Host:
         self._flush()
         for session in list(self.sessions):
             session.finish()
+        await self._let_leave()
+
+    async def _let_leave(self) -> None:
+        """Give what was sent a moment to leave; whoever does not read it is cut off."""
+        await asyncio.sleep(0)
+        deadline_s = self.loop.time() + FAREWELL_S
+        while self.sessions and self.loop.time() < deadline_s:
+            await asyncio.sleep(0.001)
+        for session in list(self.sessions):
+            session.kick("it did not read what was sent")
         await asyncio.sleep(0)
 
     def crash(self) -> None:

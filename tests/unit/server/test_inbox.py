@@ -40,6 +40,35 @@ def test_frames_arrive_whole_however_the_bytes_are_cut(step: int) -> None:
     assert not inbox.midway
 
 
+@pytest.mark.parametrize("step", [1, 3, 11, 64, 1000])
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_an_inbox_that_is_halted_keeps_what_arrived_and_goes_on_with_it(
+    step: int, every: int
+) -> None:
+    """SPEC A3: nothing is lost or handed on twice, wherever it was halted."""
+    got: list[Frame] = []
+
+    def sink(kind: int, meta: int, request_id: int, payload: memoryview) -> None:
+        assert not inbox.halted
+        got.append((kind, meta, request_id, bytes(payload)))
+        if len(got) % every == 0:
+            inbox.halt()
+
+    inbox = Inbox(ReadBuffer(64), 1 << 20, sink)
+    frames = [(1, n, n, bytes([n]) * size) for n, size in enumerate([0, 1, 0, 2, 3, 0, 900, 54, 7])]
+    data = b"".join(frame(*parts) for parts in frames)
+    while data:
+        size = min(step, len(inbox.buffer()), len(data))
+        inbox.buffer()[:size] = data[:size]
+        inbox.received(size)
+        data = data[size:]
+        while inbox.halted:
+            inbox.go_on()
+            inbox.received(0)
+    assert got == frames
+    assert not inbox.midway
+
+
 def test_two_connections_share_one_buffer_without_mixing_their_bytes() -> None:
     shared = ReadBuffer(64)
     got: list[tuple[str, bytes]] = []

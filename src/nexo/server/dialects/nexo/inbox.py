@@ -38,7 +38,8 @@ class Inbox:
     """One connection's incoming bytes. Sans-I/O: fill the buffer, say how much, get frames."""
 
     __slots__ = (
-        "_kept", "_large", "_large_end", "_max_payload", "_shared", "_sink", "count", "op", "runs",
+        "_kept", "_large", "_large_end", "_max_payload", "_shared", "_sink", "_until", "count",
+        "halted", "op", "runs",
     )  # fmt: skip
 
     def __init__(self, shared: ReadBuffer, max_payload: int, sink: FrameSink) -> None:
@@ -48,6 +49,9 @@ class Inbox:
         self._kept = b""
         self._large: memoryview | None = None
         self._large_end = 0
+        self._until = 0
+        """Where the frames end that may be handed on; 0 while halted."""
+        self.halted = False
         self.op = self.count = 0
         """The meta byte of the last read's last frame, and how many in a row had it."""
         self.runs: list[tuple[int, int]] = []
@@ -57,6 +61,14 @@ class Inbox:
     def midway(self) -> bool:
         """Whether part of a frame has arrived and the rest has not."""
         return bool(self._kept) or self._large is not None
+
+    def halt(self) -> None:
+        """Keep what has arrived, from the next frame on, until `go_on` and ``received(0)``."""
+        self.halted, self._until = True, 0
+
+    def go_on(self) -> None:
+        """Hand frames on again."""
+        self.halted = False
 
     def buffer(self) -> memoryview:
         """Where the next bytes go."""
@@ -69,7 +81,7 @@ class Inbox:
         return self._shared[size:]
 
     def received(self, size: int) -> None:
-        """``size`` bytes are in the buffer: hand on every whole frame.
+        """``size`` more bytes are in the buffer: hand on every whole frame.
 
         Raises `PayloadTooLarge` or `ProtocolError` when the boundary of the next frame can
         no longer be trusted; the connection must then be closed.
@@ -77,18 +89,20 @@ class Inbox:
         self.count = 0
         if self.runs:
             self.runs = []
+        kept, self._kept = self._kept, b""
         if self._large is not None:
             self._large_received(size)
+        elif size:
+            self._cut(self._shared, len(kept) + size)
         else:
-            end = len(self._kept) + size
-            self._kept = b""
-            self._cut(self._shared, end)
+            self._cut(memoryview(kept), len(kept))
 
     def _cut(self, view: memoryview, end: int) -> None:
         at = count = kind = meta = 0
         last = -1
         sink, limit = self._sink, self._max_payload
-        while end - at >= HEADER_SIZE:
+        self._until = 0 if self.halted else end
+        while self._until - at >= HEADER_SIZE:
             both, request_id, length = _unpack(view, at)
             if both != last:
                 if count:
@@ -110,7 +124,7 @@ class Inbox:
             self._keep(view[at:end])
 
     def _keep(self, rest: memoryview) -> None:
-        if len(rest) >= HEADER_SIZE:
+        if len(rest) >= HEADER_SIZE and not self.halted:
             size = HEADER_SIZE + HEADER.unpack_from(rest)[3]
             if size > len(self._shared):
                 self._start_large(rest, size)

@@ -130,17 +130,22 @@ class Session(asyncio.BufferedProtocol):
         self._host.session_closed(self)
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly."""
+        """The peer reads too slowly: what it asks for waits, that which has arrived too."""
         self.congested = True
+        self._inbox.halt()
         self._transport.pause_reading()
         self._host.session_congested(self)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self.congested = False
-        if not self._closing:
-            self._transport.resume_reading()
-        self._host.session_drained(self)
+        self._inbox.go_on()
+        if self._inbox.midway and not self._closing:
+            self.buffer_updated(0)
+        if not self.congested:
+            if not self._closing:
+                self._transport.resume_reading()
+            self._host.session_drained(self)
 
     # -- requests -------------------------------------------------------------
 
@@ -275,7 +280,7 @@ class Session(asyncio.BufferedProtocol):
         out += parts
         if not self._replying:
             self._late(request_id)
-        elif len(out) >= EARLY_PARTS or size >= EARLY_BYTES:
+        if size >= EARLY_BYTES or (self._replying and len(out) >= EARLY_PARTS):
             self.flush()
 
     def fail(self, request_id: int, error: NexoError) -> None:
