@@ -242,11 +242,12 @@ async def test_one_partition_keeps_records_with_and_without_a_key_in_order(
 
 
 async def test_the_first_records_with_and_without_a_key_keep_their_order(
-    events: Stream[Any], aclient: nexo.AsyncClient
+    events: Stream[Any], url: str
 ) -> None:
     """SPEC E2: also while it is not known yet how many partitions there are."""
-    fresh = aclient.stream(events.name)
-    await asyncio.gather(*(fresh.publish(n, key=None if n % 3 else "k") for n in range(1_000)))
+    async with nexo.AsyncClient(url) as other:
+        new = other.stream(events.name)
+        await asyncio.gather(*(new.publish(n, key=None if n % 3 else "k") for n in range(1_000)))
     assert [record.value for record in await events.read()] == list(range(1_000))
 
 
@@ -272,20 +273,32 @@ async def test_a_key_that_is_not_text_is_given_back_as_bytes(events: Stream[Any]
 
 @pytest.mark.parametrize("partitions", [1, 4])
 async def test_what_was_published_before_comes_before(
-    aclient: nexo.AsyncClient, partitions: int
+    aclient: nexo.AsyncClient, url: str, partitions: int
 ) -> None:
     """SPEC A3, E2: a record that was not awaited yet is not overtaken by the next request."""
     await aclient.stream("lanes").create(partitions=partitions, cleanup="compact")
-    lanes = aclient.stream("lanes")  # one that has yet to learn how many there are
-    for _ in range(2):
-        first = lanes.publish("first", key="k")
-        second, third = await lanes.publish_many(["second", "third"], keys=["k", "k"])
-        assert (await first).offset < second.offset < third.offset
-    last = lanes.publish("last", key="k")
-    newest = await lanes.get("k")
-    assert newest is not None
-    assert newest.value == "last"
-    assert (await last).offset == newest.offset
+    async with nexo.AsyncClient(url) as other:
+        lanes = other.stream("lanes")  # one that has yet to learn how many there are
+        for _ in range(2):
+            first = lanes.publish("first", key="k")
+            second, third = await lanes.publish_many(["second", "third"], keys=["k", "k"])
+            assert (await first).offset < second.offset < third.offset
+        last = lanes.publish("last", key="k")
+        newest = await lanes.get("k")
+        assert newest is not None
+        assert newest.value == "last"
+        assert (await last).offset == newest.offset
+
+
+async def test_two_objects_for_a_stream_keep_the_order_of_its_records(
+    aclient: nexo.AsyncClient,
+) -> None:
+    """SPEC E2: also if one of them was used before and the other was not."""
+    await aclient.stream("lanes").create(partitions=4)
+    used = aclient.stream("lanes")
+    await used.publish(0, key="k")
+    first, second = aclient.stream("lanes").publish(1, key="k"), used.publish(2, key="k")
+    assert [(await first).offset, (await second).offset] == [1, 2]
 
 
 async def test_values_alone_do_not_overtake_what_was_published_before(events: Stream[Any]) -> None:

@@ -14,6 +14,7 @@ from nexo.client._async.pubsub import PubSub
 from nexo.client._async.queue import Queue, list_queues
 from nexo.client._async.store import Store
 from nexo.client._async.stream import Stream
+from nexo.client._async.stream_publisher import Publisher
 from nexo.client._async.stream_traced import TracedStream
 from nexo.client._async.transaction import Transaction
 from nexo.client.address import Address, parse_url
@@ -37,6 +38,7 @@ class AsyncClient:
     def __init__(self, url: str | None = None, **options: Any) -> None:
         self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
+        self._publishers: dict[str, Publisher] = {}
         self.store = Store(self._links[Broker.STORE])
         """Shared state: keys, counters, maps, lists, sets."""
         self.pubsub = PubSub(self._links[Broker.PUBSUB])
@@ -89,7 +91,7 @@ class AsyncClient:
     def stream(self, name: str, type_: type[T] | None = None) -> Stream[Any]:
         """The stream of that name, whose records are of ``type_``; nothing is sent yet."""
         make = TracedStream if telemetry.in_use() else Stream
-        return make(self._links[Broker.STREAM], name, type_)
+        return make(self._links[Broker.STREAM], name, type_, self._publishers)
 
     async def streams(self, prefix: str = "") -> list[str]:
         """The names of all streams that begin with ``prefix``."""

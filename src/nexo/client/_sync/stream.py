@@ -43,16 +43,32 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 1024**2
 """`Stream.publish_many` sends about this much at a time."""
+_MAX_PUBLISHERS = 10_000
 
 
 class Stream(StreamGroups, Generic[T]):
     """One stream, as ``client.stream(name)`` gives it."""
 
-    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        name: str,
+        type_: type[T] | None = None,
+        publishers: dict[str, Publisher] | None = None,
+    ) -> None:
+        """``publishers`` are those of other objects for the same link, by name of the stream.
+
+        What they share: the order of records, and how many partitions there are.
+        """
         super().__init__(link, name)
         self._type = type_
         self._turn = 0
-        self._publisher = Publisher(link, name, self.describe)
+        shared = {} if publishers is None else publishers
+        if len(shared) >= _MAX_PUBLISHERS:
+            shared.clear()
+        self._publisher = shared.get(name) or shared.setdefault(
+            name, Publisher(link, name, self.describe)
+        )
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
