@@ -170,6 +170,16 @@ async def test_a_replaced_job_says_by_which(jobs: Queue[Any], nexo_server: Serve
 # -- popping and settling ----------------------------------------------------
 
 
+async def test_no_request_overtakes_a_push_that_was_not_awaited_yet(jobs: Queue[Any]) -> None:
+    """SPEC A3, D1."""
+    pushed = jobs.push("first")
+    assert (await jobs.info()).ready == 1
+    assert [job.id for job in await jobs.peek(1)] == [await pushed]
+    jobs.push("second")
+    assert await jobs.delete()
+    assert not await jobs.exists()
+
+
 async def test_a_push_wakes_a_waiting_pop_at_once(jobs: Queue[Any]) -> None:  # SPEC D3
     pop = asyncio.create_task(jobs.pop(wait=30))
     await asyncio.sleep(0.05)

@@ -98,6 +98,7 @@ def test_counters(nexo: Shell) -> None:
 
 def test_keys_are_listed(nexo: Shell) -> None:
     assert "no keys" in nexo("keys").output
+    assert "did you mean --glob 'user:*'?" in nexo("keys", "user:*").output
     for key in ("user:1", "user:2", "other"):
         nexo("set", key, "x")
     assert nexo.json("keys", "user:") == [{"key": "user:1"}, {"key": "user:2"}]

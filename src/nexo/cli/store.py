@@ -106,11 +106,15 @@ def keys(prefix: str, glob: str, limit: int | None, detailed: bool) -> None:
     """List keys in order, those that begin with PREFIX."""
     with client() as nexo:
         found = islice(nexo.store.keys(prefix, glob=glob), limit)
+        wild = "*" in prefix or "?" in prefix
+        none = (
+            f"no keys begin with {prefix!r}; did you mean --glob {prefix!r}?" if wild else "no keys"
+        )
         if detailed:
             rows = [row for key in found if (row := _facts(nexo.store, key))]
-            output.rows(rows, ["key", "kind", "items", "bytes", "ttl_s"], "no keys")
+            output.rows(rows, ["key", "kind", "items", "bytes", "ttl_s"], none)
         else:
-            output.rows(({"key": key} for key in found), ["key"], "no keys")
+            output.rows(({"key": key} for key in found), ["key"], none)
 
 
 @command.command()

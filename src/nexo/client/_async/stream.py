@@ -116,7 +116,10 @@ class Stream(StreamGroups, Generic[T]):
 
     async def delete(self) -> None:
         """Delete its records and groups."""
-        await self._call(Op.S_DELETE, pack_str(self.name))
+        try:
+            await self._call(Op.S_DELETE, pack_str(self.name))
+        except NotFound:
+            raise NotFound(f"Stream '{self.name}' not found") from None
         self._publisher.count = None
 
     async def compact(self) -> int:

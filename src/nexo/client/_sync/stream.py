@@ -117,7 +117,10 @@ class Stream(StreamGroups, Generic[T]):
 
     def delete(self) -> None:
         """Delete its records and groups."""
-        self._call(Op.S_DELETE, pack_str(self.name))
+        try:
+            self._call(Op.S_DELETE, pack_str(self.name))
+        except NotFound:
+            raise NotFound(f"Stream '{self.name}' not found") from None
         self._publisher.count = None
 
     def compact(self) -> int:
