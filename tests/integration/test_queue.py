@@ -173,7 +173,7 @@ async def test_a_replaced_job_says_by_which(jobs: Queue[Any], nexo_server: Serve
 async def test_no_request_overtakes_a_push_that_was_not_awaited_yet(jobs: Queue[Any]) -> None:
     """SPEC A3, D1."""
     pushed = jobs.push("first")
-    assert (await jobs.info()).ready == 1
+    assert (await jobs.info()).waiting == 1
     assert [job.id for job in await jobs.peek(1)] == [await pushed]
     jobs.push("second")
     assert await jobs.delete()
