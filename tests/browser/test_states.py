@@ -122,6 +122,22 @@ def test_a_broker_that_hangs_is_told_and_missed_no_longer_when_it_is_back(
     expect(page.locator("#link")).to_have_text("live")
 
 
+def test_a_page_stays_when_its_next_numbers_cannot_be_had(browser: Browser) -> None:
+    """The server may be lost in the middle of a drawing."""
+    with process() as server:
+        Api(server.http_url).wait_ready()
+        page = browser.new_page()
+        page.goto(server.http_url)
+        expect(page.locator(".card").first).to_be_visible()
+        page.route("**/api/v1/history*", lambda route: route.abort())
+        for _ in range(2):  # the first one's drawing has ended when the second begins
+            with page.expect_event("requestfailed"):
+                pass
+        expect(page.locator(".failed")).to_have_count(0)
+        expect(page.locator(".card").first).to_be_visible()
+        page.close()
+
+
 def test_numbers_of_a_lost_server_are_marked_until_it_is_back(browser: Browser) -> None:
     with process() as server:
         Api(server.http_url).wait_ready()

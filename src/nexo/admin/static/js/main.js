@@ -29,7 +29,7 @@ const LOADING_MS = 400;
 const LOST_MS = 2000;
 
 const main = document.getElementById("main");
-const state = { now: null, page: null, turn: 0, busy: false, end: null };
+const state = { now: null, page: null, drawn: false, turn: 0, busy: false, end: null };
 
 // -- pages
 
@@ -46,6 +46,7 @@ async function visit() {
   state.memory = {};
   state.end = () => state.memory.end?.();
   state.page = known;
+  state.drawn = false;
   document.title = `${known.title} · Nexo`;
   main.replaceChildren();
   drawNav();
@@ -68,6 +69,7 @@ async function redraw() {
     wanted = await page.draw(context());
   } catch (error) {
     if (error.status === 401) return;
+    if (error.status === 0 && state.drawn) return; // what is there stays, and is marked as old
     wanted = refused(error);
   } finally {
     state.busy = false;
@@ -75,6 +77,7 @@ async function redraw() {
   if (turn !== state.turn || !wanted) return;
   const frame = h("main", { id: "main", tabindex: "-1" }, wanted);
   morph(main, frame);
+  state.drawn = true;
 }
 
 /** A page that could not be drawn: still where one was, and with what to do. */
