@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import nexo
+from nexo import batch
 from nexo.client._async.connection import Link
 from nexo.client._async.wire import Wire
 from nexo.client.address import parse_url
 from nexo.config import load
+from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.model import Broker
-from nexo.protocol import batch
 from nexo.protocol.frames import Kind, Status, frame
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.server.embedded import EmbeddedServer
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Files

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 
+from nexo.batch import Batch, decode, entries
 from nexo.client._sync.connection import Link
 from nexo.client.address import parse_url
 from nexo.errors import OffsetOutOfRange
 from nexo.lake.plan import Held
 from nexo.model import Broker
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import Batch, decode, entries
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
 from nexo.protocol.stream_publishing import publish_head

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from nexo.batch import Batch
 from nexo.lake.plan import Held
-from nexo.protocol.batch import Batch
 from pyspark_nexo.broker import StreamBroker, held
 from pyspark_nexo.options import SourceOptions
 from pyspark_nexo.segments import open_files

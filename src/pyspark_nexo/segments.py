@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from nexo.batch import Batch, decode, entries
 from nexo.brokers.stream.delivery import first_since
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.partition import Checkpoint
@@ -24,7 +25,6 @@ from nexo.config import Settings
 from nexo.errors import InvalidOption, NexoError, OffsetOutOfRange, Unavailable
 from nexo.lake.plan import Held
 from nexo.model import Broker, Persistence
-from nexo.protocol.batch import Batch, decode, entries
 from nexo.storage.dry_files import DryFiles
 from nexo.storage.header import Flags, parse
 from nexo.storage.journal import Journal

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
+from nexo.batch import Producer, encode
 from nexo.errors import InvalidInput, InvalidOption, OutOfOrderSequence
-from nexo.protocol.batch import Producer, encode
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.values import ValueType
 from pyspark_nexo.broker import StreamBroker

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import nexo
-from nexo.server.access.grants import parse_grant
-from nexo.server.access.users import UsersFile
+from nexo.access.grants import parse_grant
+from nexo.access.users import UsersFile
 from nexo.testing import Process, process
 from tests.browser.checks import problems_of
 from tests.browser.conftest import DESKTOP, Dashboard

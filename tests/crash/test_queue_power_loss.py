@@ -12,7 +12,7 @@ import pytest
 from nexo.errors import DiskFull, NexoError, RequestTimeout
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import NACK, Page, Pop, decode, encode
-from nexo.server.dialects.nexo.queue import open_queue
+from nexo.services.queue import open_queue
 from nexo.storage.faulty import FaultyFiles, PowerLoss
 from tests.unit.brokers.queue.desk import START_MS, Desk, delivered, push_request
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from nexo.batch import Producer
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.batch import Producer
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
 from nexo.storage.faulty import FaultyFiles, PowerLoss

@@ -17,6 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import nexo
+from nexo.access import attempts, door
+from nexo.access.attempts import PER_USER
+from nexo.access.grants import parse_grant
+from nexo.access.users import UsersFile
 from nexo.cli import main
 from nexo.errors import ConnectionLost, Forbidden, LockedOut, NexoError, Unauthenticated
 from nexo.model import Broker
@@ -25,13 +29,9 @@ from nexo.protocol.frames import Status, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
-from nexo.server.access import attempts, door
-from nexo.server.access.attempts import PER_USER
-from nexo.server.access.grants import parse_grant
-from nexo.server.access.users import UsersFile
 from nexo.testing import Process, Server, process
 from tests.raw_connection import RawConnection
-from tests.unit.server.access.samples import REQUESTS
+from tests.unit.access.samples import REQUESTS
 
 PASSWORD = "correct horse"
 WAIT_S = 15.0
@@ -404,7 +404,7 @@ def test_a_relayed_request_runs_as_the_user_of_its_connection(tmp_path: Path) ->
 def test_a_peer_that_never_logs_in_is_dropped(
     guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.server.access.guard.LOGIN_MS", 0)
+    monkeypatch.setattr("nexo.access.guard.LOGIN_MS", 0)
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=WAIT_S) as silent:
         silent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         with contextlib.suppress(ConnectionResetError):

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from nexo.access.users import UsersFile
 from nexo.admin.api import TABLE
 from nexo.admin.routes import Endpoint
-from nexo.server.access.users import UsersFile
 from nexo.testing import Process
 
 ROUTES = [*TABLE]

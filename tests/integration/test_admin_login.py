@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import nexo
+from nexo.access.grants import parse_grant
+from nexo.access.users import UsersFile
 from nexo.errors import Unauthenticated
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
-from nexo.server.access.grants import parse_grant
-from nexo.server.access.users import UsersFile
 from nexo.testing import Process
 from tests.integration.admin_api import ACTION, Api, Reply, value
 from tests.integration.test_admin_survey import until

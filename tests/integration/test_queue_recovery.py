@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.server.dialects.nexo.queue import open_queue, values
+from nexo.services.queue import open_queue, values
 from nexo.testing import Server
 from tests.integration.classic import Classic
 

@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 
 import nexo
+from nexo import batch as batches
 from nexo import testing
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import Taken, commit
@@ -20,7 +21,6 @@ from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
-from nexo.protocol import batch as batches
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.storage.header import stamp

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import nexo
+from nexo.batch import Producer as ProducerId
+from nexo.batch import encode
 from nexo.errors import (
     AlreadyExists,
     ClientClosed,
@@ -28,8 +30,6 @@ from nexo.errors import (
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.batch import Producer as ProducerId
-from nexo.protocol.batch import encode
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op

@@ -15,10 +15,11 @@ from typing import Any
 
 import google_crc32c
 
+from nexo import batch
 from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker
-from nexo.protocol import batch, stream
+from nexo.protocol import stream
 from nexo.protocol.frames import Buffer, Kind, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import BROKER_OF, Op
@@ -27,7 +28,7 @@ from nexo.server.host import Host
 from nexo.server.services import factory
 from nexo.storage.header import ALIGN, SIZE, stamp
 from nexo.storage.memory import MemoryFiles
-from tests.unit.server.access.samples import REQUESTS
+from tests.unit.access.samples import REQUESTS
 
 FOLDER = Path("/data")
 BUG = b"internal error; the server's log has"

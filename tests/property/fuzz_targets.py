@@ -12,6 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nexo import batch
+from nexo.access.grants import parse_grant
+from nexo.access.rules import RULES
+from nexo.access.users import parse_users
 from nexo.brokers.pubsub.records import kept, replay
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.queue.cron import parse_cron
@@ -26,17 +30,14 @@ from nexo.client.address import parse_url
 from nexo.client.replies import error_of
 from nexo.client.stream_records import Outgoing
 from nexo.config import load
+from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
-from nexo.protocol import batch, hello, pubsub, queue, store, stream, values
+from nexo.protocol import hello, pubsub, queue, store, stream, values
 from nexo.protocol.frames import Kind, Reader, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
-from nexo.server.access.grants import parse_grant
-from nexo.server.access.rules import RULES
-from nexo.server.access.users import parse_users
 from nexo.server.alpn import alpn_names
-from nexo.server.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.memory import MemoryFiles
@@ -51,7 +52,7 @@ from tests.property.fuzz_services import (
     resealed,
     sample_batch,
 )
-from tests.unit.server.access.samples import REQUESTS
+from tests.unit.access.samples import REQUESTS
 
 FOLDER = Path("/data")
 OPS = sorted(RULES)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexo import batch as batches
+from nexo.batch import Batch, Compression, Entry, Record
 from nexo.errors import Corrupt, NexoError
-from nexo.protocol import batch as batches
-from nexo.protocol.batch import Batch, Compression, Entry, Record
 
 COMPRESSIONS = st.sampled_from(Compression)
 

@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from nexo.batch import decode, entries
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.storage.header import Flags

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as spark_api
 
 import nexo
+from nexo.batch import Batch
 from nexo.lake.plan import Held
-from nexo.protocol.batch import Batch
 from pyspark_nexo.options import parse
 from pyspark_nexo.pushdown import EVERYTHING, Span, spans
 from pyspark_nexo.ranges import Range, plan

@@ -20,14 +20,14 @@ from click.testing import CliRunner, Result
 
 import nexo
 from nexo import cli, testing
+from nexo.access.grants import parse_grant
+from nexo.access.users import UsersFile
 from nexo.errors import Unauthenticated
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
 from nexo.lake.progress import read_progress
 from nexo.lake.settings import LakeSettings
-from nexo.server.access.grants import parse_grant
-from nexo.server.access.users import UsersFile
 from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.failures import plain_errors

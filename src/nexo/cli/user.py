@@ -17,7 +17,7 @@ from nexo.cli.options import terms
 from nexo.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from nexo.server.access.users import UsersFile
+    from nexo.access.users import UsersFile
 
 # ruff: noqa: PLC0415 - ``nexo user --help`` need not import the server
 
@@ -31,7 +31,7 @@ _WHERE = [
 
 def _grant(text: str) -> str:
     """A permission as it was written, if it is one."""
-    from nexo.server.access.grants import parse_grant
+    from nexo.access.grants import parse_grant
 
     try:
         return str(parse_grant(text))
@@ -57,7 +57,7 @@ def _with_file(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(file: Path | None, data_dir: str | None, users_file: str | None, **rest: Any) -> None:
-        from nexo.server.access.users import UsersFile
+        from nexo.access.users import UsersFile
 
         flags = {"data_dir": data_dir, "users_file": users_file}
         settings = config.load(file, os.environ, flags)
@@ -96,7 +96,7 @@ def add(
     users: UsersFile, name: str, grants: tuple[str, ...], password_stdin: bool, no_password: bool
 ) -> None:
     """Create the user NAME; without --grant it may do nothing."""
-    from nexo.server.access.grants import parse_grant
+    from nexo.access.grants import parse_grant
 
     parsed = [parse_grant(text) for text in grants]
     users.add(name, None if no_password else _password(password_stdin), parsed)
@@ -128,7 +128,7 @@ def passwd(users: UsersFile, name: str, password_stdin: bool) -> None:
 @_with_file
 def grant(users: UsersFile, name: str, grants: tuple[str, ...]) -> None:
     """Set the permissions of the user NAME to exactly these."""
-    from nexo.server.access.grants import parse_grant
+    from nexo.access.grants import parse_grant
 
     users.set_grants(name, [parse_grant(text) for text in grants])
     output.done(f"{name} has {len(grants)} permissions", user=name, grants=list(grants))

@@ -9,8 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
-from nexo.errors import InvalidInput
-from nexo.protocol.batch import (
+from nexo.batch import (
     ANONYMOUS,
     Batch,
     Compression,
@@ -21,6 +20,7 @@ from nexo.protocol.batch import (
     encode_plain,
     entries,
 )
+from nexo.errors import InvalidInput
 from nexo.protocol.frames import Buffer
 from nexo.protocol.values import ValueType, decode_content, json_bytes, utf8
 

@@ -8,9 +8,9 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nexo.batch import Batch
+from nexo.batch.columns import Strings
 from nexo.errors import Corrupt
-from nexo.protocol.batch import Batch
-from nexo.protocol.batch.columns import Strings
 
 SCHEMA = pa.schema(
     [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nexo.batch import MIXED
+from nexo.batch.columns import Column, padded
 from nexo.lake.arrow import counting
-from nexo.protocol.batch import MIXED
-from nexo.protocol.batch.columns import Column, padded
 from nexo.storage.header import seal
 
 

@@ -11,8 +11,8 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nexo.batch import Batch
 from nexo.lake.arrow import to_arrow
-from nexo.protocol.batch import Batch
 
 DAY_US = 86_400_000_000
 

@@ -1,6 +1,6 @@
 """What stream clients and the stream broker say to each other, beyond the existing client's table.
 
-Requests are packed as `nexo.protocol.messages` says. Batches (`nexo.protocol.batch`) follow
+Requests are packed as `nexo.protocol.messages` says. Batches (`nexo.batch`) follow
 raw. Publishing, ordered groups, producers and transactions have tables of their own, in
 `nexo.protocol.stream_publishing`, `nexo.protocol.stream_ordered` and
 `nexo.protocol.stream_transactions`.

@@ -20,11 +20,11 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
+from nexo.access.internal import read_token
 from nexo.admin.app import Admin
 from nexo.admin.desk import Credentials, Place
 from nexo.config import Settings, load
 from nexo.server import logs, loops
-from nexo.server.access.internal import read_token
 from nexo.server.admin_process import Start
 from nexo.server.priority import stand_behind_brokers
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nexo.errors import Conflict, InvalidInput, Unavailable
 from nexo.protocol import backup as wire
-from nexo.server.service import Peer
+from nexo.services.service import Peer
 
 _PREFIX = ".backup-"
 _LEFT_OUT = (".idx", ".new", ".sock", ".lock")

@@ -16,23 +16,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nexo import __version__
+from nexo.access.door import Done
+from nexo.access.guard import Guard
 from nexo.config import Settings
+from nexo.dialects.nexo.inbox import ReadBuffer
+from nexo.dialects.nexo.relay import Relay
+from nexo.dialects.nexo.session import Session, run_other
 from nexo.errors import NexoError, Overloaded, ShuttingDown, Unavailable
 from nexo.model import Broker
 from nexo.protocol import hello
 from nexo.protocol.values import encode_value
-from nexo.server.access.door import Done
-from nexo.server.access.guard import Guard
 from nexo.server.backup import Backups
 from nexo.server.clock import SteadyClock
-from nexo.server.dialects.nexo.inbox import ReadBuffer
-from nexo.server.dialects.nexo.relay import Relay
-from nexo.server.dialects.nexo.session import Session, run_other
 from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
-from nexo.server.service import Answer, Handler, Service
 from nexo.server.timings import Timings
 from nexo.server.vigil import Vigil
+from nexo.services.service import Answer, Handler, Service
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.host")

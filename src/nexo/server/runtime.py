@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock, Persistence
-from nexo.server.durability import Committer
-from nexo.server.service import Service
+from nexo.services.durability import Committer
+from nexo.services.service import Service
 from nexo.storage.flusher import DiskGuard, Flusher
 from nexo.storage.ports import Files
 
@@ -23,7 +23,7 @@ log = logging.getLogger("nexo.runtime")
 
 
 class HostRuntime:
-    """Implements `nexo.server.service.Runtime` for one service of a host."""
+    """Implements `nexo.services.service.Runtime` for one service of a host."""
 
     service: Service
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nexo.model import Broker
 from nexo.server.runtime import HostRuntime
-from nexo.server.service import Service
+from nexo.services.service import Service
 
 
 def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
@@ -14,18 +14,18 @@ def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
     # ruff: noqa: PLC0415 - a broker's process imports only its own broker
     match broker:
         case Broker.STORE:
-            from nexo.server.dialects.nexo.store import StoreService
+            from nexo.services.store.service import StoreService
 
             return StoreService
         case Broker.PUBSUB:
-            from nexo.server.dialects.nexo.pubsub import PubSubService
+            from nexo.services.pubsub.service import PubSubService
 
             return PubSubService
         case Broker.QUEUE:
-            from nexo.server.dialects.nexo.queue import QueueService
+            from nexo.services.queue import QueueService
 
             return QueueService
         case Broker.STREAM:
-            from nexo.server.dialects.nexo.stream import StreamService
+            from nexo.services.stream import StreamService
 
             return StreamService

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from nexo.access import internal
+from nexo.access.users import UsersFile
 from nexo.config import Settings
 from nexo.errors import ConfigError
 from nexo.model import Broker
 from nexo.server import descriptors, handover, logs, loops, worker
-from nexo.server.access import internal
-from nexo.server.access.users import UsersFile
 from nexo.server.addresses import Addresses
 from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child

@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from nexo.batch import Record
 from nexo.client._sync.client import Client
 from nexo.client._sync.poll import Poll
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, NotFound
 from nexo.model import Broker
 from nexo.protocol import xstreams as wire
-from nexo.protocol.batch import Record
 from nexo.protocol.frames import Buffer
 from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op

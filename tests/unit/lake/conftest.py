@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 
+from nexo import batch as batches
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import Taken, commit, offsets_of
 from nexo.lake.files import FileWriter, target
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings
-from nexo.protocol import batch as batches
 from nexo.storage.header import stamp
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
+from nexo import batch as batches  # noqa: E402
 from nexo.errors import Corrupt  # noqa: E402
 from nexo.lake.arrow import SCHEMA, to_arrow  # noqa: E402
-from nexo.protocol import batch as batches  # noqa: E402
 from nexo.storage import header  # noqa: E402
 
 

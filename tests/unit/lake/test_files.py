@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from nexo import batch as batches
 from nexo.lake.files import FileWriter, target
 from nexo.lake.paths import local_path, location_of
 from nexo.lake.rows import rows
-from nexo.protocol import batch as batches
 
 from .conftest import DAY_MS, Filler, make_batch
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 
+from nexo.batch import verify
 from nexo.errors import Unavailable
 from nexo.lake import maintain as maintenance
 from nexo.lake.catalog import Lake, StreamId
@@ -19,7 +20,6 @@ from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
-from nexo.protocol.batch import verify
 
 from .conftest import DAY_MS, Filler, make_batch
 

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import DataScan, FileScanTask
 
+from nexo.batch import Record, verify
 from nexo.errors import Conflict, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.read import LakeReader
-from nexo.protocol.batch import Record, verify
 
 from .conftest import DAY_MS, Filler
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from nexo import batch as batches
+from nexo.batch import Compression, Producer
+from nexo.batch.compression import compress, decompress
 from nexo.errors import Corrupt, InvalidInput, InvalidOption, PayloadTooLarge
-from nexo.protocol import batch as batches
-from nexo.protocol.batch import Compression, Producer
-from nexo.protocol.batch.compression import compress, decompress
 from nexo.protocol.murmur import murmur2, partition_of
 from nexo.storage import header
 

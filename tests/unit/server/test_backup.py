@@ -12,7 +12,7 @@ from nexo.errors import Conflict, InvalidInput, NexoError, ProtocolError
 from nexo.protocol import backup as wire
 from nexo.protocol.frames import Buffer
 from nexo.server.backup import Backup, Backups
-from nexo.server.service import Peer
+from nexo.services.service import Peer
 
 
 @pytest.fixture

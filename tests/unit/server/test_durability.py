@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nexo.errors import NexoError
 from nexo.model import Persistence
-from nexo.server.durability import Committer
+from nexo.services.durability import Committer
 from nexo.storage.flusher import Flusher
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import File

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.errors import PayloadTooLarge, ProtocolError
 from nexo.protocol.frames import Kind, frame
-from nexo.server.dialects.nexo.inbox import Inbox, ReadBuffer
 
 Frame = tuple[int, int, int, bytes]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from nexo.batch import decode, entries
 from nexo.errors import Conflict, InvalidInput, NexoError, NotFound
 from nexo.protocol import stream as wire
 from nexo.protocol import xstreams as x
-from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_content, encode_value
-from nexo.server.dialects.nexo.stream.xmessages import TRIM_STEP
+from nexo.services.stream.xmessages import TRIM_STEP
 from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk, Peer
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from nexo.batch import Producer, decode, encode_plain
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OffsetsCommitted
 from nexo.brokers.stream.keys import sound
@@ -20,7 +21,6 @@ from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.records import Committed as Decided
 from nexo.brokers.stream.records import JournalRecord, OrderedChanged
 from nexo.brokers.stream.registry import Stream
-from nexo.protocol.batch import Producer, decode, encode_plain
 from nexo.protocol.values import ValueType
 from nexo.storage.header import SIZE, parse
 

@@ -12,11 +12,11 @@ import enum
 from collections.abc import Generator, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
+from nexo.batch import Batch, decode, select
 from nexo.brokers.stream.keys import KeyIndex
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt, OffsetOutOfRange
-from nexo.protocol.batch import Batch, decode, select
 from nexo.storage.header import parse
 from nexo.storage.rewriting import Rewriting
 

@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from nexo.batch import cut, decode
 from nexo.brokers.stream.groups.flight import Delivery
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Span
 from nexo.brokers.stream.partition import Cold, Partition
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt
-from nexo.protocol.batch import cut, decode
 from nexo.protocol.frames import Buffer
 from nexo.storage.header import Flags, Header
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nexo.batch import Batch, Entry, decode, select
 from nexo.brokers.stream.partition import Partition
 from nexo.errors import Corrupt
-from nexo.protocol.batch import Batch, Entry, decode, select
 from nexo.storage.header import Header
 
 READ_BYTES = 256 * 1024

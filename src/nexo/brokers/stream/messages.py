@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from nexo.batch import decode
 from nexo.brokers.stream.delivery import offset_at
 from nexo.brokers.stream.partition import Partition
 from nexo.errors import InvalidInput
-from nexo.protocol.batch import decode
 from nexo.protocol.xstreams import Id
 from nexo.storage.header import Header
 

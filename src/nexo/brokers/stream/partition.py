@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from nexo.batch import Batch, encode_plain, retime
 from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.numbering import Grant
 from nexo.brokers.stream.producers import MAX_PRODUCERS, Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
-from nexo.protocol.batch import Batch, encode_plain, retime
 from nexo.storage.header import SIZE, Flags, Header, parse
 from nexo.storage.ports import Buffer, Log
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nexo.batch import Batch, decode, encode, verify
 from nexo.brokers.stream.partition import check_size, check_sizes
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import InvalidInput
-from nexo.protocol.batch import Batch, decode, encode, verify
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.stream_publishing import ROUTE
 from nexo.storage.header import Flags

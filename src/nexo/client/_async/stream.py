@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from nexo.batch import encode_plain
 from nexo.client._async.connection import Link
 from nexo.client._async.stream_consumer import MAX_BYTES, Consumer
 from nexo.client._async.stream_groups import StreamGroups
@@ -32,7 +33,6 @@ from nexo.client.stream_records import (
 )
 from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import encode_plain
 from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op

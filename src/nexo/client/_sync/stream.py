@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from nexo.batch import encode_plain
 from nexo.client._sync.connection import Link
 from nexo.client._sync.stream_consumer import MAX_BYTES, Consumer
 from nexo.client._sync.stream_groups import StreamGroups
@@ -33,7 +34,6 @@ from nexo.client.stream_records import (
 )
 from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import encode_plain
 from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op

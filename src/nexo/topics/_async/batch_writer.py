@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from nexo.batch import ANONYMOUS, Compression, Producer
 from nexo.client._async import runtime
 from nexo.client._async.connection import Link
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.batch import ANONYMOUS, Compression, Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places

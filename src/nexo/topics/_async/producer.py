@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from nexo.batch import Compression
 from nexo.client._async.client import AsyncClient
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
-from nexo.protocol.batch import Compression
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.delivery import Delivery
 from nexo.topics.model import ProducerRecord, SenderOptions

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
+from nexo.batch import Compression
 from nexo.client._async import runtime
 from nexo.client._async.client import AsyncClient
 from nexo.client.forks import from_before, tell_when_forked
@@ -25,7 +26,6 @@ from nexo.errors import (
     PayloadTooLarge,
 )
 from nexo.model import Broker
-from nexo.protocol.batch import Compression
 from nexo.topics._async.batch_writer import BatchWriter
 from nexo.topics._async.delivery import Delivery
 from nexo.topics._async.together import store_together

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from nexo.batch import ANONYMOUS, Compression, Producer
 from nexo.client._sync import runtime
 from nexo.client._sync.connection import Link
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.batch import ANONYMOUS, Compression, Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places

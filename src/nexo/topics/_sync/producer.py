@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from nexo.batch import Compression
 from nexo.client._sync.client import Client
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key
-from nexo.protocol.batch import Compression
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.delivery import Delivery
 from nexo.topics.model import ProducerRecord, SenderOptions

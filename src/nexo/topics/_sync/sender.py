@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
+from nexo.batch import Compression
 from nexo.client._sync import runtime
 from nexo.client._sync.client import Client
 from nexo.client.forks import from_before, tell_when_forked
@@ -26,7 +27,6 @@ from nexo.errors import (
     PayloadTooLarge,
 )
 from nexo.model import Broker
-from nexo.protocol.batch import Compression
 from nexo.topics._sync.batch_writer import BatchWriter
 from nexo.topics._sync.delivery import Delivery
 from nexo.topics._sync.together import store_together

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from nexo.batch import Compression
 from nexo.client._sync.client import Client
 from nexo.model import Broker
-from nexo.protocol.batch import Compression
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.topics.model import RecordMetadata, TopicPartition

@@ -19,7 +19,7 @@ from nexo.protocol.pubsub import (
     pack_command,
     pack_publish,
 )
-from nexo.server.dialects.nexo.pubsub import PubSubService
+from nexo.services.pubsub.service import PubSubService
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
 from tests.unit.brokers.pubsub.recorder import messages, split

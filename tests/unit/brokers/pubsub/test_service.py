@@ -9,7 +9,7 @@ from nexo.errors import DiskFull, InvalidInput, InvalidName, InvalidOption, Nexo
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, Subscribe, Will, message_frame, pack_command
-from nexo.server.dialects.nexo import pubsub_journal
+from nexo.services.pubsub import journal as pubsub_journal
 from nexo.storage.journal import Journal
 from tests.unit.brokers.pubsub.desk import Desk
 

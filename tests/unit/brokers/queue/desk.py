@@ -27,7 +27,7 @@ from nexo.protocol.queue import (
     pieces_of,
     split_head,
 )
-from nexo.server.dialects.nexo.queue import QueueService
+from nexo.services.queue import QueueService
 from nexo.storage.flusher import Flusher
 from nexo.storage.ports import Files
 

@@ -7,7 +7,7 @@ import pytest
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Named, decode, encode
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
-from nexo.server.dialects.nexo.queue import totals
+from nexo.services.queue import totals
 from nexo.storage.memory import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer
 

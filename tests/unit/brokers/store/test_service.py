@@ -18,7 +18,7 @@ from nexo.model import Broker, Clock, Persistence
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
-from nexo.server.dialects.nexo.store import SWEEP_KEYS, StoreService
+from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.storage.flusher import Flusher
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files

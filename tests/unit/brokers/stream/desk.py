@@ -7,15 +7,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from nexo.batch import Entry, Producer, decode, encode, entries
 from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Clock, Persistence
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import Entry, Producer, decode, encode, entries
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
-from nexo.server.dialects.nexo.stream import StreamService
+from nexo.services.stream import StreamService
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
 

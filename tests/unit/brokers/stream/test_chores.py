@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from nexo.batch import decode, entries
 from nexo.brokers.stream import compaction
 from nexo.errors import NotFound, ReadOnly
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.batch import decode, entries
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from tests.unit.brokers.stream.desk import Desk, ManualClock, Peer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from nexo.batch import decode, entries
 from nexo.brokers.stream import engine
 from nexo.errors import InvalidOption
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
 from tests.unit.brokers.stream.desk import Desk, Peer
 

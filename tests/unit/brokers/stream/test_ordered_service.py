@@ -11,7 +11,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.stream import ordered as service
+from nexo.services.stream import ordered as service
 from nexo.storage.faulty import FaultyFiles
 from tests.unit.brokers.stream.desk import Desk, Peer
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
+from nexo.batch import decode, entries
 from nexo.errors import OffsetOutOfRange, Unavailable
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import decode, entries
 from nexo.protocol.ops import Op
-from nexo.server.dialects.nexo.stream.replay import Place, Read
+from nexo.services.stream.replay import Place, Read
 from nexo.storage.header import parse
 from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer
 

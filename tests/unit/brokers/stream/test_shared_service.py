@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from nexo.batch import Compression
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.protocol import stream as wire
-from nexo.protocol.batch import Compression
 from nexo.protocol.ops import Op
 from nexo.storage.faulty import FaultyFiles
 from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nexo.batch import Producer
 from nexo.errors import (
     AlreadyExists,
     Corrupt,
@@ -23,7 +24,6 @@ from nexo.errors import (
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol import xstreams
-from nexo.protocol.batch import Producer
 from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op

@@ -1,0 +1,149 @@
+"""Lets connections in: who calls, with which credential, and how often they may try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from nexo.access import secrets
+from nexo.access.attempts import Attempts
+from nexo.access.login import INTERNAL, Identity, Logins, wrong
+from nexo.access.rumours import Rumours
+from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
+from nexo.model import Clock
+from nexo.protocol.hello import Hello
+from nexo.services.service import Peer
+
+log = logging.getLogger("nexo.access")
+
+MOST_CHECKS = 64
+"""Password checks waiting at once; beyond, logins are refused rather than queued."""
+
+_TOKEN = "\0token"
+"""Stands for whatever user is named with a token in the count of failures: nobody is called so,
+and names that cost nothing to try would push others out of a bounded count."""
+
+_SHOWN_CHARS = 64
+
+Done: TypeAlias = Callable[[NexoError | None], None]
+
+_HOW_TO_LOG_IN = (
+    "this server wants a login: set NEXO_TOKEN, or NEXO_USER and NEXO_PASSWORD, "
+    "or connect to nexo://user:password@host or nexo://host?token=..."
+)
+
+
+class Caller(Peer, Protocol):
+    """A connection as access control sees it."""
+
+    identity: Identity | None
+    address: str
+    trusted: bool
+    opened_ms: int
+
+
+class Door:
+    """Logs connections in. Passwords are checked in a thread, as their hash is slow on purpose."""
+
+    def __init__(self, logins: Logins, clock: Clock, run_folder: Path | None) -> None:
+        self._logins = logins
+        self._clock = clock
+        self._attempts = Attempts()
+        self._rumours = Rumours(run_folder, self._heard) if run_folder else None
+        self._loop = asyncio.get_running_loop()
+        self._hashing = ThreadPoolExecutor(1, "nexo-login")
+        self._checks = 0
+
+    def _heard(self, report: bytes) -> None:
+        self._attempts.heard(report, self._clock.now_ms())
+
+    def close(self) -> None:
+        """Check no more."""
+        if self._rumours is not None:
+            self._rumours.close()
+        self._hashing.shutdown(wait=False, cancel_futures=True)
+
+    def login(self, caller: Caller, asked: Hello, done: Done) -> None:
+        """Find out who calls; ``done`` gets the error, now or a little later."""
+        if caller.identity is not None:
+            done(_again(caller.identity, asked))
+            return
+        try:
+            caller.identity = self._identify(caller, asked)
+        except Unauthenticated as error:
+            self._failed(caller, asked, error, done)
+            return
+        if caller.identity is None:
+            self._check_password(caller, asked, done)
+        else:
+            done(None)
+
+    def _identify(self, caller: Caller, asked: Hello) -> Identity | None:
+        """The identity, or None if a password must be checked first."""
+        if caller.trusted:
+            return self._logins.by_name(asked.user or INTERNAL.name)
+        if asked.token is not None:
+            return self._logins.by_token(asked.token)
+        if asked.user is None or asked.password is None:
+            raise Unauthenticated(_HOW_TO_LOG_IN)
+        return self._logins.known(asked.user, asked.password)
+
+    def _check_password(self, caller: Caller, asked: Hello, done: Done) -> None:
+        name, password = asked.user or "", asked.password or ""
+        locked = self._attempts.locked(caller.address, name, self._clock.now_ms())
+        if locked is not None:
+            done(locked)
+            return
+        if self._checks >= MOST_CHECKS:
+            done(Overloaded("too many logins at once; try again"))
+            return
+        self._checks += 1
+        stored = self._logins.stored_password(name)
+        job = self._loop.run_in_executor(self._hashing, secrets.password_matches, password, stored)
+
+        def checked(result: asyncio.Future[bool]) -> None:
+            self._checks -= 1
+            if not result.cancelled():
+                self._checked(caller, asked, stored, result, done)
+
+        job.add_done_callback(checked)
+
+    def _checked(
+        self, caller: Caller, asked: Hello, stored: str, result: asyncio.Future[bool], done: Done
+    ) -> None:
+        try:
+            if not result.result():
+                raise wrong()
+            caller.identity = self._logins.verified(asked.user or "", asked.password or "", stored)
+        except Unauthenticated as error:
+            self._failed(caller, asked, error, done)
+        else:
+            done(None)
+
+    def _failed(self, caller: Caller, asked: Hello, error: Unauthenticated, done: Done) -> None:
+        if asked.token is not None or asked.password is not None:
+            error = self._count(caller, asked) or error
+        done(error)
+
+    def _count(self, caller: Caller, asked: Hello) -> LockedOut | None:
+        """Note a failure; whoever guesses on and on is told to wait, whatever they guess."""
+        user = asked.user if asked.user and asked.token is None else _TOKEN
+        now_ms = self._clock.now_ms()
+        locked = self._attempts.locked(caller.address, user, now_ms)
+        report = self._attempts.failed(caller.address, user, now_ms)
+        if report and self._rumours is not None:
+            self._rumours.tell(report)
+        who = "with a token" if asked.token is not None else f"of user {user[:_SHOWN_CHARS]!r}"
+        log.warning("failed login %s from %s", who, caller.address)
+        return locked
+
+
+def _again(identity: Identity, asked: Hello) -> NexoError | None:
+    """A second HELLO may not change who the connection's requests run as."""
+    if asked.user in (None, identity.user.name):
+        return None
+    return Unauthenticated("this connection is logged in; open another one for another user")

@@ -1,0 +1,165 @@
+"""Checks credentials against the users file, which may change while the server runs."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+from pathlib import Path
+
+from nexo.access import secrets
+from nexo.access.grants import Action, Extent, Grant
+from nexo.access.users import User, UsersFile
+from nexo.errors import ConfigError, Unauthenticated
+from nexo.model import Broker
+
+log = logging.getLogger("nexo.access")
+
+RECHECK_MS = 1_000
+_MOST_DECISIONS = 10_000
+INTERNAL = User("nexo", grants=(Grant(action=Action.READ),))
+"""Who the server's own processes are, such as the dashboard's: they look, they change nothing."""
+
+
+class Identity:
+    """A user as one credential proved it. Sessions hold it, and see when it is taken away."""
+
+    __slots__ = ("_decisions", "credential", "user", "valid")
+
+    def __init__(self, user: User, credential: str | None) -> None:
+        self.user = user
+        self.credential = credential
+        """The stored hash; None for peers that another process of ours speaks for."""
+        self.valid = True
+        self._decisions: dict[tuple[Broker, Action, Extent, str], bool] = {}
+
+    def allows(self, broker: Broker, action: Action, extent: Extent, name: str) -> bool:
+        """Whether the user may; remembered until its permissions change."""
+        key = (broker, action, extent, name)
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            if len(self._decisions) >= _MOST_DECISIONS:
+                self._decisions.clear()
+            allowed = self._decisions[key] = self.user.allows(broker, action, extent, name)
+        return allowed
+
+    def update(self, now: User | None) -> None:
+        """The file has changed: what was taken away ends the identity, what was added counts."""
+        self._decisions.clear()
+        self.valid = (
+            now is not None
+            and set(self.user.grants) <= set(now.grants)
+            and (self.credential is None or self.credential in now.credentials)
+        )
+        self.user = now or self.user
+
+
+class Logins:
+    """Users of a running server.
+
+    A password's slow hash is computed once per credential: what has been verified is
+    remembered under a key that only this process knows.
+    """
+
+    def __init__(self, path: Path, internal_token: str | None = None) -> None:
+        self._file = UsersFile(path)
+        self._internal = secrets.hash_token(internal_token) if internal_token else None
+        self._users: dict[str, User] = {}
+        self._by_token: dict[str, User] = {}
+        self._identities: dict[tuple[str, str | None], Identity] = {}
+        self._stamp: tuple[int, int, int] | None = None
+        self._checked_ms = -RECHECK_MS
+        self._key = os.urandom(32)
+        self._verified: set[bytes] = set()
+
+    # -- who is it ---------------------------------------------------------------
+
+    def by_token(self, token: str) -> Identity:
+        """Whose token it is, or `Unauthenticated`."""
+        hashed = secrets.hash_token(token)
+        if hashed == self._internal:
+            return self._identity(INTERNAL, hashed)
+        user = self._by_token.get(hashed)
+        if user is None:
+            raise wrong()
+        return self._identity(user, hashed)
+
+    def known(self, name: str, password: str) -> Identity | None:
+        """The user if this password was verified before; costs next to nothing."""
+        user = self._users.get(name)
+        if user is None or user.password is None:
+            return None
+        proof = self._proof(name, user.password, password)
+        return self._identity(user, user.password) if proof in self._verified else None
+
+    def stored_password(self, name: str) -> str:
+        """The hash to compare a password with; for no user one that nothing matches."""
+        user = self._users.get(name)
+        return (user.password if user else None) or secrets.NOBODYS
+
+    def verified(self, name: str, password: str, stored: str) -> Identity:
+        """The password matches ``stored``: the user, unless the file has changed meanwhile."""
+        user = self._users.get(name)
+        if user is None or user.password != stored:
+            raise wrong()
+        self._verified.add(self._proof(name, stored, password))
+        return self._identity(user, stored)
+
+    def by_name(self, name: str) -> Identity:
+        """A user that another process of ours has checked."""
+        if name == INTERNAL.name:
+            return self._identity(INTERNAL, None)
+        user = self._users.get(name)
+        if user is None:
+            raise wrong()
+        return self._identity(user, None)
+
+    def _identity(self, user: User, credential: str | None) -> Identity:
+        key = (user.name, credential)
+        return self._identities.setdefault(key, Identity(user, credential))
+
+    def _proof(self, name: str, stored: str, password: str) -> bytes:
+        message = f"{name}\0{stored}\0{password}".encode("utf-8", "surrogatepass")
+        return hmac.new(self._key, message, hashlib.sha256).digest()
+
+    # -- the file ------------------------------------------------------------------
+
+    def refresh(self, now_ms: int) -> bool:
+        """Reread the file if it changed; looked at once a second at most."""
+        if now_ms - self._checked_ms < RECHECK_MS:
+            return False
+        self._checked_ms = now_ms
+        stamp = self._look()
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            self._take(self._file.load())
+        except ConfigError as error:
+            log.error("%s; the users stay as they were", error.message)
+            return False
+        return True
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self._file.path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+    def _take(self, users: dict[str, User]) -> None:
+        self._users = users
+        self._by_token = {
+            hashed: user for user in users.values() for hashed in user.tokens.values()
+        }
+        self._verified.clear()
+        for identity in self._identities.values():
+            if identity.user is not INTERNAL:
+                identity.update(users.get(identity.user.name))
+        self._identities = {key: one for key, one in self._identities.items() if one.valid}
+
+
+def wrong() -> Unauthenticated:
+    """Never says which part was wrong."""
+    return Unauthenticated("the user, password or token is wrong")

@@ -1,0 +1,349 @@
+"""What every request needs: the actions that permit it, and the names it is about.
+
+The names are read with the protocol's own decoders, so a request that cannot be read is
+refused here as it would be behind the guard. An opcode without a rule is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from nexo.access.grants import Action, Extent
+from nexo.protocol import pubsub, queue, store, stream, xstreams
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol import stream_transactions as transactions
+from nexo.protocol.frames import Reader
+from nexo.protocol.ops import Op
+from nexo.protocol.survey import SurveyAsk
+
+Names: TypeAlias = Callable[[memoryview], Iterable[str]]
+
+READ, WRITE, ADMIN = (Action.READ,), (Action.WRITE,), (Action.ADMIN,)
+ANY = tuple(Action)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One of ``actions`` is needed for every one of ``names``; without names, a login."""
+
+    actions: tuple[Action, ...]
+    names: Names
+    extent: Extent = Extent.NAME
+    rows: Extent | None = None
+    """Of a list, what each row stands for: who may not see them all is shown those for which
+    one of ``actions`` is permitted."""
+
+
+def _nothing(payload: memoryview) -> Iterable[str]:
+    return ()
+
+
+def _all(payload: memoryview) -> Iterable[str]:
+    return ("",)
+
+
+LOGIN = Rule((), _nothing)
+"""Anyone who is logged in may."""
+
+
+def _everything(actions: tuple[Action, ...], rows: Extent | None = None) -> Rule:
+    return Rule(actions, _all, Extent.PREFIX, rows)
+
+
+NOBODY = _everything(())
+"""No permission is enough."""
+
+
+# -- store ---------------------------------------------------------------------------
+
+_STORE_READS = {
+    Op.KEY_EXISTS, Op.KEY_MGET, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET, Op.FIELDS_ALL,
+    Op.FIELDS_COUNT, Op.LIST_RANGE, Op.LIST_LENGTH, Op.SET_CONTAINS, Op.SET_MEMBERS, Op.SET_SIZE,
+}  # fmt: skip
+
+
+def _map_set_key(payload: memoryview) -> Iterable[str]:
+    return (store.decode_map_set(payload)[0],)
+
+
+def _map_key(payload: memoryview) -> Iterable[str]:
+    return (store.decode_map_key(payload),)
+
+
+def _store_names(op: Op) -> Names:
+    def names(payload: memoryview) -> Iterable[str]:
+        match store.decode_request(op, payload):
+            case store.Keys(keys=keys):
+                return keys
+            case store.SetMany(values=values):
+                return values
+            case store.Scan(prefix=prefix):
+                return (prefix,)
+            case command:
+                return (command.key,)  # type: ignore[attr-defined]
+
+    return names
+
+
+def _store_rule(op: Op) -> Rule:
+    extent = Extent.PREFIX if op == Op.KEY_SCAN else Extent.NAME
+    return Rule(READ if op in _STORE_READS else WRITE, _store_names(op), extent)
+
+
+_STORE: dict[Op, Rule] = {op: _store_rule(op) for op in store.REQUESTS} | {
+    Op.STORE_CLEAR: _everything(ADMIN),
+    Op.MAP_SET: Rule(WRITE, _map_set_key),
+    Op.MAP_GET: Rule(READ, _map_key),
+    Op.MAP_DEL: Rule(WRITE, _map_key),
+}
+
+# -- pub/sub -------------------------------------------------------------------------
+
+
+def _first_text(payload: memoryview) -> Iterable[str]:
+    return (Reader(payload).text(),)
+
+
+def _topics(run: pubsub.Run) -> Iterable[str]:
+    return (topic.decode("utf-8", "replace") for topic in set(run.topics))
+
+
+def _will_topic(payload: memoryview) -> Iterable[str]:
+    will = pubsub.parse_will(payload)
+    return (will.topic,) if will else ()
+
+
+def _listed_topics(payload: memoryview) -> Iterable[str]:
+    return (pubsub.parse_listing(payload).pattern,)
+
+
+def _every_topic(payload: memoryview) -> Iterable[str]:
+    """Whatever the pattern: the list of subscriptions is of all."""
+    pubsub.parse_listing(payload)
+    return ("#",)
+
+
+_PUBSUB = {
+    Op.PUB: Rule(WRITE, _first_text, Extent.TOPICS),
+    Op.PUBLISH_RUN: Rule(WRITE, lambda p: _topics(pubsub.parse_run(bytes(p))), Extent.TOPICS),
+    Op.PUBLISH: Rule(WRITE, lambda p: _topics(pubsub.parse_publish(p)[1]), Extent.TOPICS),
+    Op.WILL: Rule(WRITE, _will_topic, Extent.TOPICS),
+    Op.SUB: Rule(READ, _first_text, Extent.TOPICS),
+    Op.UNSUB: Rule(READ, _first_text, Extent.TOPICS),
+    Op.SUBSCRIBE: Rule(READ, lambda p: (pubsub.parse_subscribe(p).pattern,), Extent.TOPICS),
+    Op.PS_RETAINED: Rule(READ, _listed_topics, Extent.TOPICS, rows=Extent.TOPICS),
+    Op.PS_TOPICS: Rule(READ, _listed_topics, Extent.TOPICS, rows=Extent.TOPICS),
+    Op.PS_SUBSCRIPTIONS: Rule(
+        (Action.READ, Action.ADMIN), _every_topic, Extent.TOPICS, rows=Extent.TOPICS
+    ),
+}
+
+# -- queue ---------------------------------------------------------------------------
+
+
+def _after_id(payload: memoryview) -> Iterable[str]:
+    reader = Reader(payload)
+    reader.take(queue.ID_SIZE)
+    return (reader.text(),)
+
+
+def _queue(kind: type[Any]) -> Names:
+    return lambda payload: (queue.decode(payload, kind).queue,)
+
+
+def _pushed_queue(payload: memoryview) -> Iterable[str]:
+    return (queue.decode(queue.split_head(payload)[0], queue.PushHead).queue,)
+
+
+def _surveyed(payload: memoryview) -> Iterable[str]:
+    queue.decode(payload, SurveyAsk)
+    return _all(payload)
+
+
+_QUEUE = {
+    Op.Q_CREATE: Rule(ADMIN, _first_text),
+    Op.Q_PUSH: Rule(WRITE, _first_text),
+    Op.Q_CONSUME: Rule(READ, _first_text),
+    Op.Q_ACK: Rule(READ, _after_id),
+    Op.Q_NACK: Rule(READ, _after_id),
+    Op.Q_EXISTS: Rule(ANY, _first_text),
+    Op.Q_DELETE: Rule(ADMIN, _first_text),
+    Op.Q_PEEK_DLQ: Rule(READ, _first_text),
+    Op.Q_MOVE_TO_QUEUE: Rule(ADMIN, _first_text),
+    Op.Q_DELETE_DLQ: Rule(ADMIN, _first_text),
+    Op.Q_PURGE_DLQ: Rule(ADMIN, _first_text),
+    Op.Q_DECLARE: Rule(ADMIN, _queue(queue.Declare)),
+    Op.Q_UPDATE: Rule(ADMIN, _queue(queue.Update)),
+    Op.Q_INFO: Rule(ANY, _queue(queue.Named)),
+    Op.Q_LIST: _everything(ANY, rows=Extent.NAME),
+    Op.Q_SURVEY: Rule(ANY, _surveyed, Extent.PREFIX, rows=Extent.NAME),
+    Op.Q_PURGE: Rule(ADMIN, _queue(queue.Named)),
+    Op.Q_PAUSE: Rule(ADMIN, _queue(queue.Pause)),
+    Op.Q_PUSH_MANY: Rule(WRITE, _pushed_queue),
+    Op.Q_POP: Rule(READ, _queue(queue.Pop)),
+    Op.Q_SETTLE: Rule(READ, _queue(queue.Settle)),
+    Op.Q_RENEW: Rule(READ, _queue(queue.Renew)),
+    Op.Q_PROGRESS: Rule(READ, _queue(queue.Progress)),
+    Op.Q_JOB: Rule(ANY, _queue(queue.JobRequest)),
+    Op.Q_PEEK: Rule(READ, _queue(queue.Page)),
+    Op.Q_CANCEL_JOB: Rule(WRITE, _queue(queue.Jobs)),
+    Op.Q_DLQ_LIST: Rule(READ, _queue(queue.Page)),
+    Op.Q_DLQ_REPLAY: Rule(ADMIN, _queue(queue.Jobs)),
+    Op.Q_DLQ_DELETE: Rule(ADMIN, _queue(queue.Jobs)),
+    Op.Q_CRON_SET: Rule(ADMIN, _queue(queue.CronRequest)),
+    Op.Q_CRON_DELETE: Rule(ADMIN, _queue(queue.CronRequest)),
+    Op.Q_CRON_LIST: Rule(READ, _queue(queue.Named)),
+}
+
+# -- stream --------------------------------------------------------------------------
+
+
+def _stream(kind: type[Any]) -> Names:
+    return lambda payload: (stream.unpack(kind, payload).stream,)
+
+
+def _stream_group(kind: type[Any]) -> Names:
+    def names(payload: memoryview) -> Iterable[str]:
+        ask = stream.unpack(kind, payload)
+        return (in_group(ask.stream, ask.group),)
+
+    return names
+
+
+def in_group(name: str, group: str | None) -> str:
+    """A stream as one group reads it; every group of it for None."""
+    return name if group is None else f"{name}@{group}"
+
+
+def _text_and_group(payload: memoryview) -> Iterable[str]:
+    reader = Reader(payload)
+    return (in_group(reader.text(), reader.text()),)
+
+
+def _group_and_text(payload: memoryview) -> Iterable[str]:
+    reader = Reader(payload)
+    group = reader.text()
+    return (in_group(reader.text(), group),)
+
+
+def _after_transaction(payload: memoryview) -> Iterable[str]:
+    reader = Reader(payload)
+    reader.u64()
+    return (reader.text(),)
+
+
+def _inputs(payload: memoryview) -> Iterable[str]:
+    ask = stream.unpack(transactions.TxInputs, payload)
+    acks = [in_group(row.stream, row.group) for row in ask.acks]
+    offsets = [in_group(row[0], part.group) for part in ask.offsets for row in part.offsets]
+    return {*acks, *offsets, *(row.stream for row in ask.unchanged)}
+
+
+def _places(payload: memoryview) -> Iterable[str]:
+    return {place[0] for place in stream.unpack(stream.ReadMany, payload).places}
+
+
+def _joined(payload: memoryview) -> Iterable[str]:
+    ask = stream.unpack(ordered.OrderedJoin, payload)
+    return [in_group(topic, ask.group) for topic in ask.topics]
+
+
+def _offsets(kind: type[Any]) -> Names:
+    def names(payload: memoryview) -> Iterable[str]:
+        ask = stream.unpack(kind, payload)
+        return {in_group(row[0], ask.group) for row in ask.offsets}
+
+    return names
+
+
+def _ordered_groups(payload: memoryview) -> Iterable[str]:
+    """What is asked for of one stream; else everything, as a group may read any stream."""
+    ask = stream.unpack(ordered.OrderedAsk, payload)
+    return ("",) if ask.stream is None else (in_group(ask.stream, ask.group),)
+
+
+def _group(kind: type[Any]) -> Rule:
+    return Rule(READ, lambda payload: (stream.unpack(kind, payload).group,), Extent.GROUP)
+
+
+_STREAM = {
+    Op.S_CREATE: Rule(ADMIN, _first_text),
+    Op.S_PUB: Rule(WRITE, _first_text),
+    Op.S_FETCH: Rule(READ, _text_and_group),
+    Op.S_JOIN: Rule(READ, _group_and_text),
+    Op.S_ACK: Rule(READ, _text_and_group),
+    Op.S_EXISTS: Rule(ANY, _first_text),
+    Op.S_DELETE: Rule(ADMIN, _first_text),
+    Op.S_NACK: Rule(READ, _text_and_group),
+    Op.S_SEEK: Rule(READ, _text_and_group),
+    Op.S_LEAVE: Rule(READ, _text_and_group),
+    Op.S_PUBLISH: Rule(WRITE, _first_text),
+    Op.S_PUBLISH_EACH: Rule(WRITE, _first_text),
+    Op.S_ADD: Rule(WRITE, _first_text),
+    Op.S_TAKE: Rule(READ, _stream_group(stream.Take)),
+    Op.S_SETTLE: Rule(READ, _stream_group(stream.Settle)),
+    Op.S_GROUP_JOIN: Rule(READ, _stream_group(stream.GroupJoin)),
+    Op.S_GROUP_LEAVE: Rule(READ, _stream_group(stream.GroupLeave)),
+    Op.S_GROUP_SEEK: Rule(READ, _stream_group(stream.GroupSeek)),
+    Op.S_GROUPS: Rule(READ, _stream_group(stream.GroupsAsk)),
+    Op.S_GROUP_DELETE: Rule(ADMIN, _stream_group(stream.GroupName)),
+    Op.S_PARKED: Rule(READ, _stream_group(stream.ParkedAsk)),
+    Op.S_PARKED_SETTLE: Rule(ADMIN, _stream_group(stream.ParkedSettle)),
+    Op.S_MAKE: Rule(ADMIN, _stream(stream.Make)),
+    Op.S_DESCRIBE: Rule(ANY, _stream(stream.Name)),
+    Op.S_UPDATE: Rule(ADMIN, _stream(stream.Make)),
+    Op.S_LIST: Rule(
+        ANY, lambda p: (stream.unpack(stream.ListAsk, p).prefix,), Extent.PREFIX, rows=Extent.NAME
+    ),
+    Op.S_READ: Rule(READ, _stream(stream.Read)),
+    Op.S_PRODUCER: Rule(WRITE, _first_text, Extent.GROUP),  # a producer's name, not a stream's
+    Op.S_TX_BEGIN: LOGIN,
+    Op.S_TX_PUBLISH: Rule(WRITE, _after_transaction),
+    Op.S_TX_INPUTS: Rule(READ, _inputs),
+    Op.S_TX_COMMIT: LOGIN,  # a transaction belongs to its connection
+    Op.S_TX_ABORT: LOGIN,
+    Op.S_TX_OUTCOME: LOGIN,
+    Op.S_COMPACT: Rule(ADMIN, _stream(stream.Name)),
+    Op.S_GET: Rule(READ, _stream(stream.Get)),
+    Op.S_STATE: Rule(READ, _stream(stream.StateAsk)),
+    Op.S_TIERED: Rule(ADMIN, _stream(stream.TieredTo)),
+    Op.S_RETAIN: Rule(ADMIN, _stream(stream.Name)),
+    Op.S_READ_MANY: Rule(READ, _places),
+    Op.S_OFFSETS_AT: Rule(READ, _stream(stream.OffsetsAt)),
+    Op.S_ORDERED_JOIN: Rule(READ, _joined),
+    Op.S_ORDERED_LEAVE: _group(ordered.OrderedLeave),
+    Op.S_HEARTBEAT: _group(ordered.Heartbeat),
+    Op.S_COMMIT: Rule(READ, _offsets(ordered.Commit)),
+    Op.S_COMMITTED: _group(ordered.CommittedAsk),
+    Op.S_ORDERED_SEEK: Rule(READ, _offsets(ordered.OrderedSeek)),
+    Op.S_ORDERED_GROUPS: Rule(READ, _ordered_groups),
+    Op.S_SURVEY: _everything((Action.READ, Action.ADMIN)),
+    Op.S_ORDERED_DELETE: _everything(ADMIN),
+    Op.S_X_ADD: Rule(WRITE, lambda p: (stream.unpack_headed(xstreams.Add, p)[0].stream,)),
+    Op.S_X_GROUP: Rule(READ, _stream_group(xstreams.MakeGroup)),
+    Op.S_X_READ: Rule(READ, _stream_group(xstreams.ReadGroup)),
+    Op.S_X_ACK: Rule(READ, _stream_group(xstreams.Ids)),
+    Op.S_X_PENDING: Rule(READ, _stream_group(xstreams.PendingAsk)),
+    Op.S_X_CLAIM: Rule(READ, _stream_group(xstreams.Claim)),
+    Op.S_X_RENEW: Rule(READ, _stream_group(xstreams.Renew)),
+    Op.S_X_CONSUMER_DELETE: Rule(READ, _stream_group(xstreams.ConsumerName)),
+    Op.S_X_INFO: Rule(READ, _stream(xstreams.Name)),
+    Op.S_X_RANGE: Rule(READ, _stream(xstreams.RangeAsk)),
+    Op.S_X_DELETE: Rule(ADMIN, _stream(xstreams.Ids)),
+    Op.S_X_TRIM: Rule(ADMIN, _stream(xstreams.Trim)),
+}
+
+# -- any broker ------------------------------------------------------------------------
+
+_ANY_BROKER = {
+    Op.ECHO: LOGIN,
+    Op.STATUS: _everything((Action.READ, Action.ADMIN)),
+    Op.PEERS: _everything((Action.READ, Action.ADMIN)),
+    Op.BACKUP: _everything((Action.ADMIN,)),
+    Op.CANCEL: LOGIN,  # only what the same connection waits for can be cancelled
+}
+
+RULES: Mapping[Op, Rule] = _STORE | _PUBSUB | _QUEUE | _STREAM | _ANY_BROKER
+"""By opcode; HELLO needs none."""

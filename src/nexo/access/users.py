@@ -1,0 +1,166 @@
+"""The users file: names, hashed secrets and permissions, as JSON that people may read.
+
+Written aside and renamed, mode 0600, so a server that rereads it never sees half of it.
+Changes take a lock, so that two commands at once lose neither's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from nexo.access import secrets
+from nexo.access.grants import Action, Extent, Grant, parse_grant
+from nexo.errors import AlreadyExists, ConfigError, InvalidInput, NexoError, NotFound
+from nexo.model import Broker, check_name
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user; secrets are hashes."""
+
+    name: str
+    password: str | None = None
+    tokens: dict[str, str] = field(default_factory=dict)
+    """Label to hash."""
+    grants: tuple[Grant, ...] = ()
+
+    def allows(self, broker: Broker, action: Action, extent: Extent, name: str) -> bool:
+        """Whether any grant covers the request."""
+        return any(grant.allows(broker, action, extent, name) for grant in self.grants)
+
+    def may_some(self, broker: Broker, actions: Iterable[Action]) -> bool:
+        """Whether there may be names for which one of these actions is permitted."""
+        return any(grant.concerns(broker, act) for act in actions for grant in self.grants)
+
+    @property
+    def credentials(self) -> set[str]:
+        """The hashes of everything that proves this user."""
+        return {*self.tokens.values(), *([self.password] if self.password else [])}
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A user as the file has it."""
+
+    name: str
+    password: str | None = None
+    tokens: dict[str, str] = {}
+    grants: list[str] = []
+
+
+def _row(user: User) -> _Row:
+    return _Row(user.name, user.password, user.tokens, [str(grant) for grant in user.grants])
+
+
+def _user(row: _Row) -> User:
+    if row.password is not None:
+        secrets.check_stored(row.password)
+    grants = tuple(parse_grant(text) for text in row.grants)
+    return User(check_name(row.name, "user"), row.password, row.tokens, grants)
+
+
+def parse_users(raw: bytes) -> dict[str, User]:
+    """The users in the bytes of a file; `InvalidInput` says what is wrong with them."""
+    try:
+        rows = msgspec.json.decode(raw, type=list[_Row])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(str(error)) from None
+    users = {row.name: _user(row) for row in rows}
+    if len(users) != len(rows):
+        raise InvalidInput("a name is there twice")
+    return users
+
+
+class UsersFile:
+    """Reads and writes the file; every change is saved at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> dict[str, User]:
+        """All users by name; none if there is no file."""
+        try:
+            return parse_users(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.path}: {error.strerror}") from None
+        except NexoError as error:
+            raise ConfigError(f"{self.path} is not a users file: {error.message}") from None
+
+    def add(self, name: str, password: str | None, grants: Iterable[Grant]) -> None:
+        """Create a user."""
+        hashed = secrets.hash_password(password) if password else None
+        with self._changing() as users:
+            if check_name(name, "user") in users:
+                raise AlreadyExists(f"user {name!r} exists; change it with passwd, grant or token")
+            users[name] = User(name, hashed, {}, tuple(grants))
+
+    def remove(self, name: str) -> None:
+        """Delete a user."""
+        with self._changing() as users:
+            del users[self._get(users, name).name]
+
+    def set_password(self, name: str, password: str) -> None:
+        """Replace the password."""
+        hashed = secrets.hash_password(password)
+        with self._changing() as users:
+            users[name] = replace(self._get(users, name), password=hashed)
+
+    def set_grants(self, name: str, grants: Iterable[Grant]) -> None:
+        """Replace the permissions."""
+        with self._changing() as users:
+            users[name] = replace(self._get(users, name), grants=tuple(grants))
+
+    def add_token(self, name: str, label: str) -> str:
+        """Give the user a new token and return it; it cannot be shown again."""
+        token = secrets.new_token()
+        with self._changing() as users:
+            user = self._get(users, name)
+            if check_name(label, "token") in user.tokens:
+                raise AlreadyExists(f"user {name!r} has a token {label!r}; revoke it first")
+            tokens = user.tokens | {label: secrets.hash_token(token)}
+            users[name] = replace(user, tokens=tokens)
+        return token
+
+    def revoke_token(self, name: str, label: str) -> None:
+        """Take a token back."""
+        with self._changing() as users:
+            user = self._get(users, name)
+            if label not in user.tokens:
+                raise NotFound(f"user {name!r} has no token {label!r}")
+            tokens = {key: hashed for key, hashed in user.tokens.items() if key != label}
+            users[name] = replace(user, tokens=tokens)
+
+    @staticmethod
+    def _get(users: dict[str, User], name: str) -> User:
+        if name not in users:
+            raise NotFound(f"there is no user {name!r}")
+        return users[name]
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, User]]:
+        """The users, saved at the end unless an error is raised meanwhile."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            users = self.load()
+            yield users
+            self._save(users)
+
+    def _save(self, users: dict[str, User]) -> None:
+        aside = self.path.with_suffix(".new")
+        rows = [_row(user) for user in users.values()]
+        text = msgspec.json.format(msgspec.json.encode(rows), indent=2)
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(self.path)

@@ -1,0 +1,67 @@
+"""What one connection has sent and got, and how long its requests take.
+
+Nothing is done per request that is answered at once: all requests of one read share one
+reading of the clock and one addition. Those that wait, for a sync or for something to come,
+are noted one by one and counted together at the end of the turn that answers them.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from nexo.server.timings import Timings, Waiting
+
+if TYPE_CHECKING:
+    from nexo.dialects.nexo.inbox import Inbox
+
+
+class Meter:
+    """The counters of one session."""
+
+    __slots__ = (
+        "_by_op", "_left", "_timings", "arrived_ns", "bytes_in", "bytes_out", "requests", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, timings: Timings) -> None:
+        self._timings, self._by_op = timings, timings.by_op
+        self.arrived_ns = monotonic_ns()
+        """When the last bytes came, on the monotonic clock."""
+        self.bytes_in = self.bytes_out = self.requests = 0
+        self.waiting: dict[int, Waiting] = {}
+        """By id, the requests that were not answered in the read that brought them."""
+        self._left: list[int] = []
+        """Opcodes of those which the read going on has left waiting."""
+
+    def read(self, size: int, inbox: Inbox) -> int:
+        """Everything that a read brought was run, and the replies so far are written: when."""
+        now_ns = monotonic_ns()
+        took_ns = now_ns - self.arrived_ns
+        count, times = inbox.count, self._by_op[inbox.op]
+        self.bytes_in += size
+        self.requests += count
+        times.counts[took_ns.bit_length()] += count
+        times.total_ns += took_ns * count
+        if inbox.runs or self._left:
+            self._count_rest(inbox, took_ns)
+        return now_ns
+
+    def _count_rest(self, inbox: Inbox, took_ns: int) -> None:
+        by_op = self._by_op
+        for op, count in inbox.runs:
+            self.requests += count
+            by_op[op].add(took_ns, count)
+        for op in self._left:
+            by_op[op].add(took_ns, -1)
+        self._left.clear()
+
+    def left(self, op: int, request_id: int) -> None:
+        """A request was run and has no reply yet."""
+        self.waiting[request_id] = (op, self.arrived_ns)
+        self._left.append(op)
+
+    def answered(self, request_id: int) -> None:
+        """A reply was given that may be to a request that waited."""
+        request = self.waiting.pop(request_id, None)
+        if request is not None:
+            self._timings.answered(request)

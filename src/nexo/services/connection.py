@@ -1,0 +1,34 @@
+"""What a service sees of a client, and how it answers one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, TypeVar
+
+from nexo.access.login import Identity
+from nexo.errors import NexoError
+
+T = TypeVar("T")
+
+Done: TypeAlias = Callable[[T | NexoError], None]
+"""``done(result)`` or ``done(error)``, exactly once, now or later; on a closed connection the
+dialect drops it. A use case may also raise a `NexoError` before it returns: then ``done`` is
+not called."""
+
+
+class Connection(Protocol):
+    """One client, whatever protocol it speaks."""
+
+    id: int
+    """Unique in this process, never reused."""
+    name: str
+    """What the client called itself, or its address."""
+    identity: Identity | None
+    """Who it logged in as; None while authentication is off. A client that has not logged in
+    never reaches a service."""
+    closed: bool
+    congested: bool
+    """The client reads too slowly: its write buffer is over the limit."""
+
+    def kick(self, reason: str) -> None:
+        """Close the connection, dropping what was not sent."""

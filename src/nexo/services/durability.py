@@ -1,0 +1,141 @@
+"""When to sync: group commit for ``file_sync``, a short window for ``file_async`` (SPEC E3).
+
+The flusher knows what is dirty; this decides when it runs and where. Waiting callers of one
+turn share one sync. While most syncs take well under a millisecond they run inline, because
+a thread hop costs more; a slow disk moves them to a thread, where the next group gathers
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from nexo.errors import NexoError, ReadOnly
+from nexo.model import Persistence
+from nexo.storage.flusher import Flusher
+
+Callback: TypeAlias = Callable[[NexoError | None], None]
+
+INLINE_MS = 0.8
+_MOST_MS = 2 * INLINE_MS
+"""What a sync counts as at most, so that a single slow one changes nothing."""
+_WEIGHT = 0.2
+
+
+class Committer:
+    """Runs one broker's flusher on its event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, flusher: Flusher, flush_ms: int) -> None:
+        self._loop = loop
+        self._flusher = flusher
+        self._flush_s = flush_ms / 1000
+        self._usual_ms = 0.0
+        self._waiting: list[Callback] = []
+        self._watching: list[Callback] = []
+        self._commit_due = False
+        self._in_thread: asyncio.Future[None] | None = None
+        self._window: asyncio.TimerHandle | None = None
+
+    def committed(self, mode: Persistence, callback: Callback) -> None:
+        """See `nexo.services.service.Runtime.committed`."""
+        if self._flusher.failed is not None:
+            callback(self._flusher.failed)
+        elif mode is Persistence.FILE_ASYNC:
+            if self._window is None:
+                self._window = self._loop.call_later(self._flush_s, self._close_window)
+            callback(None)
+        else:
+            self._waiting.append(callback)
+            self._schedule()
+
+    def when_synced(self, callback: Callback) -> None:
+        """Call back after the next sync, without hastening it beyond the window."""
+        if self._flusher.failed is not None:
+            callback(self._flusher.failed)
+            return
+        self._watching.append(callback)
+        if self._window is None:
+            self._window = self._loop.call_later(self._flush_s, self._close_window)
+
+    def sync_soon(self) -> None:
+        """Close the ``file_async`` window early: enough was written."""
+        if self._window is not None:
+            self._window.cancel()
+            self._window = self._loop.call_later(0, self._close_window)
+
+    def _schedule(self) -> None:
+        if not self._commit_due and self._in_thread is None:
+            self._commit_due = True
+            self._loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._commit_due = False
+        waiting = self._take_waiting()
+        if self._usual_ms < INLINE_MS:
+            _answer(waiting, self._sync())
+        else:
+            self._sync_in_thread(waiting)
+
+    def _take_waiting(self) -> list[Callback]:
+        taken = self._waiting + self._watching
+        self._waiting, self._watching = [], []
+        return taken
+
+    def _sync(self) -> NexoError | None:
+        times = self._flusher.times
+        before = times.count
+        try:
+            self._flusher.sync()
+        except NexoError as error:
+            return error
+        except OSError as error:
+            return ReadOnly(f"the disk refused a sync ({error.strerror}); restart to recover")
+        if times.count > before:
+            self._usual_ms += _WEIGHT * (min(times.last_ms, _MOST_MS) - self._usual_ms)
+        return None
+
+    def _sync_in_thread(self, waiting: list[Callback]) -> None:
+        self._in_thread = self._loop.create_task(self._threaded(waiting))
+
+    async def _threaded(self, waiting: list[Callback]) -> None:
+        error = await asyncio.to_thread(self._sync)
+        self._in_thread = None
+        _answer(waiting, error)
+        if self._waiting:
+            self._schedule()
+
+    def _close_window(self) -> None:
+        self._window = None
+        if self._in_thread is not None:
+            self._window = self._loop.call_later(self._flush_s, self._close_window)
+            return
+        watching, self._watching = self._watching, []
+        if self._flusher.dirty:
+            self._sync_in_thread(watching)
+        else:  # a commit was quicker
+            _answer(watching, self._sync())
+
+    async def close(self) -> None:
+        """Sync what is left."""
+        if self._window is not None:
+            self._window.cancel()
+            self._window = None
+        while self._in_thread is not None:
+            await self._in_thread
+        waiting = self._take_waiting()
+        _answer(waiting, self._sync())
+
+    def abandon(self) -> None:
+        """Forget everyone who waits."""
+        self._waiting.clear()
+        self._watching.clear()
+        if self._window is not None:
+            self._window.cancel()
+            self._window = None
+
+
+def _answer(waiting: list[Callback], error: NexoError | None) -> None:
+    for callback in waiting:
+        callback(error)

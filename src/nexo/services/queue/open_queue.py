@@ -1,0 +1,241 @@
+"""One queue on disk: the engine, its journal, and the values of its jobs.
+
+The journal's records are the ledger's history; the snapshot is the ledger itself. Unlike
+other journals this one also holds data, the jobs' values, so its front goes only when no
+job needs it: old jobs that would hold on to much are copied forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from nexo.brokers.queue.batches import DEAD, DONE, OPEN
+from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.image import restore, snapshot
+from nexo.brokers.queue.jobs import Accepted, NewJobs
+from nexo.brokers.queue.ledger import Ledger
+from nexo.brokers.queue.options import QueueOptions
+from nexo.brokers.queue.places import Places
+from nexo.brokers.queue.records import (
+    Moved,
+    Pushed,
+    Record,
+    decode_record,
+    encode_record,
+)
+from nexo.errors import Corrupt, DiskFull, NexoError
+from nexo.protocol.queue import pack_block
+from nexo.services.queue.values import Budget, Values
+from nexo.services.queue.waiters import Waiters
+from nexo.services.service import Runtime
+from nexo.storage.journal import Journal
+from nexo.storage.snapshot import Snapshot, Snapshots
+
+TAIL_BYTES = 32 * 1024 * 1024
+"""A snapshot is taken when this much was written since the last, or twice its size if more."""
+CLOSE_BYTES = 1024 * 1024
+"""A tail that is read in a few milliseconds is left as it is when the server stops."""
+MOVE_JOBS = 10_000
+"""Most jobs copied forward at once."""
+
+
+class OpenQueue:
+    """A queue that is open for work."""
+
+    def __init__(self, name: str, folder: Path, runtime: Runtime, budget: Budget) -> None:
+        self.name = name
+        self.folder = folder
+        self._runtime = runtime
+        self._journal = Journal(runtime.files, folder, segment_bytes=runtime.settings.segment_bytes)
+        self._snapshots = Snapshots(runtime.files, folder)
+        self._budget = budget
+        self._tail_bytes = 0
+        self._snapshot_bytes = 0
+        self.engine: Queue
+        self.values: Values
+        self.pops = Waiters()
+        self.watchers = Waiters()
+        """Those who wait for a job's end."""
+        self._asked: set[int] = set()
+        """The first job of each push that a client asked for and that is not yet written."""
+        self._refusal: NexoError | None = None
+        """Why the last write failed, until one succeeds."""
+        self.wake_ms: int | None = None
+        """The wake-up already asked for."""
+
+    # -- opening --------------------------------------------------------------
+
+    def create(self, rules: QueueOptions, incarnation: int, now_ms: int) -> None:
+        """Begin anew."""
+        self.engine = Queue.create(rules, incarnation, now_ms)
+        self.values = Values(self._journal, Places(), self._budget)
+        self.write(now_ms)
+
+    def load(self, now_ms: int) -> bool:
+        """Recover; False if the queue was never written whole and so was never confirmed."""
+        saved = self._snapshots.load()
+        ledger, places = restore(saved.payload) if saved else (Ledger(), Places())
+        offset = saved.offset if saved else self._journal.log.start_offset
+        if not self._journal.log.start_offset <= offset <= self._journal.log.next_offset:
+            raise Corrupt(f"queue {self.name!r}: log and snapshot do not fit; restore a backup")
+        self.values = Values(self._journal, places, self._budget)
+        for number, raw in enumerate(self._journal.replay(offset), offset):
+            self._tail_bytes += len(raw)
+            record = decode_record(raw)
+            ledger.apply(record)
+            self._place(record, number)
+        self.engine = Queue(ledger, now_ms)
+        return ledger.created_ms > 0
+
+    def _place(self, record: Record, offset: int) -> None:
+        if isinstance(record, Pushed):
+            self.values.add(record, offset)
+        elif isinstance(record, Moved):
+            self.values.moved(record, offset)
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """When something here falls due."""
+        times = [self.engine.next_ms(now_ms), self.pops.next_ms(), self.watchers.next_ms()]
+        if len(self.pops):
+            times.append(self.engine.dispatch.next_delivery_ms(now_ms))
+        return min((time for time in times if time is not None), default=None)
+
+    # -- writing --------------------------------------------------------------
+
+    def push(self, jobs: NewJobs, now_ms: int) -> Accepted:
+        """Take in what a client pushes, unless earlier records still wait for room on the disk."""
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+        taken = self.engine.push(jobs, now_ms)
+        if not jobs.replace:  # what it replaced is gone, so it must stay itself
+            self._asked.add(taken.base)
+        return taken
+
+    def write(self, now_ms: int) -> bool:
+        """Append what the engine has to say, not yet durably; says whether there was anything.
+
+        If it fails the records stay, to be written with the next: the log never has a gap.
+        Whoever is told so calls `refuse_pushes`.
+        """
+        records = self.engine.outbox
+        if not records:
+            return False
+        raw = [encode_record(record) for record in records]
+        try:
+            offset = self._journal.append(raw, now_ms)
+        except (NexoError, OSError):
+            self.values.hold(record for record in records if isinstance(record, Pushed))
+            raise
+        self._tail_bytes += sum(map(len, raw))
+        self.engine.outbox = []
+        self._asked.clear()
+        self._refusal = None
+        self.values.hold(())
+        for number, record in enumerate(records, offset):
+            self._place(record, number)
+        return True
+
+    def write_pushes(self, now_ms: int) -> bool:
+        """Make sure that the values of all jobs can be found.
+
+        False if the disk has no room for them: they are found, but may yet be refused.
+        """
+        pushes = (record for record in self.engine.outbox if isinstance(record, Pushed))
+        try:
+            if any(len(push.dropped or ()) < push.count for push in pushes):
+                self.write(now_ms)
+        except (DiskFull, OSError):
+            return False
+        return True
+
+    def refuse_pushes(self, error: NexoError) -> None:
+        """Undo the pushes that could not be written, as their clients hear (SPEC I7)."""
+        self._refusal = error
+        for at, push in enumerate(self.engine.outbox):
+            if isinstance(push, Pushed) and push.base in self._asked:
+                self.engine.withdraw(push)
+                nothing = pack_block([b""] * push.count)
+                self.engine.outbox[at] = Pushed(
+                    push.base, push.count, push.now_ms, nothing, dropped=list(range(push.count))
+                )
+        self._asked.clear()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether records wait for room on the disk."""
+        return self._refusal is not None
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether enough was written since the last snapshot."""
+        return self._tail_bytes >= max(TAIL_BYTES, 2 * self._snapshot_bytes)
+
+    def postpone_checkpoint(self) -> None:
+        """Wait for as much again to be written."""
+        self._tail_bytes = 0
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Save the state, and let go of the log's front."""
+        self._move_old_values(now_ms)
+        self.write(now_ms)
+        ledger, places, log = self.engine.ledger, self.values.places, self._journal.log
+        unmoved = (job for job in self._live_jobs() if not places.is_moved(job))
+        oldest = next(unmoved, ledger.next_job)
+        places.trim(oldest, lambda job: ledger.batches.mark_of(job) == DONE)
+        payload = snapshot(ledger, places)
+        log.sync()
+        self._snapshots.save(Snapshot(log.next_offset, payload))
+        log.drop_before(max(log.start_offset, self._needed_from(oldest)))
+        self._tail_bytes, self._snapshot_bytes = 0, len(payload)
+
+    def _needed_from(self, oldest: int) -> int:
+        """The lowest offset that recovery or a job needs. Both kept snapshots must find theirs."""
+        needed, places = self._snapshots.offsets()[0], self.values.places
+        if oldest < self.engine.ledger.next_job:
+            needed = min(needed, places.find(oldest).offset)
+        return min(needed, places.lowest_moved(needed))
+
+    def _live_jobs(self) -> Iterator[int]:
+        """Every job that is open or dead, oldest first."""
+        for batch in self.engine.ledger.batches:
+            for job, mark in enumerate(batch.marks, batch.base):
+                if mark in (OPEN, DEAD):
+                    yield job
+
+    def _move_old_values(self, now_ms: int) -> None:
+        """Copy old jobs forward if the older half of the log is kept for few bytes of them."""
+        log, places = self._journal.log, self.values.places
+        if log.size_bytes < 2 * self._runtime.settings.segment_bytes:
+            return
+        half = (log.start_offset + log.next_offset) // 2
+        jobs = [
+            job for job in islice(self._live_jobs(), MOVE_JOBS) if places.find(job).offset < half
+        ]
+        found = [self.values.one(job) for job in jobs]
+        each = sum(len(value) for value, _ in found) // len(jobs) if jobs else 0
+        if jobs and each * self._live_before(half) <= log.size_bytes // 8:
+            block = pack_block([value for value, _ in found])
+            moved = Moved(jobs, [pushed_ms for _, pushed_ms in found], block)
+            self.engine.outbox.append(moved)
+
+    def _live_before(self, offset: int) -> int:
+        """About how many live jobs have their values before ``offset`` in the log."""
+        ledger, places = self.engine.ledger, self.values.places
+        end = places.first_job_from(offset, ledger.next_job)
+        return sum(b.kept for b in ledger.batches if b.base < end) - places.moved_from(offset)
+
+    # -- ending ---------------------------------------------------------------
+
+    def close(self, now_ms: int) -> None:
+        """Write what is left; a snapshot too if the next start would take long without."""
+        self.write(now_ms)
+        if self._tail_bytes >= CLOSE_BYTES:
+            self.checkpoint(now_ms)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give back memory and files without writing."""
+        self.values.forget()
+        self._journal.close()

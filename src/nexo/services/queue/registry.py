@@ -1,0 +1,119 @@
+"""All queues of the broker, by name, each in a folder of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from nexo.brokers.queue.options import QueueOptions
+from nexo.errors import Corrupt, NotFound
+from nexo.model import check_name, name_of_segment, path_segment
+from nexo.services.queue.open_queue import OpenQueue
+from nexo.services.queue.values import Budget
+from nexo.services.service import Runtime
+
+log = logging.getLogger("nexo.queue")
+
+_REMOVED = ".removed-"
+"""Where a deleted queue's folder goes before its files do; no queue's folder begins with a dot."""
+
+
+class Registry:
+    """Finds, creates and deletes queues."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._budget = Budget()
+        self._by_name: dict[str, OpenQueue] = {}
+        self._sorted: list[str] | None = None
+        self._damaged: dict[str, Corrupt] = {}
+        self._last_incarnation = 0
+
+    def __iter__(self) -> Iterator[OpenQueue]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def open(self, now_ms: int) -> None:
+        """Recover every queue; finish deletions that were cut short."""
+        for segment in self._runtime.files.list(self._runtime.folder):
+            if segment.startswith(_REMOVED):
+                self._runtime.files.remove(self._runtime.folder / segment)
+            elif not segment.startswith("."):
+                self._load(name_of_segment(segment), now_ms)
+
+    def _load(self, name: str, now_ms: int) -> None:
+        try:
+            queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
+            whole = queue.load(now_ms)
+        except Corrupt as error:
+            # Nothing of it is touched, and the other queues work on.
+            log.error("queue %s is damaged and stays closed: %s", name, error)
+            self._damaged[name] = Corrupt(f"Queue '{name}' is damaged: {error}")
+            return
+        if whole:
+            self._by_name[name] = queue
+        else:
+            queue.abandon()
+            self._runtime.files.remove(queue.folder)
+
+    def _folder(self, name: str) -> Path:
+        return self._runtime.folder / path_segment(name)
+
+    def get(self, name: str) -> OpenQueue | None:
+        """The queue of that name, if there is one; `Corrupt` if it could not be opened."""
+        if self._damaged and name in self._damaged:
+            raise self._damaged[name]
+        return self._by_name.get(name)
+
+    def holds(self, queue: OpenQueue) -> bool:
+        """Whether this very queue still exists."""
+        return self._by_name.get(queue.name) is queue
+
+    def find(self, name: str) -> OpenQueue:
+        """The queue of that name; `NotFound` otherwise."""
+        queue = self.get(name)
+        if queue is None:
+            raise missing(name)
+        return queue
+
+    def by_name(self, search: str = "") -> list[OpenQueue]:
+        """The queues whose name holds ``search``, whatever the case, in order."""
+        if self._sorted is None:
+            self._sorted = sorted(self._by_name)
+        wanted, names = search.casefold(), self._sorted
+        if wanted:
+            names = [name for name in names if wanted in name.casefold()]
+        return [self._by_name[name] for name in names]
+
+    def create(self, name: str, rules: QueueOptions, now_ms: int) -> OpenQueue:
+        """A new queue. Not durable before the next commit."""
+        check_name(name, "queue name")
+        self._last_incarnation = max(now_ms, self._last_incarnation + 1)
+        queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
+        queue.create(rules, self._last_incarnation, now_ms)
+        self._by_name[name] = queue
+        self._sorted = None
+        return queue
+
+    def delete(self, queue: OpenQueue) -> None:
+        """Remove a queue and all its jobs, durably."""
+        del self._by_name[queue.name]
+        self._sorted = None
+        queue.abandon()
+        files, folder = self._runtime.files, queue.folder
+        grave = folder.with_name(f"{_REMOVED}{queue.engine.ledger.incarnation}")
+        files.rename(folder, grave)
+        files.remove(grave)
+
+    def close(self, now_ms: int) -> None:
+        """Close every queue."""
+        for queue in self:
+            queue.close(now_ms)
+
+
+def missing(name: str) -> NotFound:
+    """What is said of a queue that does not exist."""
+    return NotFound(f"Queue '{name[:255]}' not found. Create it first.")

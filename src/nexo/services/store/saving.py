@@ -1,0 +1,142 @@
+"""Saves the store every now and then, a chunk per turn of the loop (SPEC B3)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from nexo.brokers.store import snapshot
+from nexo.brokers.store.engine import Store
+from nexo.brokers.store.snapshot import SnapshotWriter
+from nexo.errors import Corrupt, NexoError
+from nexo.model import Persistence
+from nexo.services.service import Runtime
+
+log = logging.getLogger("nexo.store")
+
+
+class Saving:
+    """Loads the snapshot at the start, renews it while running, and at the end.
+
+    Each chunk is synced before the next is taken, off the loop when the disk is slow, so
+    that neither encoding nor the disk holds up requests. A save that fails leaves the
+    snapshot before it in place, shows in the status, and is tried again when next due.
+    """
+
+    def __init__(self, runtime: Runtime, store: Store) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._every_ms = runtime.settings.store_snapshot_ms
+        self._writer: SnapshotWriter | None = None
+        self._saved_changes = 0
+        self._changes = 0
+        self._due_ms = 0
+        self._saved_ms: int | None = None
+        self._error: str | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is saved or loaded at all."""
+        return self._every_ms > 0
+
+    def open(self, now_ms: int) -> None:
+        """Load what was saved; a damaged file is kept aside and what it still gave is used."""
+        if not self.enabled:
+            return
+        runtime = self._runtime
+        try:
+            snapshot.load(runtime.files, runtime.folder, self._store, now_ms)
+            self._saved_changes = self._store.keyspace.changes
+        except Corrupt as error:
+            kept = snapshot.set_aside(runtime.files, runtime.folder)
+            self._error = f"{error.message}; the file is kept as {kept.name}"
+            log.error("the saved store is damaged: %s", self._error)
+        self._schedule(now_ms)
+
+    def _schedule(self, now_ms: int) -> None:
+        self._due_ms = now_ms + self._every_ms
+        self._runtime.wake_at(self._due_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Begin a save if one is due and anything has changed."""
+        if not self.enabled or self._writer is not None:
+            return
+        if now_ms < self._due_ms:
+            self._runtime.wake_at(self._due_ms)
+        elif self._store.keyspace.changes == self._saved_changes:
+            self._schedule(now_ms)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        runtime = self._runtime
+        self._changes = self._store.keyspace.changes
+        try:
+            self._writer = SnapshotWriter(runtime.files, runtime.folder, self._store)
+        except (NexoError, OSError) as error:
+            self._give_up(error)
+            return
+        self._step()
+
+    def _step(self) -> None:
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            more = writer.step(self._runtime.clock.now_ms())
+        except (NexoError, OSError) as error:
+            self._give_up(error)
+            return
+        self._runtime.committed(
+            Persistence.FILE_SYNC, lambda error: self._synced(writer, error, more)
+        )
+
+    def _synced(self, writer: SnapshotWriter, error: NexoError | None, more: bool) -> None:
+        if self._writer is not writer:
+            return
+        if error is not None:
+            self._give_up(error)
+        elif more:
+            self._runtime.soon(self._step)
+        else:
+            self._finish(writer)
+
+    def _finish(self, writer: SnapshotWriter) -> None:
+        try:
+            writer.finish()
+        except (NexoError, OSError) as error:
+            self._give_up(error)
+            return
+        self._writer = None
+        self._error = None
+        self._saved_changes = self._changes
+        self._saved_ms = self._runtime.clock.now_ms()
+        self._schedule(self._saved_ms)
+
+    def _give_up(self, error: Exception) -> None:
+        self._error = str(error)
+        log.error("the store could not be saved: %s", error)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abandon()
+        self._schedule(self._runtime.clock.now_ms())
+
+    def close(self) -> None:
+        """Save once more, whole and at once."""
+        if not self.enabled:
+            return
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abandon()
+        if self._store.keyspace.changes != self._saved_changes:
+            runtime = self._runtime
+            snapshot.save(runtime.files, runtime.folder, self._store, runtime.clock.now_ms())
+
+    def status(self) -> dict[str, Any]:
+        """When the last save was, and what is wrong if it failed."""
+        return {
+            "enabled": self.enabled,
+            "running": self._writer is not None,
+            "saved_ms": self._saved_ms,
+            "error": self._error,
+        }

@@ -1,0 +1,42 @@
+"""What a request may ask for: limits, waits and positions, checked before anything changes."""
+
+from __future__ import annotations
+
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import InvalidInput
+from nexo.protocol.stream import Position
+from nexo.services.stream.replay import Replay
+
+MAX_WAIT_MS = 600_000
+"""Longer waits are cut to this; the client asks again."""
+MAX_LIMIT = 1_000_000
+MAX_READ_BYTES = 16 * 1024**2
+"""Most that one reply carries behind its first batch, whatever is asked for."""
+
+
+def check_limit(limit: int, name: str = "limit") -> None:
+    """Refuse a count that is not positive, or larger than any reply."""
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(f"{name} = {limit}: must be from 1 to {MAX_LIMIT:,}")
+
+
+def check_not_negative(value: int, name: str) -> None:
+    """Refuse a negative wait or delay."""
+    if value < 0:
+        raise InvalidInput(f"{name} = {value}: must not be negative")
+
+
+def positions(replay: Replay, stream: Stream, to: Position) -> dict[int, int]:
+    """An offset per partition, or per named one if ``to`` is a mapping.
+
+    `OffsetOutOfRange` for one that the partition does not have.
+    """
+    parts = stream.partitions()
+    if to == "beginning":
+        return {i: replay.first_offset(stream, i) for i in range(len(parts))}
+    if to == "end":
+        return {i: part.next_offset for i, part in enumerate(parts)}
+    wanted = to if isinstance(to, dict) else dict.fromkeys(range(len(parts)), int(to))
+    for index, offset in wanted.items():
+        replay.check_offset(stream, index, offset)
+    return wanted

@@ -1,0 +1,75 @@
+"""What a transaction read and relies on: if a key has changed meanwhile, it is rolled back.
+
+So transactions of several processes that read and write the same keys take effect as if
+one came after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from nexo.brokers.stream.partition import Partition
+from nexo.brokers.stream.transactions import Transaction
+from nexo.errors import Conflict, NexoError
+from nexo.protocol.stream_transactions import KeyAt
+from nexo.services.stream.core import Core
+from nexo.services.stream.keyed import Keyed
+
+
+class Conditions:
+    """The keys that open transactions rely on."""
+
+    def __init__(self, core: Core, keyed: Keyed) -> None:
+        self._core = core
+        self._keyed = keyed
+        self._relied: dict[int, list[KeyAt]] = {}
+        self._decided: dict[tuple[str, bytes], list[tuple[Partition, int]]] = {}
+        """Keys of committed transactions, and up to where readers must see to see these.
+
+        A transaction opened earlier and still open may hide them from the index.
+        """
+
+    def add(self, transaction: Transaction, keys: Iterable[KeyAt]) -> None:
+        """The transaction has read these."""
+        self._relied.setdefault(transaction.id, []).extend(keys)
+
+    def prepare(self, transaction: Transaction, done: Callable[[NexoError | None], None]) -> None:
+        """Get ready to `check`, which may take a while the first time a stream is asked for."""
+        try:
+            streams = self._core.engine.streams
+            keys = [(streams.get(k.stream), k.key) for k in self._relied.get(transaction.id, ())]
+        except NexoError as error:
+            done(error)
+            return
+        places = {(s.id, i): (s, i) for s, key in keys for i in [s.partition_of(key)]}
+        self._keyed.prepare(places.values(), done)
+
+    def check(self, transaction: Transaction) -> None:
+        """Raise `Conflict` if one has changed."""
+        for key in self._relied.get(transaction.id, ()):
+            hidden = not self._visible((key.stream, key.key))
+            if hidden or self._offset(key) != key.offset:
+                raise Conflict(f"key {key.key.decode(errors='replace')!r} has changed meanwhile")
+
+    def _visible(self, key: tuple[str, bytes]) -> bool:
+        ends = self._decided.get(key, ())
+        return all(partition.stable_offset >= end for partition, end in ends)
+
+    def _offset(self, key: KeyAt) -> int:
+        stream = self._core.engine.streams.get(key.stream)
+        return self._keyed.newest_offset(stream, key.key)
+
+    def decided(self, transaction: Transaction) -> None:
+        """It is committed: nobody else may rely on its keys until they are visible."""
+        ends = [
+            (stream.partition(index), stream.partition(index).open_ranges[transaction.id][-1][1])
+            for (_, index), stream in transaction.touched.items()
+        ]
+        for key in self._relied.pop(transaction.id, ()):
+            self._decided[key.stream, key.key] = ends
+        while self._decided and self._visible(first := next(iter(self._decided))):
+            del self._decided[first]
+
+    def forget(self, transaction: Transaction) -> None:
+        """It was rolled back."""
+        self._relied.pop(transaction.id, None)

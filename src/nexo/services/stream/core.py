@@ -1,0 +1,366 @@
+"""What all parts of the stream service share: the engine, its journal, and when replies go out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from nexo.brokers.stream.engine import StreamEngine
+from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.options import defaults
+from nexo.brokers.stream.pressure import Pressure
+from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
+from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.retention import HotTier
+from nexo.errors import DiskFull, NexoError, NotFound
+from nexo.model import Persistence
+from nexo.services.service import Peer
+from nexo.services.stream.capturing import Capturing
+from nexo.services.stream.granting import Granting, Runtime
+from nexo.services.stream.graves import Graves
+from nexo.services.stream.lake import LakeTier
+from nexo.services.stream.replay import Replay
+from nexo.services.stream.waits import Waits
+from nexo.storage.journal import Journal
+from nexo.storage.log import SegmentedLog
+from nexo.storage.ports import Log
+
+log = logging.getLogger("nexo.stream")
+
+SNAPSHOT_BYTES = 16 * 1024**2
+"""The journal's growth after which the whole state is written down anew."""
+
+RETRY_MS = 1_000
+"""How soon the journal is written again that the disk refused."""
+
+Done: TypeAlias = Callable[[NexoError | None], None]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_record = msgspec.msgpack.Decoder(JournalRecord).decode
+_decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+
+
+class Core:
+    """One broker's engine on disk."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        settings = runtime.settings
+        self.runtime = runtime
+        self.waits = Waits()
+        self.engine = StreamEngine(self._open_log, defaults(settings))
+        self.hot = HotTier(settings.hot_ms, settings.hot_messages)
+        self.pressure = Pressure(settings.stream_unsynced_bytes)
+        self.replay = Replay(LakeTier(settings))
+        self.granting = Granting(runtime, self.pressure)
+        self._graves = Graves(runtime.files, runtime.folder / "streams")
+        self.started_ms = runtime.clock.now_ms()
+        self._journal: Journal | None = None
+        self._journal_mark = 0
+        self.snapshot_bytes = SNAPSHOT_BYTES
+        self.on_grown: Callable[[Stream], None] = lambda _stream: None
+        """Called with a stream when much was written to it."""
+        self._saving = self._save_wanted = False
+        self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
+        self._undoing: list[tuple[Persistence, Done]] = []
+        self._retry_ms: int | None = None
+        """When to write again what the disk had no room for."""
+        self._ending = False
+        self._touched: dict[int, Stream] = {}
+        self._capturing: Capturing | None = None
+        self._unsynced_records = 0
+
+    @property
+    def journal(self) -> Journal:
+        """The journal; there is none before `open`."""
+        assert self._journal is not None
+        return self._journal
+
+    @property
+    def now_ms(self) -> int:
+        """The time."""
+        return self.runtime.clock.now_ms()
+
+    def check_there(self, stream: Stream) -> None:
+        """Raise `NotFound` if a stream was deleted since it was looked up."""
+        if self.engine.streams.numbered(stream.id) is not stream:
+            raise NotFound(f"stream {stream.name!r} was deleted")
+
+    def folder_of(self, stream: Stream) -> Path:
+        """Where a stream's logs are."""
+        return self.runtime.folder / "streams" / stream.folder
+
+    def _open_log(self, folder: str, partition: int, persistence: Persistence) -> Log:
+        return SegmentedLog(
+            self.runtime.files,
+            self.runtime.folder / "streams" / folder / str(partition),
+            segment_bytes=self.runtime.settings.segment_bytes,
+            room_ahead=persistence is Persistence.FILE_SYNC,
+        )
+
+    # -- life ----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Recover the state; streams recover when they are first used."""
+        self._journal = Journal(self.runtime.files, self.runtime.folder / "journal")
+        payload, records = self.journal.recover()
+        if payload is not None:
+            self.engine.restore(_decode_snapshot(payload))
+        replayed = [_decode_record(record) for record in records]
+        for record in replayed:
+            self.engine.apply(record)
+        self._journal_mark = self.journal.size_bytes
+        for folder in self.engine.take_deleted():
+            self.runtime.files.remove(self.runtime.folder / "streams" / folder)
+        first = self.journal.next_offset - len(replayed)
+        for number in self._graves.found():
+            if (stream := self.engine.streams.numbered(number)) is not None:
+                self.engine.delete(stream.name, self.now_ms)
+            self._close_grave_when_safe(number)
+        self._resume()
+        if self.runtime.settings.stream_cdc:
+            self._open_capture(first, replayed)
+
+    def _resume(self) -> None:
+        """Make sure, before any offset is told, that none is told twice (SPEC E2)."""
+        files, ended_well = self.runtime.files, not self.engine.lifetime
+        for stream in self.engine.lost_power(files.lifetime):
+            try:
+                self.engine.jump_ahead(stream)
+            except (NexoError, OSError):
+                log.exception("power was lost; stream %r may repeat offsets", stream.name)
+        try:
+            if not ended_well:
+                files.sync_all(self.runtime.folder)
+            self.engine.opened(files.lifetime)
+            self._write_journal()
+            if len(self.engine.streams):
+                self.journal.log.sync()  # else it comes before the first stream in the journal
+        except (NexoError, OSError):
+            # A failed sync is final: nothing will be acknowledged, but all can be read.
+            log.exception("the start could not be made durable")
+
+    def delete(self, name: str, done: Done) -> Stream:
+        """Delete a stream; ``done`` hears when that is durable, on a full disk too (SPEC I7)."""
+        stream = self.engine.delete(name, self.now_ms)
+
+        def written(error: NexoError | None) -> None:
+            if isinstance(error, DiskFull) and self._graves.bury(stream):
+                self._close_grave_when_safe(stream.id)
+                done(None)
+            elif isinstance(error, DiskFull):
+                self.when_safe(Persistence.FILE_SYNC, written)
+            else:
+                if error is None:
+                    self.runtime.files.remove(self.folder_of(stream))
+                done(error)
+
+        self.when_safe_or_undone(Persistence.FILE_SYNC, written)
+        return stream
+
+    def _close_grave_when_safe(self, number: int) -> None:
+        def safe(error: NexoError | None) -> None:
+            if error is None:
+                self._graves.forget(number)
+
+        self.when_safe(Persistence.FILE_SYNC, safe)
+
+    def _open_capture(self, first: int, replayed: list[JournalRecord]) -> None:
+        """Go on capturing changes: first what a crash left out, unless there was no capture."""
+        self._capturing = Capturing(self.engine, self.runtime.clock, self._show_when_safe)
+        for stream in self._capturing.sources():
+            stream.partitions()
+            self.touched(stream)
+        self._capturing.journalled(first, [] if self._capturing.is_new else replayed)
+
+    def close(self) -> None:
+        """Write the state down, so that the next start is quick; all logs are synced by now."""
+        self._write_journal()
+        self._save(synced=True)
+        for stream in self.engine.streams:
+            stream.close()
+        self.journal.close()
+
+    def _save(self, *, synced: bool) -> None:
+        """Snapshot the state and begin a new journal."""
+        self.journal.checkpoint(_encode(self.engine.snapshot(synced=synced)))
+        self._journal_mark = self.journal.size_bytes
+
+    def _save_behind_checkpoints(self, error: NexoError | None) -> None:
+        """Checkpoints of all streams have just been made durable: build on them."""
+        self._saving = False
+        if error is not None or self._write_journal() is not None:
+            return
+        try:
+            self._save(synced=False)
+        except (NexoError, OSError):
+            # The journal has everything, so nothing is lost: it only grows until the next try.
+            log.exception("the state could not be saved")
+
+    # -- turns -----------------------------------------------------------------------
+
+    def when_safe(self, mode: Persistence, done: Done) -> None:
+        """Call ``done`` once all that this turn changed has the safety of ``mode``.
+
+        What was done stands: if the disk has no room for it, ``done`` waits until there is.
+        """
+        self._done[mode].append(done)
+        self.end_turn_soon()
+
+    def when_safe_or_undone(self, mode: Persistence, done: Done) -> None:
+        """As `when_safe`, but hear of a full disk at once: ``done`` then undoes what was done."""
+        self._undoing.append((mode, done))
+        self.end_turn_soon()
+
+    def ok_when_safe(self, mode: Persistence, peer: Peer, request_id: int) -> None:
+        """Reply OK then."""
+        self.when_safe(mode, lambda error: answer(peer, request_id, error))
+
+    def data_when_safe(
+        self, mode: Persistence, peer: Peer, request_id: int, payload: bytes
+    ) -> None:
+        """Reply DATA then."""
+        self.when_safe(mode, lambda error: answer(peer, request_id, error, payload))
+
+    def end_turn_soon(self) -> None:
+        """Write the journal and wake waiting consumers when the turn's requests are through."""
+        if not self._ending:
+            self._ending = True
+            self.runtime.soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._ending = False
+        if self._capturing is not None and self._capturing.grown:
+            self._capturing.follow()
+        for stream in self.engine.take_grown():
+            self.on_grown(stream)
+        for record in self.engine.take_checkpoints():
+            self.when_safe(Persistence.FILE_SYNC, partial(self._checked, record))
+        if self._save_wanted:
+            self._save_wanted = False
+            self.when_safe(Persistence.FILE_SYNC, self._save_behind_checkpoints)
+        error = self._write_journal()
+        for mode, waiting in self._take_done(error):
+            self._settle(mode, waiting, error)
+        self._wake_touched()
+
+    def _take_done(self, error: NexoError | None) -> list[tuple[Persistence, list[Done]]]:
+        """Whom to tell how the write went; whoever comes meanwhile waits for the next one."""
+        taken = [(mode, [done]) for mode, done in self._undoing]
+        self._undoing.clear()
+        if isinstance(error, DiskFull):
+            self._retry_ms = self.now_ms + RETRY_MS
+            self.runtime.wake_at(self._retry_ms)
+            return taken
+        self._retry_ms = None
+        for mode, waiting in self._done.items():
+            if waiting:
+                taken.append((mode, waiting))
+                self._done[mode] = []
+        return taken
+
+    def tick(self, now_ms: int) -> None:
+        """Write again what the disk had no room for."""
+        if self._retry_ms is None:
+            return
+        if now_ms >= self._retry_ms:
+            self.end_turn_soon()
+        else:
+            self.runtime.wake_at(self._retry_ms)
+
+    def _checked(self, record: Checked, error: NexoError | None) -> None:
+        if error is None:
+            self.engine.checked(record)
+            self.end_turn_soon()
+
+    def _settle(self, mode: Persistence, waiting: list[Done], error: NexoError | None) -> None:
+        def done(failed: NexoError | None) -> None:
+            for callback in waiting:
+                callback(error or failed)
+
+        self.runtime.committed(mode, done)
+
+    def _write_journal(self) -> NexoError | None:
+        records = self.engine.drain()
+        if not records:
+            return None
+        try:
+            first = self.journal.append([_encode(record) for record in records], self.now_ms)
+        except (NexoError, OSError) as error:
+            self.engine.undone(records)
+            return error if isinstance(error, NexoError) else DiskFull(f"no write: {error}")
+        if self._capturing is not None:
+            self._capturing.journalled(first, records)
+        grown_bytes = self.journal.size_bytes - self._journal_mark
+        if grown_bytes > self.snapshot_bytes and not self._saving:
+            self._saving = self._save_wanted = True
+            self.engine.checkpoint_all()
+            self.end_turn_soon()
+        return None
+
+    # -- waking ------------------------------------------------------------------------
+
+    def show(self, stream: Stream, placed: list[Placed]) -> None:
+        """Records are safe: readers may see them."""
+        for place in placed:
+            stream.partition(place.partition).synced(place.offset + place.count)
+        self.touched(stream)
+
+    def touched(self, stream: Stream) -> None:
+        """There may be something new for those who wait on the stream."""
+        if self._capturing is not None:
+            self._capturing.grown[stream.id] = stream
+            self.end_turn_soon()
+        if self.waits.waiting_on(stream.id):
+            self._touched[stream.id] = stream
+            self.end_turn_soon()
+
+    def _show_when_safe(self, stream: Stream, placed: list[Placed]) -> None:
+        def safe(error: NexoError | None) -> None:
+            if error is None:
+                self.show(stream, placed)
+
+        self.runtime.committed(self.granting.mode(stream, placed), safe)
+
+    def _wake_touched(self) -> None:
+        touched, self._touched = self._touched, {}
+        for number in touched:
+            self.waits.wake(number)
+
+    def changed(self, stream: Stream, name: str, group: SharedGroup) -> None:
+        """A group did something: journal it, mind its next deadline."""
+        self.engine.changed(stream, name, group)
+        self.end_turn_soon()
+
+    def appended(self, records: int) -> None:
+        """Count towards the early sync of ``file_async`` (SPEC E3), and the next checkpoint."""
+        if self.engine.wanted:
+            self.end_turn_soon()
+        self._unsynced_records += records
+        if self._unsynced_records >= self.runtime.settings.flush_messages:
+            self._unsynced_records = 0
+            self.runtime.sync_soon()
+
+
+def safest(streams: Iterable[Stream]) -> Persistence:
+    """What the most careful of these streams promises."""
+    sync = Persistence.FILE_SYNC
+    modes = (stream.options.persistence for stream in streams)
+    return sync if sync in modes else Persistence.FILE_ASYNC
+
+
+def answer(
+    peer: Peer, request_id: int, error: NexoError | None, payload: bytes | None = None
+) -> None:
+    """Reply OK, DATA or the error."""
+    if error is not None:
+        peer.fail(request_id, error)
+    elif payload is None:
+        peer.ok(request_id)
+    else:
+        peer.data(request_id, payload)

@@ -1,0 +1,82 @@
+"""What producers wait for: offsets that may be told, and a disk that keeps up (SPEC E2, I7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from nexo.brokers.stream.partition import Partition
+from nexo.brokers.stream.pressure import Pressure
+from nexo.brokers.stream.publishing import Placed
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError
+from nexo.model import Persistence
+from nexo.services import service
+
+
+class Runtime(service.Runtime, Protocol):
+    """A host that tells when it has synced."""
+
+    def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
+        """Call back once everything appended so far is synced, whenever that happens anyway."""
+
+
+class Granting:
+    """Says how safe records must be before anybody is told of them.
+
+    Renews the grants of `nexo.brokers.stream.numbering` with the syncs that happen anyway, and
+    counts what was written and not synced.
+    """
+
+    def __init__(self, runtime: Runtime, pressure: Pressure) -> None:
+        self._runtime = runtime
+        self._pressure = pressure
+        self._unwatched_bytes = 0
+        self._watches = 0
+
+    def mode(self, stream: Stream, placed: Iterable[Placed]) -> Persistence:
+        """As safe as the stream promises; safer where producers get too far ahead of the disk."""
+        mode = stream.options.persistence
+        if mode is Persistence.FILE_SYNC:
+            return mode
+        if self._pressure.slowing:
+            mode = Persistence.FILE_SYNC
+        for place in placed:
+            partition, end = stream.partition(place.partition), place.offset + place.count
+            if end > partition.grant.renew_at:
+                self._renew(partition)
+                if end > partition.grant.limit:
+                    mode = Persistence.FILE_SYNC
+        return mode
+
+    def _renew(self, partition: Partition) -> None:
+        grant, end = partition.grant, partition.next_offset
+        if grant.renewing:
+            return
+        grant.renewing = True
+
+        def synced(error: NexoError | None) -> None:
+            grant.renewing = False
+            if error is None:
+                grant.raise_behind(end)
+
+        self._runtime.when_synced(synced)
+
+    def written(self, size_bytes: int) -> None:
+        """Bytes went to the operating system and wait for a sync."""
+        self._pressure.add(size_bytes)
+        self._unwatched_bytes += size_bytes
+        if not self._watches or self._unwatched_bytes >= self._pressure.step:
+            self._watch()
+
+    def _watch(self) -> None:
+        self._watches += 1
+        watched, self._unwatched_bytes = self._unwatched_bytes, 0
+
+        def synced(_error: NexoError | None) -> None:
+            self._watches -= 1
+            self._pressure.remove(watched)
+            if self._unwatched_bytes and not self._watches:
+                self._watch()
+
+        self._runtime.when_synced(synced)

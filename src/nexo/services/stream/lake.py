@@ -1,0 +1,74 @@
+"""The lake as the stream broker reaches it: read in a thread, one stream's reader at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+from typing import TYPE_CHECKING
+
+from nexo.config import Settings
+from nexo.errors import NexoError, Unavailable
+from nexo.lake.settings import LakeSettings
+from nexo.services.stream.replay import Place, Portion, Read
+
+if TYPE_CHECKING:
+    from nexo.lake.read import LakeReader
+
+
+log = logging.getLogger("nexo.stream")
+
+
+def lake_place(settings: Settings) -> dict[str, str]:
+    """Where the lake is, for commands on the same machine."""
+    host = platform.node() or "localhost"
+    return {"host": host, "folder": str(settings.lake_folder), "catalog": settings.lake_catalog}
+
+
+class LakeTier:
+    """A `nexo.services.stream.replay.Tier`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._where = LakeSettings(settings.lake_folder, settings.lake_catalog)
+        self._there = False
+        self._readers: dict[int, LakeReader] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    def reachable(self) -> bool:
+        """Whether there is a catalog."""
+        self._there = self._there or self._where.there
+        return self._there
+
+    def read(self, place: Place, max_bytes: int, done: Read) -> None:
+        """Read in a thread."""
+        task = asyncio.get_running_loop().create_task(self._read(place, max_bytes, done))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _read(self, place: Place, max_bytes: int, done: Read) -> None:
+        try:
+            found = await asyncio.to_thread(self._read_now, place, max_bytes)
+        except NexoError as error:
+            done(error)
+        except Exception:
+            log.exception("the lake could not be read")
+            done(Unavailable("the lake could not be read: the server's log tells why"))
+        else:
+            done(found)
+
+    def _read_now(self, place: Place, max_bytes: int) -> Portion:
+        reader = self._readers.get(place.stream.id)
+        if reader is None:
+            reader = self._readers[place.stream.id] = self._open(place.stream.name)
+        return reader.read(place.partition, place.offset, max_bytes)
+
+    def _open(self, stream: str) -> LakeReader:
+        try:
+            from nexo.lake.catalog import Lake  # noqa: PLC0415 - heavy, and only if need be
+            from nexo.lake.read import LakeReader  # noqa: PLC0415
+        except ImportError as error:
+            raise Unavailable(
+                f"older records of stream {stream!r} are in the lake, and {error.name} is not "
+                "installed here: pip install 'nexo-broker[spark]'"
+            ) from None
+        return LakeReader(Lake(self._where), stream)

@@ -1,0 +1,202 @@
+"""Leases of a shared group: ranges handed out with their records, and taken back in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nexo.brokers.stream.delivery import Gathered, gather, keys_between
+from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.partition import Cold
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import Corrupt, NexoError
+from nexo.protocol.stream import Span
+from nexo.services.stream.core import Core
+from nexo.services.stream.replay import InLake, Place
+
+_DAMAGED_MS = 1_000
+"""How long after a damaged record was met it is tried again."""
+
+
+class Leasing:
+    """Hands out what groups have to deliver, and minds their deadlines."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._timed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
+
+    def lease(
+        self,
+        stream: Stream,
+        name: str,
+        group: SharedGroup,
+        consumer: str,
+        limit: int,
+        max_bytes: int,
+    ) -> tuple[list[Delivery], Gathered]:
+        """Lease records and fetch them; ranges that hold no records are stepped over.
+
+        Raises `InLake` if the next ones are there only, and nothing else can be delivered.
+        """
+        core = self._core
+        while True:
+            deliveries = self._deliver(stream, group, consumer, limit)
+            if not deliveries:
+                return [], Gathered()
+            self._timed[stream.id, name] = stream, group
+            core.runtime.wake_at(deliveries[0].expires_ms)
+            try:
+                found = self._gathered(stream, group, consumer, deliveries, max_bytes)
+            except NexoError:
+                self.moved(stream, name, group)
+                raise
+            if found.gaps or found.unsent:
+                deliveries = self._without(stream, name, group, consumer, deliveries, found)
+            in_lake = self._in_lake(stream, name, group, found) if found.cold else []
+            if found.parts and deliveries:
+                self._fetch_ahead(stream, found, in_lake)
+                return deliveries, found
+            if in_lake:
+                group.turn_to(in_lake[0].partition)
+                raise InLake(in_lake[0])
+
+    def _fetch_ahead(self, stream: Stream, found: Gathered, in_lake: list[Place]) -> None:
+        """Have what the next requests will want of the lake at hand by then."""
+        for index, reached in found.reached.items():
+            partition = stream.partition(index)
+            if reached <= partition.start_offset:
+                behind = partition.cold_behind(reached - 1)
+                if behind is not None:
+                    in_lake = [*in_lake, Place(stream, index, behind)]
+        for place in in_lake:
+            self._core.replay.fetch(place, _ignore)
+
+    def _in_lake(
+        self, stream: Stream, name: str, group: SharedGroup, found: Gathered
+    ) -> list[Place]:
+        """What can be fetched of what is not at hand; the rest holds no records any more."""
+        places = []
+        for index, offset in found.cold:
+            start = stream.partition(index).start_offset
+            if self._core.replay.first_offset(stream, index) <= offset:
+                places.append(Place(stream, index, offset))
+            elif offset < start:
+                group.skip([(index, offset, start)])
+                self._core.changed(stream, name, group)
+        return places
+
+    def _deliver(
+        self, stream: Stream, group: SharedGroup, consumer: str, limit: int
+    ) -> list[Delivery]:
+        keys_of = None
+        if group.options.ordered_by is not None:
+
+            def keys_of(index: int, first: int, end: int) -> Any:
+                return self._keys(stream, index, first, end)
+
+        return group.deliver(consumer, limit, stream.ends(), self._core.now_ms, keys_of)
+
+    def _keys(self, stream: Stream, index: int, first: int, end: int) -> Any:
+        partition = stream.partition(index)
+        first = max(first, self._core.replay.first_offset(stream, index))
+        try:
+            return keys_between(partition, first, end)
+        except Cold as cold:
+            raise InLake(Place(stream, index, cold.offset)) from None
+
+    def _gathered(
+        self,
+        stream: Stream,
+        group: SharedGroup,
+        consumer: str,
+        deliveries: list[Delivery],
+        max_bytes: int,
+    ) -> Gathered:
+        try:
+            return gather(stream, deliveries, max_bytes)
+        except NexoError as error:
+            # Reported, never skipped (SPEC E6). After some tries it is parked, so that it
+            # does not take its neighbours along.
+            for d in deliveries:
+                self._give_back(group, consumer, d, error)
+            raise
+
+    def _give_back(
+        self, group: SharedGroup, consumer: str, delivery: Delivery, error: NexoError
+    ) -> None:
+        partition, first, end = delivery.partition, delivery.first, delivery.end
+        bad = (0, 0)
+        if isinstance(error, Corrupt) and error.offset is not None:
+            bad = max(first, error.offset), min(end, error.next_offset or end)
+        if bad[0] < bad[1]:
+            group.nack(
+                consumer,
+                group.generation,
+                [(partition, *bad)],
+                self._core.now_ms,
+                delay_ms=_DAMAGED_MS,
+                reason=error.message,
+            )
+            good = [(partition, first, bad[0]), (partition, bad[1], end)]
+        else:
+            good = [(partition, first, end)]
+        group.release(consumer, group.generation, [span for span in good if span[1] < span[2]])
+
+    def _without(
+        self,
+        stream: Stream,
+        name: str,
+        group: SharedGroup,
+        consumer: str,
+        deliveries: list[Delivery],
+        found: Gathered,
+    ) -> list[Delivery]:
+        """Give back what did not fit, skip what is not there; what is left was delivered."""
+        if found.unsent:
+            group.release(consumer, group.generation, found.unsent)
+        if found.gaps:
+            group.skip(found.gaps)
+            self._core.changed(stream, name, group)
+        return [part for d in deliveries for part in _minus(d, found.gaps + found.unsent)]
+
+    def moved(self, stream: Stream, name: str, group: SharedGroup) -> None:
+        """A group moved: journal it, mind its deadlines, and see who can be served."""
+        core = self._core
+        core.changed(stream, name, group)
+        core.touched(stream)
+        deadline = group.next_deadline()
+        if deadline is not None:
+            self._timed[stream.id, name] = stream, group
+            core.runtime.wake_at(deadline)
+
+    def tick(self, now_ms: int) -> None:
+        """End leases and delays that are over."""
+        for (number, name), (stream, group) in list(self._timed.items()):
+            deadline = group.next_deadline()
+            if deadline is None or stream.groups.get(name) is not group:
+                del self._timed[number, name]
+            elif deadline <= now_ms:
+                group.expire(now_ms)
+                self.moved(stream, name, group)
+            else:
+                self._core.runtime.wake_at(deadline)
+
+
+def _ignore(_error: NexoError | None) -> None:
+    """Whoever comes for it later is told."""
+
+
+def _minus(delivery: Delivery, spans: list[Span]) -> list[Delivery]:
+    """What of a delivery lies outside ``spans``."""
+    left = [(delivery.first, delivery.end)]
+    for partition, first, end in spans:
+        if partition == delivery.partition:
+            left = [
+                piece
+                for a, b in left
+                for piece in ((a, min(b, first)), (max(a, end), b))
+                if piece[0] < piece[1]
+            ]
+    return [msgspec.structs.replace(delivery, first=a, end=b) for a, b in left]

@@ -1,0 +1,144 @@
+"""The stream broker as the host runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.status import broker_status
+from nexo.errors import NexoError
+from nexo.model import Broker
+from nexo.services.service import Answer, Handler, Peer
+from nexo.services.stream.admin import Admin
+from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
+from nexo.services.stream.classic import ClassicRequests
+from nexo.services.stream.conditions import Conditions
+from nexo.services.stream.core import Core
+from nexo.services.stream.granting import Runtime
+from nexo.services.stream.groups import Groups
+from nexo.services.stream.keyed import Keyed
+from nexo.services.stream.lake import lake_place
+from nexo.services.stream.ordered import Ordered
+from nexo.services.stream.publish import Publishing
+from nexo.services.stream.reading import Reading
+from nexo.services.stream.transact import Transact
+from nexo.services.stream.xgroups import XGroups
+
+SWEEP = 50
+"""Streams per tick whose limits are checked, so that no tick takes long."""
+_SWEEP_PAUSE_MS = 20
+
+
+class StreamService:
+    """Streams over the wire."""
+
+    broker = Broker.STREAM
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.core = Core(runtime)
+        self._groups = Groups(self.core)
+        self._chores = Chores(self.core)
+        self._keyed = Keyed(self.core, self._chores)
+        self._admin = Admin(self.core, self._keyed)
+        self._ordered = Ordered(self.core)
+        self._transact = Transact(self.core, self._ordered, Conditions(self.core, self._keyed))
+        publishing = Publishing(self.core)
+        self.answers: Mapping[int, Answer] = {}
+        self.handlers: Mapping[int, Handler] = {
+            **publishing.handlers,
+            **self._groups.handlers,
+            **self._admin.handlers,
+            **self._keyed.handlers,
+            **self._ordered.handlers,
+            **self._transact.handlers,
+            **Reading(self.core).handlers,
+            **XGroups(self.core, publishing).handlers,
+            **ClassicRequests(self.core, publishing, self._groups, self._admin).handlers,
+        }
+        self.core.on_grown = self._compact
+        self._sweep: list[Stream] = []
+        self._sweep_due_ms = 0
+
+    def open(self) -> None:
+        """Recover from disk."""
+        self.core.open()
+        self._plan_sweep(self.core.now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Leases, members, transactions, long polls, retention and compaction."""
+        self._transact.tick(now_ms)
+        self._groups.leasing.tick(now_ms)
+        self._ordered.tick(now_ms)
+        self.core.waits.expire(now_ms)
+        self.core.tick(now_ms)
+        self._chores.run()
+        if now_ms >= self._sweep_due_ms:
+            self._sweep_some(now_ms)
+        due_ms = self.core.waits.next_due()
+        self.core.runtime.wake_at(min(due_ms or self._sweep_due_ms, self._sweep_due_ms))
+
+    def _plan_sweep(self, now_ms: int) -> None:
+        self._sweep_due_ms = now_ms + self.core.runtime.settings.retention_check_ms
+        self.core.runtime.wake_at(self._sweep_due_ms)
+
+    def _sweep_some(self, now_ms: int) -> None:
+        """Check the limits of a few streams; go round all of them in each interval."""
+        if not self._sweep:
+            self._sweep = list(self.core.engine.streams)
+        for _ in range(min(SWEEP, len(self._sweep))):
+            stream = self._sweep.pop()
+            if self.core.engine.streams.numbered(stream.id) is stream:
+                self._clean(stream)
+            if self.core.now_ms >= now_ms + SLICE_MS:
+                break
+        if self._sweep:
+            self._sweep_due_ms = now_ms + _SWEEP_PAUSE_MS
+        else:
+            self._plan_sweep(now_ms)
+
+    def _clean(self, stream: Stream) -> None:
+        """A stream whose files cannot be read must not keep others from being cleaned."""
+        try:
+            self._admin.apply_limits(stream)
+        except NexoError as error:
+            log_failure(error)
+        self._compact(stream)
+
+    def _compact(self, stream: Stream) -> None:
+        """Compact a stream that has grown, if it is time to."""
+        try:
+            self.core.check_there(stream)
+            self._keyed.compact_if_due(stream)
+        except NexoError as error:
+            log_failure(error)
+
+    def cancel(self, peer: Peer, request_id: int) -> None:
+        """Answer a long poll now."""
+        self.core.waits.cancel(peer, request_id)
+        self._groups.polling.cancel(peer, request_id)
+
+    def peer_congested(self, peer: Peer) -> None:
+        """Nothing is pushed to peers, so nothing is to be held back."""
+
+    def peer_drained(self, peer: Peer) -> None:
+        """See `peer_congested`."""
+
+    def peer_closed(self, peer: Peer) -> None:
+        """Release what the peer held: transactions, partitions, records."""
+        self.core.waits.drop_peer(peer)
+        self._transact.peer_closed(peer)
+        self._ordered.peer_closed(peer)
+        self._groups.peer_closed(peer)
+
+    def status(self) -> dict[str, Any]:
+        """Counts for the dashboard."""
+        return broker_status(self.core.engine) | {
+            "waiting": len(self.core.waits),
+            "unsynced_bytes": self.core.pressure.waiting_bytes,
+            "lake": lake_place(self.core.runtime.settings),
+        }
+
+    def close(self) -> None:
+        """Write the state down."""
+        self.core.close()

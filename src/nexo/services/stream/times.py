@@ -1,0 +1,86 @@
+"""Where a time lies in a stream: in the log, or earlier, in the lake behind it (SPEC F4, I3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from nexo.brokers.stream.delivery import first_since, offset_at
+from nexo.brokers.stream.registry import Stream
+from nexo.errors import NexoError
+from nexo.services.stream.replay import Place, Portion, Replay
+from nexo.storage.header import parse
+
+Located: TypeAlias = Callable[[dict[int, int] | NexoError], None]
+_PROBE_BYTES = 1
+"""One entry is enough to compare."""
+
+
+def offsets_at(replay: Replay, stream: Stream, time_ms: int, done: Located) -> None:
+    """Find the first record of a time or later in each partition; at once if logs have it."""
+    found = {i: offset_at(part, time_ms) for i, part in enumerate(stream.partitions())}
+    open_ends = [
+        index
+        for index, offset in found.items()
+        if replay.first_offset(stream, index) < offset == stream.partition(index).start_offset
+    ]
+
+    def search_next(got: int | NexoError | None = None) -> None:
+        if isinstance(got, NexoError):
+            done(got)
+            return
+        if got is not None:
+            found[open_ends.pop()] = got
+        if open_ends:
+            _Search(replay, stream, open_ends[-1], time_ms, search_next).step()
+        else:
+            done(found)
+
+    search_next()
+
+
+class _Search:
+    """Halves what is left of a partition's part in the lake: times rise with offsets."""
+
+    def __init__(
+        self,
+        replay: Replay,
+        stream: Stream,
+        index: int,
+        time_ms: int,
+        done: Callable[[int | NexoError], None],
+    ) -> None:
+        self._replay = replay
+        self._stream = stream
+        self._index = index
+        self._time_ms = time_ms
+        self._done = done
+        self._low = 0
+        self._high = self._answer = stream.partition(index).start_offset
+
+    def step(self) -> None:
+        """Look at the middle; report where nothing is left to look at."""
+        if self._low >= self._high:
+            self._done(self._answer)
+            return
+        self._middle = (self._low + self._high) // 2
+        place = Place(self._stream, self._index, self._middle)
+        self._replay.read([(place, _PROBE_BYTES)], self._compare)
+
+    def _compare(self, got: list[Portion] | NexoError) -> None:
+        if isinstance(got, NexoError):
+            self._done(got)
+            return
+        entries = got[0].entries
+        header = parse(entries[0]) if entries else None
+        if header is None or header.first_ms >= self._time_ms:
+            self._high = self._middle
+            if header is not None:
+                self._answer = min(self._answer, header.base_offset)
+                self._high = min(self._high, header.base_offset)
+        elif header.last_ms < self._time_ms:
+            self._low = header.next_offset
+        else:
+            self._done(min(self._answer, first_since(memoryview(entries[0]), self._time_ms)))
+            return
+        self.step()

@@ -1,0 +1,156 @@
+"""The durable turn: everything one turn of the loop changed is written once, then confirmed.
+
+Use cases change an engine and say here whom to answer. At the end of the turn each journal
+that was touched appends its records in one entry, and answers go out once the promised
+durability is reached (SPEC D7, E3). On a full disk, what can be undone is undone and its
+callers are told at once; the rest stands, is written when there is room, and is answered then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from nexo.errors import DiskFull, NexoError
+from nexo.model import Persistence
+from nexo.services.service import Runtime
+
+RETRY_MS = 1_000
+"""How soon records are written again that the disk refused."""
+
+Safe: TypeAlias = Callable[[NexoError | None], None]
+"""Called with None once it is safe, or with the reason why it never will be."""
+
+
+class Journalled(Protocol):
+    """An engine with a journal of its own: one queue, all streams, all retained messages."""
+
+    def write(self, now_ms: int) -> None:
+        """Append this turn's records in one entry; raises and keeps them if it cannot."""
+
+    def undo(self, error: NexoError) -> None:
+        """The disk refused the records: drop those of changes that can be undone."""
+
+
+J = TypeVar("J", bound=Journalled)
+
+
+class _Waiting:
+    """Whom to answer about one journal."""
+
+    __slots__ = ("standing", "undoable")
+
+    def __init__(self) -> None:
+        self.standing: list[tuple[Persistence, Safe]] = []
+        self.undoable: list[tuple[Persistence, Safe]] = []
+
+
+class Turn(Generic[J]):
+    """Collects the work of a turn."""
+
+    def __init__(self, runtime: Runtime, after: Callable[[J, int], None]) -> None:
+        """``after(journal, now_ms)`` is called for each touched journal, written or not."""
+        self._runtime = runtime
+        self._after = after
+        self._touched: dict[J, _Waiting] = {}
+        self._unwritten: dict[J, list[tuple[Persistence, Safe]]] = {}
+        """Journals whose records the disk refused, and who waits for them."""
+        self._retry_ms: int | None = None
+
+    def touch(self, journal: J) -> None:
+        """Have ``journal`` written at the end of the turn."""
+        self._waiting(journal)
+
+    def when_safe(self, journal: J, mode: Persistence, safe: Safe) -> None:
+        """Call ``safe`` once all that ``journal`` did so far has the safety of ``mode``.
+
+        What was done stands: if the disk has no room, ``safe`` waits until there is.
+        """
+        self._waiting(journal).standing.append((mode, safe))
+
+    def when_safe_or_undone(self, journal: J, mode: Persistence, safe: Safe) -> None:
+        """As `when_safe`, but hear of a full disk at once; `Journalled.undo` was called then."""
+        self._waiting(journal).undoable.append((mode, safe))
+
+    def forget(self, journal: J, error: NexoError) -> None:
+        """Drop a journal that was deleted; whoever waits for it gets ``error``."""
+        waiting = self._unwritten.pop(journal, [])
+        if (touched := self._touched.pop(journal, None)) is not None:
+            waiting = waiting + touched.standing + touched.undoable
+        for _, safe in waiting:
+            safe(error)
+
+    def tick(self, now_ms: int) -> None:
+        """Try again, when it is time, to write what the disk refused."""
+        if self._retry_ms is None:
+            return
+        if now_ms < self._retry_ms:
+            self._runtime.wake_at(self._retry_ms)
+            return
+        self._retry_ms = None
+        for journal in self._unwritten:
+            self.touch(journal)
+
+    def end(self) -> None:
+        """Write what was touched, and answer when it is safe."""
+        touched, self._touched = self._touched, {}
+        now_ms = self._runtime.clock.now_ms()
+        for journal, waiting in touched.items():
+            error = self._write(journal, now_ms)
+            if error is None:
+                late = self._unwritten.pop(journal, []) if self._unwritten else []
+                self._confirm(late + waiting.standing + waiting.undoable)
+            else:
+                self._refused(journal, waiting, error, now_ms)
+        for journal in touched:
+            self._after(journal, now_ms)
+
+    # -- inside -------------------------------------------------------------------
+
+    def _waiting(self, journal: J) -> _Waiting:
+        if not self._touched:
+            self._runtime.soon(self.end)
+        waiting = self._touched.get(journal)
+        if waiting is None:
+            waiting = self._touched[journal] = _Waiting()
+        return waiting
+
+    def _write(self, journal: J, now_ms: int) -> NexoError | None:
+        try:
+            journal.write(now_ms)
+        except NexoError as error:
+            failure = error
+        except OSError as error:
+            failure = DiskFull(f"the disk refused a write: {error.strerror}")
+        else:
+            return None
+        journal.undo(failure)
+        return failure
+
+    def _refused(self, journal: J, waiting: _Waiting, error: NexoError, now_ms: int) -> None:
+        for _, safe in waiting.undoable:
+            safe(error)
+        standing = self._unwritten.pop(journal, []) + waiting.standing
+        if not isinstance(error, DiskFull):  # final: there will be no room later
+            for _, safe in standing:
+                safe(error)
+            return
+        self._unwritten[journal] = standing
+        self._retry_ms = now_ms + RETRY_MS
+        self._runtime.wake_at(self._retry_ms)
+
+    def _confirm(self, waiting: list[tuple[Persistence, Safe]]) -> None:
+        """Ask for one sync per mode; what nobody waits for is synced with the next window."""
+        by_mode: dict[Persistence, list[Safe]] = {}
+        for mode, safe in waiting:
+            by_mode.setdefault(mode, []).append(safe)
+        for mode, group in (by_mode or {Persistence.FILE_ASYNC: []}).items():
+            self._runtime.committed(mode, _tell(group))
+
+
+def _tell(group: list[Safe]) -> Safe:
+    def tell(error: NexoError | None) -> None:
+        for safe in group:
+            safe(error)
+
+    return tell

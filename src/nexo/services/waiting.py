@@ -1,0 +1,185 @@
+"""Requests that wait for something to happen: long polls, watchers of a job, blocked reads.
+
+One room per broker. A wait names the channels whose news concern it, such as a group's records
+or one job's end; whoever brings the news wakes the channel. Every way a wait can end is here:
+an answer, its deadline, a cancel, an error of what it waits for, the end of its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from nexo.errors import NexoError
+from nexo.services.connection import Connection, Done
+
+Key = tuple[int, Hashable]
+
+_STALE = 64
+"""Deadlines of ended waits that may stay in the heap before it is rebuilt."""
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """One waiting request."""
+
+    connection: Connection
+    ticket: Hashable
+    """The dialect's number of the request, unique in its connection; `cancel` takes it."""
+    channels: tuple[Hashable, ...]
+    due_ms: int
+    attempt: Callable[[], Any]
+    """The result, or None while there is none; may raise the `NexoError` that answers instead."""
+    done: Done[Any]
+    nothing: Any = None
+    """The answer at the deadline."""
+
+    @property
+    def key(self) -> Key:
+        """Unique in the room."""
+        return self.connection.id, self.ticket
+
+
+class WaitingRoom:
+    """All waiting requests of one broker, first come first served within a channel."""
+
+    def __init__(self) -> None:
+        self._waits: dict[Key, Wait] = {}
+        self._channels: dict[Hashable, dict[Key, Wait]] = {}
+        self._by_connection: dict[int, dict[Key, Wait]] = {}
+        self._deadlines: list[tuple[int, int, Key]] = []
+        self._entered = 0
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def answer_or_wait(self, wait: Wait, now_ms: int) -> None:
+        """Answer now if there is something; else wait, or answer with nothing if it is due."""
+        result = wait.attempt()
+        if result is not None:
+            wait.done(result)
+        elif wait.due_ms <= now_ms:
+            wait.done(wait.nothing)
+        else:
+            self.add(wait)
+
+    def add(self, wait: Wait) -> None:
+        """Have a request wait without trying it first."""
+        key = wait.key
+        self._waits[key] = wait
+        self._by_connection.setdefault(key[0], {})[key] = wait
+        for channel in wait.channels:
+            self._channels.setdefault(channel, {})[key] = wait
+        self._entered += 1
+        heappush(self._deadlines, (wait.due_ms, self._entered, key))
+        if len(self._deadlines) > 2 * len(self._waits) + _STALE:
+            self._rebuild_deadlines()
+
+    def waiting_on(self, channel: Hashable) -> bool:
+        """Whether news of the channel concern anybody."""
+        return channel in self._channels
+
+    # -- ways to end ------------------------------------------------------------
+
+    def wake(self, channel: Hashable) -> None:
+        """Answer in order until one finds nothing: then there is nothing for the next either."""
+        for wait in self._in(channel):
+            if not self._try(wait):
+                return
+
+    def wake_every(self, channel: Hashable) -> None:
+        """Answer whoever finds something; each looks for something else."""
+        for wait in self._in(channel):
+            self._try(wait)
+
+    def give_up(self, channel: Hashable) -> None:
+        """Answer all of a channel with nothing, as if they were due."""
+        for wait in self._in(channel):
+            self._remove(wait)
+            wait.done(wait.nothing)
+
+    def fail(self, channel: Hashable, error: NexoError) -> None:
+        """Answer all of a channel with an error: what they wait for is gone."""
+        for wait in self._in(channel):
+            self._remove(wait)
+            wait.done(error)
+
+    def cancel(self, connection: Connection, ticket: Hashable) -> bool:
+        """Answer one with nothing; False if it does not wait."""
+        wait = self._waits.get((connection.id, ticket))
+        if wait is None:
+            return False
+        self._remove(wait)
+        wait.done(wait.nothing)
+        return True
+
+    def drop(self, connection: Connection) -> None:
+        """Forget the waits of a connection that ended."""
+        for wait in list(self._by_connection.get(connection.id, {}).values()):
+            self._remove(wait)
+
+    def give_up_all(self) -> None:
+        """Answer everyone with nothing, as before a stop."""
+        for wait in list(self._waits.values()):
+            self._remove(wait)
+            wait.done(wait.nothing)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer with nothing whoever is due."""
+        while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
+            wait = self._waits[heappop(self._deadlines)[2]]
+            self._remove(wait)
+            wait.done(wait.nothing)
+
+    def next_due_ms(self) -> int | None:
+        """When `expire` has something to do."""
+        heap = self._deadlines
+        while heap:
+            due_ms, _, key = heap[0]
+            wait = self._waits.get(key)
+            if wait is not None and wait.due_ms == due_ms:
+                return due_ms
+            heappop(heap)
+        return None
+
+    # -- inside -------------------------------------------------------------------
+
+    def _in(self, channel: Hashable) -> Iterable[Wait]:
+        """The waits of a channel that are still there when their turn comes."""
+        for wait in list(self._channels.get(channel, {}).values()):
+            if self._waits.get(wait.key) is wait:
+                yield wait
+
+    def _try(self, wait: Wait) -> bool:
+        try:
+            result = wait.attempt()
+        except NexoError as error:
+            result = error
+        if result is None:
+            return False
+        self._remove(wait)
+        wait.done(result)
+        return True
+
+    def _remove(self, wait: Wait) -> None:
+        key = wait.key
+        del self._waits[key]
+        _take_out(self._by_connection, key[0], key)
+        for channel in wait.channels:
+            _take_out(self._channels, channel, key)
+
+    def _rebuild_deadlines(self) -> None:
+        self._deadlines = [
+            (wait.due_ms, number, key) for number, (key, wait) in enumerate(self._waits.items())
+        ]
+        heapify(self._deadlines)
+
+
+def _take_out(rooms: dict[Any, dict[Key, Wait]], name: Hashable, key: Key) -> None:
+    waits = rooms.get(name)
+    if waits is not None:
+        waits.pop(key, None)
+        if not waits:
+            del rooms[name]

@@ -1,0 +1,216 @@
+"""Every opcode against every permission, generated from the code (SPEC A10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from nexo.access.grants import Action, Extent, Grant
+from nexo.access.guard import _guarded, check
+from nexo.access.login import Identity
+from nexo.access.rules import RULES
+from nexo.access.users import User
+from nexo.errors import Forbidden, NexoError, Unauthenticated
+from nexo.model import Broker
+from nexo.protocol import pubsub, stream
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol import stream_transactions as transactions
+from nexo.protocol.ops import BROKER_OF, Op
+from nexo.services.service import Peer, shown_to
+from tests.unit.access.samples import GROUP, NAME, REQUESTS
+
+OPS = sorted(RULES)
+LISTS = [op for op in OPS if RULES[op].rows is not None]
+WIDE = dict.fromkeys((Op.PS_RETAINED, Op.PS_TOPICS), pubsub.pack_command(pubsub.Listing("#")))
+ALL = frozenset(Broker)
+
+
+class Caller:
+    """As much of a connection as a guarded handler looks at."""
+
+    def __init__(self, *grants: Grant, known: bool = True) -> None:
+        self.identity = Identity(User("ana", grants=grants), None) if known else None
+        self.ran = 0
+
+
+def run(op: Op, caller: Caller) -> None:
+    def handler(peer: object, request_id: int, payload: memoryview) -> None:
+        caller.ran += 1
+
+    guarded = _guarded(op, handler, ALL, lambda *_: None)
+    guarded(caller, 1, memoryview(REQUESTS[op]))  # type: ignore[arg-type]
+
+
+def broker_of(op: Op) -> Broker:
+    return BROKER_OF[op] or Broker.STORE
+
+
+def test_every_opcode_has_a_rule_and_a_sample() -> None:
+    assert set(RULES) == set(Op) - {Op.HELLO}
+    assert set(REQUESTS) == set(RULES)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_without_a_login_nothing_runs(op: Op) -> None:
+    caller = Caller(known=False)
+    with pytest.raises(Unauthenticated):
+        run(op, caller)
+    assert not caller.ran
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_after_the_login_is_revoked_nothing_runs(op: Op) -> None:
+    caller = Caller(Grant())
+    assert caller.identity is not None
+    caller.identity.update(None)
+    with pytest.raises(Unauthenticated):
+        run(op, caller)
+    assert not caller.ran
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_user_without_permissions_can_only_do_what_touches_nothing(op: Op) -> None:
+    caller = Caller()
+    transactions = {Op.S_TX_BEGIN, Op.S_TX_COMMIT, Op.S_TX_ABORT, Op.S_TX_OUTCOME}
+    harmless = {Op.ECHO, Op.CANCEL, *transactions}
+    if op in harmless:
+        run(op, caller)
+        assert caller.ran == 1
+    else:
+        with pytest.raises(Forbidden, match="user 'ana' may not") as refused:
+            run(op, caller)
+        assert op.name not in refused.value.message
+        assert not caller.ran
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        (Op.MAP_SET, f"may not write store key '{NAME}': it takes .* store:write:{NAME}$"),
+        (Op.STORE_CLEAR, r"may not administer everything of the store broker: .* store:admin:\*$"),
+        (Op.KEY_SCAN, r"may not read (everything of the store broker|store keys that begin with)"),
+        (Op.Q_PUSH, f"may not write queue '{NAME}'"),
+        (Op.PUBLISH, f"may not write pub/sub topic '{NAME}'"),
+        (Op.S_TAKE, f"may not read stream '{NAME}' as group '{GROUP}'"),
+        (Op.S_HEARTBEAT, rf"may not read the stream group '{GROUP}': .* stream:read:\*@{GROUP}$"),
+        (Op.STATUS, "may not read or administer everything of the store broker"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Op) else "",
+)
+def test_a_refusal_speaks_of_things_and_names_the_permission(op: Op, said: str) -> None:
+    """SPEC A10: nobody has to know an opcode to see what is missing."""
+    with pytest.raises(Forbidden, match=f"^user 'ana' {said}"):
+        run(op, Caller())
+
+
+@pytest.mark.parametrize("action", list(Action))
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_each_action_permits_exactly_the_requests_whose_rule_names_it(
+    op: Op, action: Action
+) -> None:
+    caller = Caller(Grant(broker_of(op).label, action))
+    if not RULES[op].actions or action in RULES[op].actions:
+        run(op, caller)
+        assert caller.ran == 1
+    else:
+        with pytest.raises(Forbidden):
+            run(op, caller)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_permission_for_another_broker_or_name_is_none(op: Op) -> None:
+    if not RULES[op].actions:
+        return
+    other = next(broker for broker in Broker if broker != broker_of(op))
+    with pytest.raises(Forbidden):
+        run(op, Caller(Grant(other.label)))
+    if RULES[op].extent is not Extent.GROUP and op not in LISTS:
+        with pytest.raises(Forbidden):
+            run(op, Caller(Grant(broker_of(op).label, pattern="another")))
+
+
+@pytest.mark.parametrize("op", LISTS, ids=lambda op: op.name)
+def test_a_list_shows_what_the_user_may_see_and_nothing_else(op: Op) -> None:
+    """SPEC A10."""
+    seen: list[str] = []
+
+    def handler(peer: Peer, request_id: int, payload: memoryview) -> None:
+        seen.extend(filter(shown_to(peer), ["mine/1", "mine/2", "other", "mine"]))
+
+    def listed(*grants: Grant) -> list[str]:
+        seen.clear()
+        guarded = _guarded(op, handler, ALL, lambda *_: None)
+        guarded(Caller(*grants), 1, memoryview(WIDE.get(op, REQUESTS[op])))  # type: ignore[arg-type]
+        return list(seen)
+
+    label, (action, *_) = broker_of(op).label, RULES[op].actions
+    pattern = "mine/+" if broker_of(op) is Broker.PUBSUB else "mine/*"
+    assert listed(Grant(label, action, pattern)) == ["mine/1", "mine/2"]
+    assert listed(Grant(label, action, "mine"), Grant(label, action, "mine/2")) == [
+        "mine/2", "mine",
+    ]  # fmt: skip
+    assert listed(Grant(label, action, "nothing/there")) == []
+    assert listed(Grant(label, action)) == ["mine/1", "mine/2", "other", "mine"]
+    with pytest.raises(Forbidden):
+        listed()
+    others = next(broker for broker in Broker if broker != broker_of(op))
+    with pytest.raises(Forbidden):
+        listed(Grant(others.label))
+
+
+@pytest.mark.parametrize("op", [Op.PS_RETAINED, Op.PS_TOPICS], ids=lambda op: op.name)
+def test_a_list_of_one_forbidden_topic_is_refused(op: Op) -> None:
+    guarded = _guarded(op, lambda *_: None, ALL, lambda *_: None)
+    caller = Caller(Grant("pubsub", pattern="mine/#"))
+    asked = memoryview(pubsub.pack_command(pubsub.Listing("secret")))
+    with pytest.raises(Forbidden, match="topic 'secret'"):
+        guarded(caller, 1, asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_a_permission_for_the_very_name_is_enough(op: Op) -> None:
+    rule = RULES[op]
+    if rule.extent is Extent.PREFIX:
+        pattern = f"{NAME}*" if op in {Op.KEY_SCAN, Op.S_LIST} else "*"
+    else:
+        pattern = NAME
+    run(op, Caller(Grant(broker_of(op).label, pattern=pattern)))
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in OPS if RULES[op].extent is Extent.NAME and BROKER_OF[op] is Broker.STREAM],
+    ids=lambda op: op.name,
+)  # fmt: skip
+def test_a_permission_for_one_group_is_for_that_group_only(op: Op) -> None:
+    names = list(RULES[op].names(memoryview(REQUESTS[op])))
+    if names != [f"{NAME}@{GROUP}"]:
+        return
+    run(op, Caller(Grant("stream", pattern=f"{NAME}@{GROUP}")))
+    with pytest.raises(Forbidden):
+        run(op, Caller(Grant("stream", pattern=f"{NAME}@other")))
+
+
+def test_what_a_transaction_relies_on_must_be_readable() -> None:
+    relied = transactions.TxInputs(1, unchanged=[transactions.KeyAt("secret", b"k", 0)])
+    names = RULES[Op.S_TX_INPUTS].names(memoryview(stream.pack(relied)))
+    assert set(names) == {"secret"}
+
+
+def test_ordered_groups_of_no_one_stream_take_a_permission_for_all() -> None:
+    """SPEC A10: a group may read any streams."""
+    rule, everything = RULES[Op.S_ORDERED_GROUPS], memoryview(stream.pack(ordered.OrderedAsk()))
+    for pattern in (NAME, f"{NAME}*", f"*@{GROUP}", "?*"):
+        narrow = Identity(User("ana", grants=(Grant("stream", pattern=pattern),)), None)
+        with pytest.raises(Forbidden, match="everything of the stream broker"):
+            check(narrow, Broker.STREAM, rule, everything)
+    check(Identity(User("ana", grants=(Grant(),)), None), Broker.STREAM, rule, everything)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if RULES[op].actions], ids=lambda op: op.name)
+def test_what_cannot_be_read_is_refused_before_it_runs(op: Op) -> None:
+    caller = Caller(Grant(broker_of(op).label, pattern="nothing"))
+    for payload in (b"", b"\xff" * 40, b"\x93\xc1", REQUESTS[op][:-1]):
+        guarded = _guarded(op, lambda *_: None, ALL, lambda *_: None)
+        if BROKER_OF[op] is None or op == Op.Q_LIST:  # which asks nothing
+            continue
+        with pytest.raises(NexoError):
+            guarded(caller, 1, memoryview(payload))  # type: ignore[arg-type]
