@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
@@ -27,6 +26,7 @@ from nexo.services.stream.graves import Graves
 from nexo.services.stream.lake import LakeTier
 from nexo.services.stream.replay import Replay
 from nexo.services.stream.waits import Waits
+from nexo.services.turn import Safe, Turn
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Log
@@ -34,12 +34,7 @@ from nexo.storage.ports import Log
 log = logging.getLogger("nexo.stream")
 
 SNAPSHOT_BYTES = 16 * 1024**2
-"""The journal's growth after which the whole state is written down anew."""
-
-RETRY_MS = 1_000
-"""How soon the journal is written again that the disk refused."""
-
-Done: TypeAlias = Callable[[NexoError | None], None]
+"""The journal's growth after which a new snapshot of the whole state is written."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_record = msgspec.msgpack.Decoder(JournalRecord).decode
@@ -66,11 +61,7 @@ class Core:
         self.on_grown: Callable[[Stream], None] = lambda _stream: None
         """Called with a stream when much was written to it."""
         self._saving = self._save_wanted = False
-        self._done: dict[Persistence, list[Done]] = {mode: [] for mode in Persistence}
-        self._undoing: list[tuple[Persistence, Done]] = []
-        self._retry_ms: int | None = None
-        """When to write again what the disk had no room for."""
-        self._ending = False
+        self._turn: Turn[Core] = Turn(runtime, Core._wake_touched)
         self._touched: dict[int, Stream] = {}
         self._capturing: Capturing | None = None
         self._unsynced_records = 0
@@ -138,14 +129,14 @@ class Core:
             if not ended_well:
                 files.sync_all(self.runtime.folder)
             self.engine.opened(files.lifetime)
-            self._write_journal()
+            self._append_journal(self.now_ms)
             if len(self.engine.streams):
                 self.journal.log.sync()  # else it comes before the first stream in the journal
         except (NexoError, OSError):
             # A failed sync is final: nothing will be acknowledged, but all can be read.
             log.exception("the start could not be made durable")
 
-    def delete(self, name: str, done: Done) -> Stream:
+    def delete(self, name: str, done: Safe) -> Stream:
         """Delete a stream; ``done`` hears when that is durable, on a full disk too (SPEC I7)."""
         stream = self.engine.delete(name, self.now_ms)
 
@@ -180,7 +171,10 @@ class Core:
 
     def close(self) -> None:
         """Write the state down, so that the next start is quick; all logs are synced by now."""
-        self._write_journal()
+        try:
+            self._append_journal(self.now_ms)
+        except (NexoError, OSError):
+            log.exception("the last changes could not be journalled; the snapshot has them")
         self._save(synced=True)
         for stream in self.engine.streams:
             stream.close()
@@ -191,12 +185,13 @@ class Core:
         self.journal.checkpoint(_encode(self.engine.snapshot(synced=synced)))
         self._journal_mark = self.journal.size_bytes
 
-    def _save_behind_checkpoints(self, error: NexoError | None) -> None:
-        """Checkpoints of all streams have just been made durable: build on them."""
+    def _save_after_checkpoints(self, error: NexoError | None) -> None:
+        """Write a snapshot that builds on the checkpoints just made durable."""
         self._saving = False
-        if error is not None or self._write_journal() is not None:
+        if error is not None:
             return
         try:
+            self._append_journal(self.now_ms)
             self._save(synced=False)
         except (NexoError, OSError):
             # The journal has everything, so nothing is lost: it only grows until the next try.
@@ -204,18 +199,16 @@ class Core:
 
     # -- turns -----------------------------------------------------------------------
 
-    def when_safe(self, mode: Persistence, done: Done) -> None:
+    def when_safe(self, mode: Persistence, done: Safe) -> None:
         """Call ``done`` once all that this turn changed has the safety of ``mode``.
 
         What was done stands: if the disk has no room for it, ``done`` waits until there is.
         """
-        self._done[mode].append(done)
-        self.end_turn_soon()
+        self._turn.when_safe(self, mode, done)
 
-    def when_safe_or_undone(self, mode: Persistence, done: Done) -> None:
+    def when_safe_or_undone(self, mode: Persistence, done: Safe) -> None:
         """As `when_safe`, but hear of a full disk at once: ``done`` then undoes what was done."""
-        self._undoing.append((mode, done))
-        self.end_turn_soon()
+        self._turn.when_safe_or_undone(self, mode, done)
 
     def ok_when_safe(self, mode: Persistence, peer: Peer, request_id: int) -> None:
         """Reply OK then."""
@@ -228,72 +221,44 @@ class Core:
         self.when_safe(mode, lambda error: answer(peer, request_id, error, payload))
 
     def end_turn_soon(self) -> None:
-        """Write the journal and wake waiting consumers when the turn's requests are through."""
-        if not self._ending:
-            self._ending = True
-            self.runtime.soon(self._end_turn)
+        """Write the journal and wake waiting consumers after this turn's requests."""
+        self._turn.touch(self)
 
-    def _end_turn(self) -> None:
-        self._ending = False
+    def tick(self, now_ms: int) -> None:
+        """Write again what the disk had no room for."""
+        self._turn.tick(now_ms)
+
+    def write(self, now_ms: int) -> None:
+        """Write the journal at the end of a turn; see `nexo.services.turn.Journalled`."""
         if self._capturing is not None and self._capturing.grown:
             self._capturing.follow()
         for stream in self.engine.take_grown():
             self.on_grown(stream)
         for record in self.engine.take_checkpoints():
-            self.when_safe(Persistence.FILE_SYNC, partial(self._checked, record))
+            self.runtime.committed(Persistence.FILE_SYNC, partial(self._checked, record))
         if self._save_wanted:
             self._save_wanted = False
-            self.when_safe(Persistence.FILE_SYNC, self._save_behind_checkpoints)
-        error = self._write_journal()
-        for mode, waiting in self._take_done(error):
-            self._settle(mode, waiting, error)
-        self._wake_touched()
+            self.runtime.committed(Persistence.FILE_SYNC, self._save_after_checkpoints)
+        self._append_journal(now_ms)
 
-    def _take_done(self, error: NexoError | None) -> list[tuple[Persistence, list[Done]]]:
-        """Whom to tell how the write went; whoever comes meanwhile waits for the next one."""
-        taken = [(mode, [done]) for mode, done in self._undoing]
-        self._undoing.clear()
-        if isinstance(error, DiskFull):
-            self._retry_ms = self.now_ms + RETRY_MS
-            self.runtime.wake_at(self._retry_ms)
-            return taken
-        self._retry_ms = None
-        for mode, waiting in self._done.items():
-            if waiting:
-                taken.append((mode, waiting))
-                self._done[mode] = []
-        return taken
-
-    def tick(self, now_ms: int) -> None:
-        """Write again what the disk had no room for."""
-        if self._retry_ms is None:
-            return
-        if now_ms >= self._retry_ms:
-            self.end_turn_soon()
-        else:
-            self.runtime.wake_at(self._retry_ms)
+    def undo(self, error: NexoError) -> None:
+        """Nothing to do: the records are kept, and callers undo their own changes."""
 
     def _checked(self, record: Checked, error: NexoError | None) -> None:
         if error is None:
             self.engine.checked(record)
             self.end_turn_soon()
 
-    def _settle(self, mode: Persistence, waiting: list[Done], error: NexoError | None) -> None:
-        def done(failed: NexoError | None) -> None:
-            for callback in waiting:
-                callback(error or failed)
-
-        self.runtime.committed(mode, done)
-
-    def _write_journal(self) -> NexoError | None:
+    def _append_journal(self, now_ms: int) -> None:
+        """Append this turn's records; they are kept for the next attempt if that fails."""
         records = self.engine.drain()
         if not records:
-            return None
+            return
         try:
-            first = self.journal.append([_encode(record) for record in records], self.now_ms)
-        except (NexoError, OSError) as error:
+            first = self.journal.append([_encode(record) for record in records], now_ms)
+        except (NexoError, OSError):
             self.engine.undone(records)
-            return error if isinstance(error, NexoError) else DiskFull(f"no write: {error}")
+            raise
         if self._capturing is not None:
             self._capturing.journalled(first, records)
         grown_bytes = self.journal.size_bytes - self._journal_mark
@@ -301,7 +266,6 @@ class Core:
             self._saving = self._save_wanted = True
             self.engine.checkpoint_all()
             self.end_turn_soon()
-        return None
 
     # -- waking ------------------------------------------------------------------------
 
@@ -327,7 +291,7 @@ class Core:
 
         self.runtime.committed(self.granting.mode(stream, placed), safe)
 
-    def _wake_touched(self) -> None:
+    def _wake_touched(self, _now_ms: int) -> None:
         touched, self._touched = self._touched, {}
         for number in touched:
             self.waits.wake(number)
