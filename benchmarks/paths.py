@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 import nexo
 from nexo import batch
-from nexo.client._async.connection import Link
-from nexo.client._async.wire import Wire
+from nexo.client._async.link.link import Link
+from nexo.client._async.link.wire import Wire
 from nexo.client.address import parse_url
 from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox, ReadBuffer

@@ -11,31 +11,31 @@ import re
 import subprocess
 import sys
 import tokenize
+from collections.abc import Collection
 from pathlib import Path
 
 NEXO = Path(__file__).parent.parent / "src" / "nexo"
 PACKAGES = (NEXO / "client", NEXO / "topics")
 """Each has ``_async``, and ``_sync`` generated from it."""
 HAND_WRITTEN = {
-    "__init__.py",
-    "connection.py",
-    "deadlines.py",
-    "delivery.py",
-    "gathering.py",
-    "held.py",
-    "kafka_backend.py",
-    "kafka_ledger.py",
-    "kafka_reader.py",
-    "kafka_sender.py",
-    "poll.py",
-    "pubsub_publisher.py",
-    "queue_gather.py",
-    "queue_signals.py",
-    "stream_publisher.py",
+    "kafka/backend.py",
+    "kafka/ledger.py",
+    "kafka/reader.py",
+    "kafka/sender.py",
+    "link/deadlines.py",
+    "link/gathering.py",
+    "link/link.py",
+    "link/offline.py",
+    "link/poll.py",
+    "link/wire.py",
+    "producer/delivery.py",
+    "pubsub/publisher.py",
+    "queue/gather.py",
     "runtime.py",
-    "wire.py",
+    "stream/publisher.py",
 }
-HEADER = "# Generated from ../_async/{name} by tools/unasync.py; edit that file instead.\n"
+"""Relative to ``_async``; packages' own ``__init__.py`` are written by hand too."""
+HEADER = "# Generated from {name} by tools/unasync.py; edit that file instead.\n"
 
 RENAMED = {
     "__aenter__": "__enter__",
@@ -70,22 +70,48 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         for target in stale:
             print(f"stale: {target.name}; run python tools/unasync.py", file=sys.stderr)
-        return 1 if stale else 0
+        for target in orphans(wanted):
+            print(f"stale: {target.name} has no source any more", file=sys.stderr)
+        return 1 if stale or orphans(wanted) else 0
     for target in stale:
         target.write_text(wanted[target], encoding="utf-8")
         print(f"wrote {target.name}")
+    for target in orphans(wanted):
+        target.unlink()
+        print(f"removed {target.name}")
     return 0
+
+
+def orphans(wanted: Collection[Path]) -> list[Path]:
+    """Generated modules whose source is gone."""
+    mark = HEADER.split("{", maxsplit=1)[0]
+    return [
+        path
+        for package in PACKAGES
+        for path in sorted((package / "_sync").rglob("*.py"))
+        if path not in wanted and path.read_text(encoding="utf-8").startswith(mark)
+    ]
 
 
 def sources() -> list[Path]:
     """The modules that have a generated twin."""
-    found = [path for package in PACKAGES for path in sorted((package / "_async").glob("*.py"))]
-    return [path for path in found if path.name not in HAND_WRITTEN]
+    return [
+        path
+        for package in PACKAGES
+        for path in sorted((package / "_async").rglob("*.py"))
+        if path.name != "__init__.py" and within(path) not in HAND_WRITTEN
+    ]
+
+
+def within(source: Path) -> str:
+    """Its path below ``_async``."""
+    return str(source).rpartition("/_async/")[2]
 
 
 def twin(source: Path) -> Path:
     """Where the sync version of a module is."""
-    return source.parent.parent / "_sync" / source.name
+    head, _, name = str(source).rpartition("/_async/")
+    return Path(head, "_sync", name)
 
 
 def current(target: Path) -> str | None:
@@ -95,7 +121,9 @@ def current(target: Path) -> str | None:
 
 def generate(source: Path) -> str:
     """The sync twin of one module."""
-    text = HEADER.format(name=source.name) + to_sync(source.read_text(encoding="utf-8"))
+    text = HEADER.format(name=f"_async/{within(source)}") + to_sync(
+        source.read_text(encoding="utf-8")
+    )
     for command in (["check", "--select", "I,F401", "--fix", "--exit-zero", "-q"], ["format"]):
         text = ruff(command, text, twin(source))
     return text

@@ -194,7 +194,7 @@ class Process:
 
     def wait_ready(self) -> None:
         """Wait until every broker answers."""
-        from nexo.client._sync.connection import Link
+        from nexo.client._sync.link.link import Link
         from nexo.client.address import parse_url
         from nexo.errors import NexoError, Unauthenticated
         from nexo.model import Broker

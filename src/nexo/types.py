@@ -4,35 +4,35 @@ Names as here are of the sync client, those that begin with ``Async`` of the asy
 neither waits nor asks is the same in both.
 """
 
-from nexo.client._async.pubsub import PubSub as AsyncPubSub
-from nexo.client._async.pubsub_subscription import Subscription as AsyncSubscription
-from nexo.client._async.queue import Queue as AsyncQueue
-from nexo.client._async.queue_consumer import Consumer as AsyncQueueConsumer
-from nexo.client._async.queue_jobs import Job as AsyncJob
-from nexo.client._async.queue_jobs import JobBatch as AsyncJobBatch
-from nexo.client._async.store import Store as AsyncStore
-from nexo.client._async.store_collections import StoreList as AsyncStoreList
-from nexo.client._async.store_collections import StoreMap as AsyncStoreMap
-from nexo.client._async.store_collections import StoreSet as AsyncStoreSet
-from nexo.client._async.stream import Stream as AsyncStream
-from nexo.client._async.stream_consumer import Consumer as AsyncStreamConsumer
-from nexo.client._async.stream_consumer import Delivered as AsyncStreamRecord
-from nexo.client._async.stream_consumer import Records as AsyncStreamRecords
-from nexo.client._async.stream_subscription import Subscription as AsyncStreamSubscription
-from nexo.client._async.transaction import Transaction as AsyncTransaction
-from nexo.client._sync.pubsub import PubSub
-from nexo.client._sync.pubsub_subscription import Subscription
-from nexo.client._sync.queue import Queue
-from nexo.client._sync.queue_consumer import Consumer as QueueConsumer
-from nexo.client._sync.queue_jobs import Job, JobBatch
-from nexo.client._sync.store import Store
-from nexo.client._sync.store_collections import StoreList, StoreMap, StoreSet
-from nexo.client._sync.stream import Stream
-from nexo.client._sync.stream_consumer import Consumer as StreamConsumer
-from nexo.client._sync.stream_consumer import Delivered as StreamRecord
-from nexo.client._sync.stream_consumer import Records as StreamRecords
-from nexo.client._sync.stream_subscription import Subscription as StreamSubscription
-from nexo.client._sync.transaction import Transaction
+from nexo.client._async.pubsub.pubsub import PubSub as AsyncPubSub
+from nexo.client._async.pubsub.subscription import Subscription as AsyncSubscription
+from nexo.client._async.queue.consumer import Consumer as AsyncQueueConsumer
+from nexo.client._async.queue.jobs import Job as AsyncJob
+from nexo.client._async.queue.jobs import JobBatch as AsyncJobBatch
+from nexo.client._async.queue.queue import Queue as AsyncQueue
+from nexo.client._async.store.collections import StoreList as AsyncStoreList
+from nexo.client._async.store.collections import StoreMap as AsyncStoreMap
+from nexo.client._async.store.collections import StoreSet as AsyncStoreSet
+from nexo.client._async.store.store import Store as AsyncStore
+from nexo.client._async.stream.consumer import Consumer as AsyncStreamConsumer
+from nexo.client._async.stream.consumer import Delivered as AsyncStreamRecord
+from nexo.client._async.stream.consumer import Records as AsyncStreamRecords
+from nexo.client._async.stream.stream import Stream as AsyncStream
+from nexo.client._async.stream.subscription import Subscription as AsyncStreamSubscription
+from nexo.client._async.stream.transaction import Transaction as AsyncTransaction
+from nexo.client._sync.pubsub.pubsub import PubSub
+from nexo.client._sync.pubsub.subscription import Subscription
+from nexo.client._sync.queue.consumer import Consumer as QueueConsumer
+from nexo.client._sync.queue.jobs import Job, JobBatch
+from nexo.client._sync.queue.queue import Queue
+from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
+from nexo.client._sync.store.store import Store
+from nexo.client._sync.stream.consumer import Consumer as StreamConsumer
+from nexo.client._sync.stream.consumer import Delivered as StreamRecord
+from nexo.client._sync.stream.consumer import Records as StreamRecords
+from nexo.client._sync.stream.stream import Stream
+from nexo.client._sync.stream.subscription import Subscription as StreamSubscription
+from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.pubsub_message import Message
 from nexo.client.queue_views import DeadJob, JobState, JobView, QueueInfo, Schedule
 from nexo.client.stream_records import Published, Record

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from nexo.batch import Batch, decode, entries
-from nexo.client._sync.connection import Link
+from nexo.client._sync.link.link import Link
 from nexo.client.address import parse_url
 from nexo.errors import OffsetOutOfRange
 from nexo.lake.plan import Held

@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 import uvloop
 
-from nexo.client._async.connection import Link as AsyncLink
-from nexo.client._async.connection import Poll as AsyncPoll
-from nexo.client._sync.connection import Link as SyncLink
-from nexo.client._sync.duplex import Duplex
+from nexo.client._async.link.link import Link as AsyncLink
+from nexo.client._async.link.link import Poll as AsyncPoll
+from nexo.client._sync.link.duplex import Duplex
+from nexo.client._sync.link.link import Link as SyncLink
 from nexo.client.address import parse_url
 from nexo.client.replies import Reply
 from nexo.model import Broker

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nexo.client._async.connection import Link
-from nexo.client._async.pubsub import PubSub
+from nexo.client._async.link.link import Link
+from nexo.client._async.pubsub.pubsub import PubSub
 from nexo.client.address import parse_url
 from nexo.client.replies import Reply
 from nexo.errors import ConnectionLost, RequestTimeout

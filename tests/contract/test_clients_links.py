@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from nexo.client._sync import duplex
-from nexo.client._sync.duplex import Duplex
+from nexo.client._sync.link import duplex
+from nexo.client._sync.link.duplex import Duplex
 from nexo.client.address import parse_url
 from nexo.client.replies import Reply
 from nexo.errors import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nexo
 from nexo import testing
-from nexo.client._async.queue_jobs import Job
+from nexo.client._async.queue.jobs import Job
 from nexo.errors import NexoError
 
 KILLS = 50 if os.environ.get("SOAK") else 5

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream import Stream
+from nexo.client._async.stream.stream import Stream
 from nexo.errors import Conflict, ConnectionLost, NexoError, TransactionAborted
 from nexo.testing import Process
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 import nexo
 from nexo import testing
 from nexo.cli import main, output
-from nexo.client._sync.stream import Stream
+from nexo.client._sync.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.config import load
 from nexo.server.folder_lock import FolderInUse, FolderLock

@@ -14,7 +14,7 @@ import pytest
 
 import nexo
 from nexo import testing
-from nexo.client._sync.pubsub_subscription import Subscription
+from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.model import Broker
 
 

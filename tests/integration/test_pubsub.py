@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 import nexo
-from nexo.client._async import pubsub_subscription
-from nexo.client._async.connection import Link
-from nexo.client._async.pubsub import PubSub
-from nexo.client._sync.connection import Link as SyncLink
-from nexo.client._sync.pubsub import PubSub as SyncPubSub
-from nexo.client._sync.pubsub_subscription import Inbox as SyncInbox
+from nexo.client._async.link.link import Link
+from nexo.client._async.pubsub import subscription as pubsub_subscription
+from nexo.client._async.pubsub.pubsub import PubSub
+from nexo.client._sync.link.link import Link as SyncLink
+from nexo.client._sync.pubsub.pubsub import PubSub as SyncPubSub
+from nexo.client._sync.pubsub.subscription import Inbox as SyncInbox
 from nexo.client._sync.runtime import spawn
 from nexo.client.address import parse_url
 from nexo.client.pubsub_message import Message

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nexo.client._sync.connection import Link
-from nexo.client._sync.pubsub import PubSub
+from nexo.client._sync.link.link import Link
+from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client.address import parse_url
 from nexo.errors import NexoError
 from nexo.model import Broker

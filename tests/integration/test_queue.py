@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.queue import Queue
-from nexo.client._async.queue_jobs import Job
+from nexo.client._async.queue.jobs import Job
+from nexo.client._async.queue.queue import Queue
 from nexo.errors import (
     AlreadyExists,
     Conflict,

@@ -17,10 +17,10 @@ import pytest
 
 import nexo
 from nexo import testing
-from nexo.client._async.connection import Link
-from nexo.client._async.queue import Queue
-from nexo.client._async.queue_jobs import Job
-from nexo.client._sync.queue_jobs import Job as SyncJob
+from nexo.client._async.link.link import Link
+from nexo.client._async.queue.jobs import Job
+from nexo.client._async.queue.queue import Queue
+from nexo.client._sync.queue.jobs import Job as SyncJob
 from nexo.errors import (
     ConnectionLost,
     InvalidInput,

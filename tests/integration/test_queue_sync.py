@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._sync.queue_jobs import Job
+from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.runtime import spawn
 from nexo.errors import LeaseLost, NotFound
 from nexo.testing import Server

@@ -16,7 +16,7 @@ import pytest
 
 import nexo
 from nexo import testing
-from nexo.client._async.store import Store
+from nexo.client._async.store.store import Store
 from nexo.errors import DoesNotFit, InvalidInput, PayloadTooLarge, WrongType
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream import Stream
-from nexo.client._async.stream_consumer import Delivered
+from nexo.client._async.stream.consumer import Delivered
+from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.errors import AlreadyExists, Fenced, InvalidInput, NotFound, TransactionAborted
 from nexo.testing import Server

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream import Stream
+from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Published
 from nexo.errors import InvalidInput, NotFound, PayloadTooLarge
 from tests.integration.test_stream import events

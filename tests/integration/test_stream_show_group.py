@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream import Stream
-from nexo.client._async.stream_consumer import Delivered
+from nexo.client._async.stream.consumer import Delivered
+from nexo.client._async.stream.stream import Stream
 from nexo.model import Broker
 from nexo.testing import Process
 from tests.integration.holdings import Holdings

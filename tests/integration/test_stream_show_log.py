@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream import Stream
+from nexo.client._async.stream.stream import Stream
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream import Stream
+from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.errors import InvalidInput, NotFound
 from nexo.testing import Server

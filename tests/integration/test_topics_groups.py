@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.connection import Duplex
+from nexo.client._async.link.link import Duplex
 from nexo.errors import (
     Fenced,
     Forbidden,

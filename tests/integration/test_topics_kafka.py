@@ -32,7 +32,7 @@ from nexo.topics import (
     Producer,
     TopicPartition,
 )
-from nexo.topics._async.kafka_backend import KafkaBackend
+from nexo.topics._async.kafka.backend import KafkaBackend
 
 confluent = pytest.importorskip("confluent_kafka", reason="brings a Kafka cluster for tests")
 pytest.importorskip("aiokafka", reason="the extra 'kafka' is not installed")

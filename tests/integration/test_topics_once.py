@@ -35,8 +35,8 @@ from nexo.topics import (
     OutboxEvent,
 )
 from nexo.topics import once as once_module
-from nexo.topics._async import context as context_module
-from nexo.topics._async.ledger import MemoryLedger
+from nexo.topics._async.once import context as context_module
+from nexo.topics._async.once.ledger import MemoryLedger
 
 QUICK_S = 0.05
 

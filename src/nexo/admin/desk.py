@@ -15,7 +15,7 @@ from nexo.model import Broker
 
 if TYPE_CHECKING:
     from nexo.admin.sampler import Sampler
-    from nexo.client._async.connection import Link
+    from nexo.client._async.link.link import Link
 
 MAX_TAILS = 32
 

@@ -16,7 +16,7 @@ from nexo.cli.store_collections import list_commands, map_commands, set_commands
 from nexo.errors import NotFound
 
 if TYPE_CHECKING:
-    from nexo.client._sync.store import Store
+    from nexo.client._sync.store.store import Store
 
 _LIFE_TIME = seconds(least_ms=1)
 

@@ -16,8 +16,8 @@ from nexo.errors import NotFound
 from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
-    from nexo.client._sync.stream import Stream
-    from nexo.client._sync.stream_groups import ParkedRecord
+    from nexo.client._sync.stream.groups import ParkedRecord
+    from nexo.client._sync.stream.stream import Stream
     from nexo.protocol.stream import GroupInfo
     from nexo.protocol.stream_ordered import OrderedInfo
 

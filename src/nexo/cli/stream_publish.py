@@ -19,7 +19,7 @@ from nexo.cli.options import Failure, as_option, client, read_value
 from nexo.errors import NexoError
 
 if TYPE_CHECKING:
-    from nexo.client._sync.stream import Stream
+    from nexo.client._sync.stream.stream import Stream
 
 _BATCH = 1_000
 _BATCH_BYTES = 1024**2

@@ -16,8 +16,8 @@ import click
 import nexo
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import seconds
-from nexo.client._async.worker import Worker as AsyncWorker
-from nexo.client._sync.worker import Worker
+from nexo.client._async.queue.worker import Worker as AsyncWorker
+from nexo.client._sync.queue.worker import Worker
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from random import SystemRandom
 from typing import TypeGuard
 
 from nexo.client.address import Address
@@ -43,3 +44,15 @@ def no_welcome(address: Address, error: ConnectionLost) -> ConnectionLost:
         f"{error.message}; if that does not pass, check that {address.port} is the TCP port "
         f"(7654 by default), not the dashboard's, and that the server does not want {wanted}"
     )
+
+
+_FIRST_S, _LONGEST_S = 0.05, 2.0
+
+_jitter = SystemRandom()
+"""Not the module's generator: what a program seeds for itself stays its own, on any thread."""
+
+
+def pause_s(failures: int) -> float:
+    """Seconds: doubling, and spread at random so that many clients do not return together."""
+    longest_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(failures, 10))
+    return longest_s * _jitter.uniform(0.5, 1.0)

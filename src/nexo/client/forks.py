@@ -13,7 +13,7 @@ import weakref
 from typing import NoReturn, Protocol
 
 
-class Unsent:
+class NotPicklable:
     """Base of what holds connections: it cannot be sent to another process."""
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:

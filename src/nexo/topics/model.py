@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, Record
 from nexo.errors import InvalidInput
-from nexo.topics.valued import T
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")  # defaults come with Python 3.13
 
 Strategy: TypeAlias = Literal["range", "roundRobin"]
 Reset: TypeAlias = Literal["earliest", "latest"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any, Generic
+from collections.abc import Collection, Iterable, Sequence
+from contextvars import ContextVar
+from typing import Any, Generic, Protocol
 
-from nexo.topics.model import Commits, Message, TopicPartition
-from nexo.topics.valued import T
+from nexo.topics.model import Commits, Message, T, TopicPartition
 
 _BEYOND = 1 << 63
 """Larger than any offset."""
@@ -76,3 +76,14 @@ def last_of(messages: Iterable[Message[Any]]) -> dict[TopicPartition, tuple[int,
         at = message.position.lane
         last[at] = max(message.offset, last.get(at, message.offset))
     return {at: (offset, "") for at, offset in last.items()}
+
+
+class Polls(Protocol):
+    """Something that wants to know which messages are read while it is open."""
+
+    def polled(self, source: Any, messages: Sequence[Message[Any]]) -> None:
+        """These were handed out; ``source`` is their `Message.source`."""
+        ...
+
+
+current_transaction: ContextVar[Polls | None] = ContextVar("nexo_transaction", default=None)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nexo.batch import Record
 from nexo.client._sync.client import Client
-from nexo.client._sync.poll import Poll
+from nexo.client._sync.link.poll import Poll
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, NotFound
 from nexo.model import Broker

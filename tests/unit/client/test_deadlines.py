@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from nexo.client._async.deadlines import MAX_ID, Deadlines
+from nexo.client._async.link.deadlines import MAX_ID, Deadlines
 
 
 def waiting(*ids: int) -> dict[int, Future[None]]:

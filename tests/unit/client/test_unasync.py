@@ -25,7 +25,7 @@ def test_the_checked_in_sync_client_is_current() -> None:
 def test_asynchrony_is_taken_out_and_the_rest_kept() -> None:
     assert to_sync(
         '"""Use ``await queue.push(1)``."""\n'
-        "from nexo.client._async.connection import Link\n"
+        "from nexo.client._async.link.link import Link\n"
         "class AsyncThing:\n"
         "    async def run(self, do: Callable[[int], Awaitable[list[T]]]) -> AsyncIterator[T]:\n"
         "        async with self.lock:  # await it\n"
@@ -34,7 +34,7 @@ def test_asynchrony_is_taken_out_and_the_rest_kept() -> None:
         "    async def __aexit__(self) -> None: ...\n"
     ) == (
         '"""Use ``queue.push(1)``."""\n'
-        "from nexo.client._sync.connection import Link\n"
+        "from nexo.client._sync.link.link import Link\n"
         "class Thing:\n"
         "    def run(self, do: Callable[[int], list[T]]) -> Iterator[T]:\n"
         "        with self.lock:  # it\n"

@@ -11,7 +11,7 @@ from nexo.admin.api.paging import Millis, Name, Skip
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Routes
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown_content
-from nexo.client._async.stream import Stream
+from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record, batches_in
 from nexo.errors import InvalidInput, NotFound
 from nexo.model import Broker

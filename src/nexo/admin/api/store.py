@@ -12,7 +12,7 @@ from nexo.admin.api.paging import Limit, Search, Seconds, Skip
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Nothing, Routes
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
-from nexo.client._async.store_calls import ask as call
+from nexo.client._async.store.requests import ask as call
 from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.protocol import store as wire

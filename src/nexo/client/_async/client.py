@@ -9,14 +9,14 @@ from typing import Any, TypeVar, overload
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
-from nexo.client._async.connection import Link
-from nexo.client._async.pubsub import PubSub
-from nexo.client._async.queue import Queue, list_queues
-from nexo.client._async.store import Store
-from nexo.client._async.stream import Stream
-from nexo.client._async.stream_publisher import Publisher
-from nexo.client._async.stream_traced import TracedStream
-from nexo.client._async.transaction import Transaction
+from nexo.client._async.link.link import Link
+from nexo.client._async.pubsub.pubsub import PubSub
+from nexo.client._async.queue.queue import Queue, list_queues
+from nexo.client._async.store.store import Store
+from nexo.client._async.stream.publisher import Publisher
+from nexo.client._async.stream.stream import Stream
+from nexo.client._async.stream.traced import TracedStream
+from nexo.client._async.stream.transaction import Transaction
 from nexo.client.address import Address, parse_url
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
@@ -95,7 +95,7 @@ class AsyncClient:
 
     async def streams(self, prefix: str = "") -> list[str]:
         """The names of all streams that begin with ``prefix``."""
-        from nexo.client._async.stream_groups import stream_names  # noqa: PLC0415
+        from nexo.client._async.stream.groups import stream_names  # noqa: PLC0415
 
         return await stream_names(self._links[Broker.STREAM], prefix)
 

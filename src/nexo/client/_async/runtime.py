@@ -12,6 +12,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Generator
+from signal import SIGINT, SIGTERM
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -156,3 +157,28 @@ class Workers:
             return True
         _, still = await asyncio.wait(set(self._running), timeout=timeout_s)
         return not still
+
+
+class StopSignal:
+    """Heard from the moment it is made: SIGTERM or Ctrl-C. For use in ``with``."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        for number in (SIGTERM, SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+
+    def __enter__(self) -> StopSignal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number in (SIGTERM, SIGINT):
+            self._loop.remove_signal_handler(number)
+
+    def set(self) -> None:
+        """Let `wait` return as if a signal had come."""
+        self._stop.set()
+
+    async def wait(self) -> None:
+        """Return when the process is asked to stop."""
+        await self._stop.wait()

@@ -1,4 +1,4 @@
-# Generated from ../_async/client.py by tools/unasync.py; edit that file instead.
+# Generated from _async/client.py by tools/unasync.py; edit that file instead.
 """One object for all four brokers."""
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any, TypeVar, overload
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
-from nexo.client._sync.connection import Link
-from nexo.client._sync.pubsub import PubSub
-from nexo.client._sync.queue import Queue, list_queues
-from nexo.client._sync.store import Store
-from nexo.client._sync.stream import Stream
-from nexo.client._sync.stream_publisher import Publisher
-from nexo.client._sync.stream_traced import TracedStream
-from nexo.client._sync.transaction import Transaction
+from nexo.client._sync.link.link import Link
+from nexo.client._sync.pubsub.pubsub import PubSub
+from nexo.client._sync.queue.queue import Queue, list_queues
+from nexo.client._sync.store.store import Store
+from nexo.client._sync.stream.publisher import Publisher
+from nexo.client._sync.stream.stream import Stream
+from nexo.client._sync.stream.traced import TracedStream
+from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import Address, parse_url
 from nexo.client.queue_views import QueueInfo
 from nexo.model import Broker
@@ -96,7 +96,7 @@ class Client:
 
     def streams(self, prefix: str = "") -> list[str]:
         """The names of all streams that begin with ``prefix``."""
-        from nexo.client._sync.stream_groups import stream_names  # noqa: PLC0415
+        from nexo.client._sync.stream.groups import stream_names  # noqa: PLC0415
 
         return stream_names(self._links[Broker.STREAM], prefix)
 

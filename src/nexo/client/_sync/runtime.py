@@ -8,6 +8,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from nexo.client.stop_signal import StopSignal
+
+__all__ = [
+    "DONE",
+    "Event",
+    "Lock",
+    "StopSignal",
+    "Task",
+    "Workers",
+    "invoke",
+    "is_failure",
+    "now_s",
+    "sleep",
+    "spawn",
+]
+
 T = TypeVar("T")
 
 now_s = time.monotonic

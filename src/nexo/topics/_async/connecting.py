@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from nexo.client._async.client import AsyncClient
 from nexo.errors import InvalidInput
-from nexo.topics._async.kafka_backend import KafkaBackend
+from nexo.topics._async.kafka.backend import KafkaBackend
 from nexo.topics._async.nexo_backend import NexoBackend
 from nexo.topics._async.ports import TopicsBackend
 

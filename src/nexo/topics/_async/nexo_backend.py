@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nexo.client._async.client import AsyncClient
-from nexo.client._async.connection import Link
+from nexo.client._async.link.link import Link
 from nexo.client.stream_records import batches_in, key_text
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Broker
@@ -14,9 +14,9 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.ops import Op
+from nexo.topics._async.consumer.reader import NexoReader
 from nexo.topics._async.ports import Reader, Rebalanced, Sender
-from nexo.topics._async.reader import NexoReader
-from nexo.topics._async.sender import NexoSender
+from nexo.topics._async.producer.sender import NexoSender
 from nexo.topics.model import (
     Committed,
     GroupDescription,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from nexo.topics._async.delivery import Delivery
+from nexo.topics._async.producer.delivery import Delivery
 from nexo.topics.model import (
     Commits,
     Committed,

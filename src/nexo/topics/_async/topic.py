@@ -19,11 +19,11 @@ from nexo.topics.model import (
     ProducerRecord,
     RecordMetadata,
     SenderOptions,
+    T,
     TopicDescription,
 )
 from nexo.topics.partitioning import partitioner_named
 from nexo.topics.settings import at_least_one, stream_options, topic_config, topic_options
-from nexo.topics.valued import T
 
 
 class AsyncTopic(Generic[T]):

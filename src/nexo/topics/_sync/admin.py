@@ -1,4 +1,4 @@
-# Generated from ../_async/admin.py by tools/unasync.py; edit that file instead.
+# Generated from _async/admin.py by tools/unasync.py; edit that file instead.
 """Topics as things: create, list, describe, delete, compact (SPEC G1)."""
 
 from __future__ import annotations

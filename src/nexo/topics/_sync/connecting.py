@@ -1,4 +1,4 @@
-# Generated from ../_async/connecting.py by tools/unasync.py; edit that file instead.
+# Generated from _async/connecting.py by tools/unasync.py; edit that file instead.
 """The cluster that a URL or a client names."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from nexo.client._sync.client import Client
 from nexo.errors import InvalidInput
-from nexo.topics._sync.kafka_backend import KafkaBackend
+from nexo.topics._sync.kafka.backend import KafkaBackend
 from nexo.topics._sync.nexo_backend import NexoBackend
 from nexo.topics._sync.ports import TopicsBackend
 

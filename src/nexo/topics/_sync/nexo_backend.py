@@ -1,4 +1,4 @@
-# Generated from ../_async/nexo_backend.py by tools/unasync.py; edit that file instead.
+# Generated from _async/nexo_backend.py by tools/unasync.py; edit that file instead.
 """Topics on a Nexo server: each is a stream, each group one of its ordered groups."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nexo.client._sync.client import Client
-from nexo.client._sync.connection import Link
+from nexo.client._sync.link.link import Link
 from nexo.client.stream_records import batches_in, key_text
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Broker
@@ -15,9 +15,9 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.ops import Op
+from nexo.topics._sync.consumer.reader import NexoReader
 from nexo.topics._sync.ports import Reader, Rebalanced, Sender
-from nexo.topics._sync.reader import NexoReader
-from nexo.topics._sync.sender import NexoSender
+from nexo.topics._sync.producer.sender import NexoSender
 from nexo.topics.model import (
     Committed,
     GroupDescription,

@@ -1,4 +1,4 @@
-# Generated from ../_async/ports.py by tools/unasync.py; edit that file instead.
+# Generated from _async/ports.py by tools/unasync.py; edit that file instead.
 """What `nexo.topics` asks of a cluster: Nexo's streams offer it, and so does a real Kafka."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from nexo.topics._sync.delivery import Delivery
+from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import (
     Commits,
     Committed,

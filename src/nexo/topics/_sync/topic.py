@@ -1,4 +1,4 @@
-# Generated from ../_async/topic.py by tools/unasync.py; edit that file instead.
+# Generated from _async/topic.py by tools/unasync.py; edit that file instead.
 """A topic as a thing to write to and to look things up in (SPEC G2)."""
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from nexo.topics.model import (
     ProducerRecord,
     RecordMetadata,
     SenderOptions,
+    T,
     TopicDescription,
 )
 from nexo.topics.partitioning import partitioner_named
 from nexo.topics.settings import at_least_one, stream_options, topic_config, topic_options
-from nexo.topics.valued import T
 
 
 class Topic(Generic[T]):

@@ -1,0 +1,1 @@
+"""One broker's connection: it opens, reconnects, times out and pipelines."""

@@ -1,0 +1,330 @@
+"""The async client's link to one broker: it connects, reconnects, times out and pipelines.
+
+`Link.call` is the hot path of every operation, hence plain: it frames the request,
+notes its future and returns it. The requests of one loop turn leave in one write, or
+earlier, when there is much to do for the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from nexo.client._async.link.offline import HeldRequest, HeldRequests
+from nexo.client._async.link.poll import Poll
+from nexo.client._async.link.wire import PushHandler, ReplyFuture, Wire, check_loop
+from nexo.client.address import Address, door_path, tls_context
+from nexo.client.connecting import is_final, no_welcome, pause_s, reason
+from nexo.client.forks import NotPicklable
+from nexo.client.replies import Reply, hello_frame
+from nexo.errors import ClientClosed, ConnectionLost, NexoError
+from nexo.model import Broker
+from nexo.protocol.frames import Buffer
+from nexo.protocol.hello import Welcome, decode_welcome
+
+__all__ = ["Duplex", "Link", "Poll"]
+
+log = logging.getLogger("nexo.client")
+
+Hook = Callable[[], Awaitable[None]]
+
+
+class Link(NotPicklable):
+    """One broker's connection as the brokers' clients use it; it opens on first use.
+
+    Belongs to the event loop it is first used on.
+    """
+
+    def __init__(self, address: Address, broker: Broker) -> None:
+        self.address = address
+        self.broker = broker
+        self.welcome: Welcome | None = None
+        """What the server said at the last HELLO."""
+        self._wire: Wire | None = None
+        self._opening: Wire | None = None
+        """A new connection while hooks run, which alone use it: other requests wait their turn."""
+        self._held = HeldRequests(address)
+        self._hooks: list[Hook] = []
+        self._close_hooks: list[Hook] = []
+        self._unawaited: set[asyncio.Future[Any]] = set()
+        self._push: PushHandler = _ignore
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._closed = False
+        self._was_up = False
+
+    # -- for the brokers' clients
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> ReplyFuture:
+        """Send a request; await the result for its reply.
+
+        The parts follow one another as the payload. A timeout of None is the address's
+        default. Giving up on the result is safe: its reply is dropped when it comes.
+        """
+        wire = self._wire
+        if wire is None:
+            return self._hold(op, parts, timeout_s)
+        return wire.request(op, parts, timeout_s)
+
+    def poll(
+        self,
+        op: int,
+        *parts: Buffer,
+        timeout_s: float | None = None,
+        on_late: Callable[[Reply], None] | None = None,
+        impatient: bool = False,
+    ) -> Poll:
+        """Send a request that the server may answer much later, and that can be cut short.
+
+        ``impatient`` has no use here, as waiting for a connection can be cut short too.
+        ``on_late`` gets a reply with data that came after the waiting task was cancelled,
+        to hand back what it holds.
+        """
+        future = self.call(op, *parts, timeout_s=timeout_s)
+        return Poll(self._current, self.broker, future, on_late)
+
+    def flush(self) -> None:
+        """Have the requests made so far leave before the loop's turn ends."""
+        if self._wire is not None:
+            self._wire.flush()
+
+    def on_push(self, handler: PushHandler) -> None:
+        """Give every run of push frames, headers included, to ``handler``."""
+        self._push = handler
+
+    def on_reconnect(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` awaited after each reconnect, before requests that waited for it.
+
+        Returns a function that takes the hook out again.
+        """
+        return _added(self._hooks, hook)
+
+    def on_close(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` awaited when the client is closed, while requests still work.
+
+        Returns a function that takes the hook out again.
+        """
+        return _added(self._close_hooks, hook)
+
+    def duplex(self) -> Link:
+        """A link for pushes and consumers, where one connection must see everything.
+
+        Here that is the link itself; the sync client opens one with a reader thread.
+        """
+        return self
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._wire is not None
+
+    async def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
+        self._check_loop()
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        self._start()
+        if (ready := self._ready) is None:
+            return True
+        done, _ = await asyncio.wait({ready}, timeout=timeout_s)
+        if done:
+            ready.result()
+        return bool(done)
+
+    @property
+    def open(self) -> bool:
+        """Whether there is something to close."""
+        running = self._runner is not None and not self._runner.done()
+        return running and self._loop is not None and not self._loop.is_closed()
+
+    async def close(self) -> None:
+        """End the connection; requests in flight fail with `ConnectionLost`."""
+        if self._loop is not None and self._loop.is_closed():
+            self._closed = True  # everything else ended with its loop
+            return
+        self._check_loop()
+        hooks, self._close_hooks = self._close_hooks, []
+        for hook in hooks:
+            await hook()
+        await self._see_through()
+        self._closed = True
+        self._fail_waiters(ClientClosed("the client is closed"))
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+            self._runner = None
+
+    def let_end(self, work: asyncio.Future[Any]) -> None:
+        """Have `close` wait for requests that their callers need not await."""
+        self._unawaited.add(work)
+        work.add_done_callback(self._unawaited.discard)
+
+    async def _see_through(self) -> None:
+        await asyncio.sleep(0)  # what was gathered in this turn leaves at its end
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.address.timeout_s):
+                while self._unawaited:
+                    await asyncio.wait(self._unawaited)
+
+    # -- without a connection (SPEC A5)
+
+    def _hold(self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None) -> ReplyFuture:
+        """Keep a request until there is a connection, or fail it, as the address says."""
+        self._check_loop()
+        by_hook = self._runner is not None and asyncio.current_task() is self._runner
+        if by_hook and self._opening is not None:
+            return self._opening.request(op, parts, timeout_s)
+        future: ReplyFuture = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(ClientClosed("the client is closed"))
+        elif by_hook or (self._fails_at_once and self._opening is None):
+            future.set_exception(ConnectionLost(f"not connected to {self.address}"))
+        else:
+            self._held.add(HeldRequest(future, op, parts, timeout_s))
+        self._start()
+        return future
+
+    @property
+    def _fails_at_once(self) -> bool:
+        return self.address.while_down == "fail" and self._was_up
+
+    def _fail_waiters(self, error: NexoError) -> None:
+        """There will be no connection."""
+        self._held.fail(error)
+        self._settle_ready(error)
+
+    # -- the connection's life
+
+    def _check_loop(self) -> None:
+        """The first loop it is used on is its loop."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        check_loop(self._loop)
+
+    def _start(self) -> None:
+        if self._runner is None and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._ready = self._ready or loop.create_future()
+            self._runner = loop.create_task(self._run(), name=f"nexo-{self.broker.label}")
+
+    async def _run(self) -> None:
+        """Connect, serve until the cut, and again, with growing pauses in between."""
+        failures = 0
+        while True:
+            try:
+                wire = await self._connect()
+            except (OSError, TimeoutError, NexoError) as error:
+                if is_final(error, was_up=self._was_up):
+                    self._runner = None
+                    self._fail_waiters(error)
+                    return
+                failures += 1
+                self._connect_failed(error)
+                await asyncio.sleep(pause_s(failures))
+                continue
+            failures = 0
+            try:
+                await self._serve(wire)
+            finally:
+                wire.abort(ClientClosed("the client is closed"))
+                await wire.closed
+
+    async def _connect(self) -> Wire:
+        loop = asyncio.get_running_loop()
+        address = self.address
+        context = tls_context(address, self.broker) if address.tls else None
+
+        def opened() -> Wire:
+            return Wire(loop, address, self._pushed, self._lost)
+
+        async with asyncio.timeout(address.connect_timeout_s):
+            if address.door_folder is not None:
+                path = door_path(address.door_folder, self.broker)
+                _, wire = await loop.create_unix_connection(opened, path)
+            else:
+                _, wire = await loop.create_connection(
+                    opened, address.host, address.port, ssl=context
+                )
+            hello: ReplyFuture = loop.create_future()
+            wire.waiting[0] = hello
+            wire.send(hello_frame(address, self.broker))
+            try:
+                self.welcome = decode_welcome(await hello or b"")
+            except ConnectionLost as error:
+                raise no_welcome(address, error) from None
+            except BaseException:
+                wire.abort(ConnectionLost("the connection could not be opened"))
+                raise
+        wire.max_bytes = self.welcome.max_payload_bytes
+        return wire
+
+    def _connect_failed(self, error: Exception) -> None:
+        self._held.reason = reason(error)
+        if self.address.while_down == "fail":
+            text = f"cannot connect to {self.address}: {self._held.reason}"
+            self._held.fail(ConnectionLost(text))
+
+    async def _serve(self, wire: Wire) -> None:
+        if wire.closed.done():
+            return
+        wire.sweep()
+        if self._was_up:
+            self._opening = wire
+            await self._run_hooks()
+            self._opening = None
+        self._was_up = True
+        if not wire.closed.done():
+            self._wire = wire
+            self._held.release(wire)
+            self._settle_ready(None)
+        await asyncio.shield(wire.closed)
+
+    async def _run_hooks(self) -> None:
+        for hook in list(self._hooks):
+            try:
+                await hook()
+            except Exception as error:
+                # This task owns the connection: a hook's failure must not end it.
+                log.warning("after reconnecting to %s: %r", self.address, error)
+
+    def _settle_ready(self, error: NexoError | None) -> None:
+        ready, self._ready = self._ready, None
+        if ready is None or ready.done():
+            return
+        if error is None:
+            ready.set_result(None)
+        else:
+            ready.set_exception(error)
+            ready.exception()  # seen: often nobody waits for it
+
+    def _current(self) -> Wire | None:
+        return self._wire
+
+    def _lost(self, wire: Wire) -> None:
+        """No request may be given to a connection that has ended."""
+        if self._opening is wire:
+            self._opening = None
+        if self._wire is wire:
+            self._wire = None
+            self._ready = wire.loop.create_future()
+
+    def _pushed(self, frames: memoryview) -> None:
+        self._push(frames)
+
+
+Duplex: TypeAlias = Link
+"""What `Link.duplex` gives; a class of its own in the sync client."""
+
+
+def _added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:
+    hooks.append(hook)
+    return lambda: hooks.remove(hook) if hook in hooks else None
+
+
+def _ignore(frames: memoryview) -> None:
+    """Pushes on a link that has no subscriber."""

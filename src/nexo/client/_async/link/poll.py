@@ -1,0 +1,57 @@
+"""Requests that the server may answer much later, and that can be cut short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nexo.client._async.link.wire import ReplyFuture, Wire
+from nexo.client.replies import Reply, cancel_frame
+from nexo.model import Broker
+
+
+class Poll:
+    """A request under way that can be cut short (`Op.CANCEL`)."""
+
+    __slots__ = ("_broker", "_current", "_future", "_on_late")
+
+    def __init__(
+        self,
+        current: Callable[[], Wire | None],
+        broker: Broker,
+        future: ReplyFuture,
+        on_late: Callable[[Reply], None] | None,
+    ) -> None:
+        self._current = current
+        self._broker = broker
+        self._future = future
+        self._on_late = on_late
+
+    async def reply(self) -> Reply:
+        """Wait for the reply; cancelling the waiting task also ends the poll on the server."""
+        try:
+            return await self._future
+        except asyncio.CancelledError:
+            self._end(self._on_late)
+            raise
+
+    def cancel(self) -> None:
+        """Have the server answer now, with what it has: `reply` returns at once."""
+        if not self._future.done() and not self._end(None):
+            self._future.set_result(b"")
+
+    def _end(self, on_late: Callable[[Reply], None] | None) -> bool:
+        """Ask the server to answer now; False if it was never asked the question."""
+        wire = self._current()
+        request_id = None if wire is None else self._id(wire)
+        if wire is None or request_id is None:
+            return False
+        if on_late is not None:
+            wire.late[request_id] = on_late
+        wire.send(cancel_frame(self._broker, request_id))
+        return True
+
+    def _id(self, wire: Wire) -> int | None:
+        """Looked up only when needed: polls are few, and most are never cut short."""
+        waiting = wire.waiting.items()
+        return next((key for key, future in waiting if future is self._future), None)

@@ -1,0 +1,1 @@
+"""Topics: publish and subscribe."""

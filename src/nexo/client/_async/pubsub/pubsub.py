@@ -1,0 +1,260 @@
+"""Pub/Sub as its users see it: publish to topics, subscribe to patterns (SPEC C)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar, overload
+
+from nexo.brokers.pubsub.outbox import Policy
+from nexo.brokers.pubsub.topics import SHARE, check_topic, parse_pattern
+from nexo.client._async.link.link import Link
+from nexo.client._async.pubsub.publisher import Publisher
+from nexo.client._async.pubsub.subscription import Inbox, Subscription
+from nexo.client.checks import Duration, each, function, positive_millis, whole
+from nexo.client.pubsub_message import Message
+from nexo.client.replies import check_sizes, room_bytes
+from nexo.errors import InvalidName, InvalidOption, NexoError
+from nexo.protocol.ops import Op
+from nexo.protocol.pubsub import (
+    RUN_BYTES,
+    Listing,
+    Publish,
+    Subscribe,
+    Will,
+    pack_command,
+    pack_runs,
+    parse_receivers,
+    parse_rows,
+)
+from nexo.protocol.values import encode_value
+
+T = TypeVar("T")
+
+BUFFER = 10_000
+"""Messages that wait in a subscription here before its policy decides."""
+
+
+class PubSub:
+    """The topics of one server; ``client.pubsub("a/b")`` is one of them, or a pattern."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._inbox = Inbox(link)
+        self._publisher = Publisher(link)
+        self._topics: dict[str, bytes] = {}
+        self._will: Will | None = None
+        self._forget_will: Callable[[], None] = lambda: None
+
+    @overload
+    def __call__(self, pattern: str) -> Topic[Any]: ...
+    @overload
+    def __call__(self, pattern: str, type_: type[T]) -> Topic[T]: ...
+    def __call__(self, pattern: str, type_: type[T] | None = None) -> Topic[Any]:
+        """A topic or pattern to publish to or subscribe to, by values of ``type_``.
+
+        Handlers of a `Topic` get the value of each message; those of `subscribe` get the
+        `Message`, with its topic and time.
+        """
+        return Topic(self, pattern, type_)
+
+    def __repr__(self) -> str:
+        return f"<PubSub of {self._link.address}>"
+
+    def publish(
+        self, topic: str, value: object, *, retain: bool = False, ttl: Duration | None = None
+    ) -> Awaitable[int]:
+        """Publish a message; the result is how many receivers it has.
+
+        ``retain`` keeps it as the topic's last value for later subscribers, for ``ttl``
+        (seconds, ``"5m"``, a timedelta) if given; an empty value (``b""`` or ``""``) clears
+        it. Need not be awaited: messages of one loop turn leave together.
+        """
+        try:
+            raw = self._topics.get(topic) or self._checked(topic)
+        except TypeError:  # not even hashable
+            raise InvalidName(f"a topic is text, not {type(topic).__name__}") from None
+        options = _options(retain, ttl) if retain or ttl is not None else None
+        return self._publisher.send(raw, encode_value(value), options)
+
+    async def publish_many(
+        self,
+        topic: str,
+        values: Iterable[object],
+        *,
+        retain: bool = False,
+        ttl: Duration | None = None,
+    ) -> list[int]:
+        """Publish messages to one topic in few requests; the receivers of each.
+
+        A `ConnectionLost` may leave the first ones published. Options as in `publish`.
+        """
+        raw = self._checked(topic)
+        options = _options(retain, ttl) if retain or ttl is not None else None
+        encoded, now_ms = map(encode_value, each(values)), self._publisher.clock.now_ms()
+        if self._link.welcome is None:
+            await self._link.call(Op.ECHO)  # to know how much the server takes at once
+        welcome = self._link.welcome
+        room, most = room_bytes(welcome, RUN_BYTES), self._publisher.most
+        runs = list(pack_runs(raw, encoded, now_ms, room, most))
+        check_sizes(welcome, map(len, runs))
+        replies = await self._publisher.send_all(runs, options)
+        return parse_receivers(b"".join([reply or b"" for reply in replies]))
+
+    @overload
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Callable[[Message[Any]], Any] | None = None,
+        *,
+        policy: str = "drop_oldest",
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        retained: bool = True,
+        buffer: int = BUFFER,
+    ) -> Subscription[Any]: ...
+    @overload
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Callable[[Message[T]], Any] | None = None,
+        *,
+        type_: type[T],
+        policy: str = "drop_oldest",
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        retained: bool = True,
+        buffer: int = BUFFER,
+    ) -> Subscription[T]: ...
+    async def subscribe(
+        self,
+        pattern: str,
+        handler: Callable[[Message[Any]], Any] | None = None,
+        *,
+        type_: type[Any] | None = None,
+        policy: str = "drop_oldest",
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        retained: bool = True,
+        buffer: int = BUFFER,
+    ) -> Subscription[Any]:
+        """Receive what matches ``pattern``: by iterating the result, or through ``handler``.
+
+        ``handler`` gets each `Message`; what it raises is logged, and the next one follows.
+        Should this client read too slowly, the server keeps ``max_messages`` and
+        ``max_bytes`` for it, and this client ``buffer`` messages (0: any number); beyond,
+        ``policy`` is ``drop_oldest``, ``drop_newest`` or ``disconnect``. ``retained=False``
+        leaves out last values from before the subscription.
+        """
+        parse_pattern(pattern)
+        if handler is not None:
+            function(handler)
+        whole(buffer, "buffer", 0, sys.maxsize)
+        if policy not in list(Policy):
+            raise InvalidOption(f"policy {policy!r} is not known; use one of {', '.join(Policy)}")
+        options = Subscribe(
+            pattern, policy, max_messages, max_bytes, not retained, self._inbox.new_address()
+        )
+        subscription: Subscription[Any] = Subscription(self._inbox, options, type_, buffer)
+        self._publisher.flush()
+        await self._inbox.add(subscription)
+        if handler is not None:
+            subscription.call_back(handler)
+        return subscription
+
+    async def will(
+        self, topic: str, value: object, *, retain: bool = False, ttl: Duration | None = None
+    ) -> None:
+        """Have the server publish this should the client vanish without `close` (SPEC C5)."""
+        check_topic(topic)
+        options = _options(retain, ttl)
+        if self._will is None:
+            self._forget_will = self._link.duplex().on_reconnect(self._send_will)
+        self._will = Will(topic, encode_value(value), options.retain, options.ttl_ms)
+        await self._send_will()
+
+    async def clear_will(self) -> None:
+        """Take the last will back."""
+        if self._will is not None:
+            self._will = None
+            self._forget_will()
+            if self._link.duplex().up:  # otherwise it went with the connection
+                await self._send_will()
+
+    async def retained(self, pattern: str = "#", *, limit: int = 100) -> list[dict[str, Any]]:
+        """Topics that retain a message: name, bytes, and when it expires."""
+        return await self._list(Op.PS_RETAINED, Listing(pattern, limit))
+
+    async def subscriptions(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Everybody's subscriptions, with what waits for them and what they lost (SPEC C4)."""
+        return await self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
+
+    async def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
+        command = pack_command(asked)
+        self._publisher.flush()
+        return parse_rows(await self._link.call(op, command) or b"")
+
+    async def close(self) -> None:
+        """Say goodbye: no last will is published."""
+        self._publisher.flush()
+        with suppress(NexoError):  # a server that is gone needs no goodbye
+            await self.clear_will()
+
+    async def _send_will(self) -> None:
+        await self._link.duplex().call(Op.WILL, pack_command(self._will))
+
+    def _checked(self, topic: str) -> bytes:
+        check_topic(topic)
+        if len(self._topics) >= 10_000:
+            self._topics.clear()
+        raw = self._topics[topic] = topic.encode()
+        return raw
+
+
+class Topic(Generic[T]):
+    """One topic or pattern, as ``client.pubsub(pattern)`` gives it.
+
+    It is about values, as in other Nexo clients: its handlers get the value alone. Who needs
+    the topic or the time of a message takes `messages`, or `PubSub.subscribe`.
+    """
+
+    def __init__(self, pubsub: PubSub, pattern: str, type_: type[T] | None) -> None:
+        self.pattern = pattern
+        self._pubsub = pubsub
+        self._type: Any = type_
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.pattern!r}>"
+
+    def publish(
+        self, value: T, *, retain: bool = False, ttl: Duration | None = None
+    ) -> Awaitable[int]:
+        """See `PubSub.publish`."""
+        return self._pubsub.publish(self.pattern, value, retain=retain, ttl=ttl)
+
+    async def subscribe(self, handler: Callable[[T], Any], **options: Any) -> Subscription[T]:
+        """Call ``handler`` with the value of each message, without its topic and time.
+
+        Options as in `PubSub.subscribe`, whose handler gets the whole `Message`.
+        """
+        function(handler)
+        return await self._pubsub.subscribe(
+            self.pattern, lambda message: handler(message.value), type_=self._type, **options
+        )
+
+    async def messages(self, **options: Any) -> Subscription[T]:
+        """Receive by iterating; options as in `PubSub.subscribe`."""
+        return await self._pubsub.subscribe(self.pattern, type_=self._type, **options)
+
+    def shared(self, group: str) -> Topic[T]:
+        """The same pattern, each message going to one member of ``group`` (SPEC C5)."""
+        return Topic(self._pubsub, f"{SHARE}/{group}/{self.pattern}", self._type)
+
+
+def _options(retain: bool, ttl: Duration | None) -> Publish:
+    if ttl is None:
+        return Publish(retain)
+    if not retain:
+        raise InvalidOption("a ttl is for retained messages: others are not kept at all")
+    return Publish(retain, positive_millis(ttl, "ttl"))

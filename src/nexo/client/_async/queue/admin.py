@@ -1,0 +1,104 @@
+"""The parts of a queue beside its jobs at work: dead letters, scheduled jobs, cron."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async.link.link import Link
+from nexo.client.queue_views import DeadJob, JobView, Schedule, job_view
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import CronRequest, Jobs, Named, Page, decode, encode
+from nexo.protocol.values import encode_value
+
+T = TypeVar("T")
+
+
+class DeadLetters(Generic[T]):
+    """Jobs that failed for good (SPEC D6): ``queue.dlq``."""
+
+    def __init__(self, link: Link, queue: str, type_: type[T] | None) -> None:
+        self._link = link
+        self._queue = queue
+        self._type = type_
+
+    async def peek(self, limit: int = 100, offset: int = 0) -> list[DeadJob[T]]:
+        """Dead letters, newest first, without changing anything."""
+        rows = (await self._page(limit, offset))["jobs"]
+        return [job_view(row, self._type) for row in rows]  # type: ignore[misc]
+
+    async def count(self) -> int:
+        """How many there are."""
+        total: int = (await self._page(0, 0))["total"]
+        return total
+
+    async def _page(self, limit: int, offset: int) -> dict[str, Any]:
+        request = Page(self._queue, limit, offset)
+        reply = await self._link.call(Op.Q_DLQ_LIST, encode(request))
+        return decode(reply or b"", dict[str, Any])
+
+    async def replay(self, job_id: str | None = None) -> int:
+        """Let one dead letter, or all, run again from the first attempt; returns how many.
+
+        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if it is asked
+        for alone.
+        """
+        return await self._act(Op.Q_DLQ_REPLAY, None if job_id is None else [job_id])
+
+    async def delete(self, job_id: str) -> bool:
+        """Remove a dead letter for good; says whether it was there."""
+        return await self._act(Op.Q_DLQ_DELETE, [job_id]) > 0
+
+    async def purge(self) -> int:
+        """Remove all dead letters for good; returns how many."""
+        return await self._act(Op.Q_DLQ_DELETE, None)
+
+    async def _act(self, op: Op, ids: list[str] | None) -> int:
+        reply = await self._link.call(op, encode(Jobs(self._queue, ids)))
+        return decode(reply or b"", int)
+
+
+class Scheduled(Generic[T]):
+    """Jobs that are not due yet, delayed or waiting for a retry: ``queue.scheduled``."""
+
+    def __init__(self, link: Link, queue: str, type_: type[T] | None) -> None:
+        self._link = link
+        self._queue = queue
+        self._type = type_
+
+    async def list(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
+        """The next jobs to become due, soonest first."""
+        request = Page(self._queue, limit, offset, "scheduled")
+        reply = await self._link.call(Op.Q_PEEK, encode(request))
+        return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
+
+    async def cancel(self, job_id: str) -> bool:
+        """Remove a job that has not started; says whether it was there."""
+        reply = await self._link.call(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
+        return decode(reply or b"", int) > 0
+
+
+class Crons:
+    """Schedules that push jobs by themselves, in UTC: ``queue.cron``."""
+
+    def __init__(self, link: Link, queue: str) -> None:
+        self._link = link
+        self._queue = queue
+
+    async def set(
+        self, name: str, cron: str, value: object, *, priority: int = 0, key: str | None = None
+    ) -> int:
+        """Push ``value`` whenever ``cron`` (five fields) matches; replaces a schedule of that name.
+
+        Returns when it fires next, in milliseconds since the epoch.
+        """
+        request = CronRequest(self._queue, name, cron, encode_value(value), priority, key)
+        return decode(await self._link.call(Op.Q_CRON_SET, encode(request)) or b"", int)
+
+    async def delete(self, name: str) -> None:
+        """Remove a schedule; `NotFound` if there is none."""
+        await self._link.call(Op.Q_CRON_DELETE, encode(CronRequest(self._queue, name)))
+
+    async def list(self) -> list[Schedule]:
+        """The queue's schedules."""
+        reply = await self._link.call(Op.Q_CRON_LIST, encode(Named(self._queue)))
+        return [Schedule(**row) for row in decode(reply or b"", list[dict[str, Any]])]

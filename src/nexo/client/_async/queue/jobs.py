@@ -1,0 +1,297 @@
+"""Jobs as a worker holds them: leased, with what can be done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from nexo.brokers.queue.options import MAX_DELAY_MS
+from nexo.client._async.queue.gather import Settler
+from nexo.client.checks import Duration, millis, positive_millis
+from nexo.client.failures import readable
+from nexo.client.queue_views import decode_values
+from nexo.client.replies import Reply
+from nexo.errors import LeaseLost, PayloadTooLarge
+from nexo.protocol.frames import Buffer
+from nexo.protocol.hello import Welcome
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import (
+    ACK,
+    NACK,
+    REJECT,
+    RELEASE,
+    Delivery,
+    Piece,
+    Progress,
+    Renew,
+    Settled,
+    decode,
+    encode,
+    id_text,
+    pieces_of,
+    split_head,
+)
+from nexo.protocol.values import decode_value, encode_value
+
+T = TypeVar("T")
+
+
+_ROOM_BYTES = 1_024
+"""What an ack takes beside its result."""
+
+
+class Caller(Protocol):
+    """The part of a link that jobs need."""
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the server said at the last HELLO."""
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Awaitable[Reply]:
+        """Send a request and wait for its reply."""
+
+
+class JobBatch(Sequence["Job[T]"], Generic[T]):
+    """The jobs of one pop. They share a lease; jobs are made when looked at."""
+
+    def __init__(
+        self, link: Caller, settler: Settler, queue: str, type_: type[T] | None, reply: Buffer
+    ) -> None:
+        head, raw = split_head(reply)
+        self.delivery = decode(head, Delivery)
+        self.queue = queue
+        self.link = link
+        self.settler = settler
+        self.type_ = type_
+        pieces = list(pieces_of(self.delivery, raw))
+        self._pieces = [piece for piece, _ in pieces]
+        self._raw: list[bytes] = (
+            pieces[0][1] if len(pieces) == 1 else list(chain(*(values for _, values in pieces)))
+        )
+        self._jobs: list[Job[T]] | None = None
+        self.unsettled = len(self._raw)
+
+    def __repr__(self) -> str:
+        return f"<JobBatch of {len(self)} jobs of {self.queue!r}, {self.unsettled} unsettled>"
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __bool__(self) -> bool:
+        return bool(self._raw)
+
+    @overload
+    def __getitem__(self, index: int) -> Job[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Job[T]]: ...
+    def __getitem__(self, index: int | slice) -> Job[T] | list[Job[T]]:
+        return self._made()[index]
+
+    def __iter__(self) -> Iterator[Job[T]]:
+        return iter(self._made())
+
+    def _made(self) -> list[Job[T]]:
+        if self._jobs is None:
+            numbered = (
+                (piece, number)
+                for piece in self._pieces
+                for number in range(piece.first, piece.first + piece.count)
+            )
+            self._jobs = [
+                Job(self, piece, number, raw)
+                for (piece, number), raw in zip(numbered, self._raw, strict=True)
+            ]
+        return self._jobs
+
+    def values(self) -> list[T]:
+        """Every job's value."""
+        return decode_values(self._raw, self.type_)
+
+    def decoded(self, raw: bytes) -> T:
+        """A value of this queue's type."""
+        if self.type_ is None:
+            value: Any = decode_value(raw)
+            return value  # type: ignore[no-any-return]
+        return decode_value(raw, self.type_)
+
+    async def ack(self) -> None:
+        """Finish all jobs that are not settled yet, with one request."""
+        await self._settle_rest(ACK)
+
+    async def nack(self, error: object = "", *, delay: Duration | None = None) -> None:
+        """Fail all jobs that are not settled yet: each is retried or dies."""
+        await self._settle_rest(NACK, readable(error), _retry_ms(delay))
+
+    async def release(self) -> None:
+        """Give back all jobs that are not settled yet, without counting an attempt."""
+        await self._settle_rest(RELEASE)
+
+    async def release_some(self, jobs: Sequence[Job[T]]) -> None:
+        """Give back some jobs with one request; those that are settled are left out."""
+        open_jobs = [job for job in jobs if not job.settled]
+        if not open_jobs:
+            return
+        runs = [edge for job in open_jobs for edge in (job.number, job.number + 1)]
+        await self._settle(open_jobs, RELEASE, runs)
+
+    async def _settle_rest(self, how: int, error: str = "", delay_ms: int = -1) -> None:
+        if not self.unsettled:
+            return
+        if self._jobs is not None:
+            open_jobs = [job for job in self._jobs if not job.settled]
+            await self._settle(open_jobs, how, None, error, delay_ms)
+            return
+        self.unsettled = 0  # nobody looked at single jobs, so none needs to be made
+        try:
+            await self._settle([], how, None, error, delay_ms)
+        except LeaseLost:
+            raise
+        except BaseException:
+            self.unsettled = len(self._raw)
+            raise
+
+    async def _settle(
+        self, jobs: list[Job[T]], how: int, runs: list[int] | None, error: str = "",
+        delay_ms: int = -1,
+    ) -> None:  # fmt: skip
+        for job in jobs:
+            job.settling()
+        try:
+            settled = Settled(self.delivery.token, runs)
+            await self.settler.settle(how, [settled], error, delay_ms)
+        except LeaseLost:
+            raise
+        except BaseException:
+            for job in jobs:
+                job.reopen()
+            raise
+
+    async def extend(self, by: Duration | None = None) -> None:
+        """Lengthen the lease from now, by the queue's own time unless told; see `Job.extend`."""
+        lease_ms = 0 if by is None else positive_millis(by, "extend", MAX_DELAY_MS)
+        request = Renew(self.queue, [self.delivery.token], lease_ms)
+        reply = await self.link.call(Op.Q_RENEW, encode(request))
+        if decode(reply or b"\x90", list[int]):
+            raise LeaseLost("the lease ended; the jobs may run again elsewhere")
+
+
+class Job(Generic[T]):
+    """A leased job. Ack, nack, reject or release it once, before its lease ends."""
+
+    __slots__ = ("_batch", "_piece", "_raw", "_result", "number", "settled")
+
+    def __init__(self, batch: JobBatch[T], piece: Piece, number: int, raw: bytes) -> None:
+        self._batch = batch
+        self._piece = piece
+        self._raw = raw
+        self._result: bytes | None = None
+        self.number = number
+        self.settled = False
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} attempt {self.attempt} of {self._batch.queue!r}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return id_text(self._batch.delivery.incarnation, self.number)
+
+    @property
+    def value(self) -> T:
+        """What was pushed; `InvalidInput` if it does not fit the queue's type."""
+        return self._batch.decoded(self._raw)
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery this is, from 1."""
+        return self._batch.delivery.attempts.get(self.number, 1)
+
+    @property
+    def key(self) -> str | None:
+        """The key it was pushed with."""
+        return self._batch.delivery.keys.get(self.number)
+
+    @property
+    def priority(self) -> int:
+        """0 to 255."""
+        return self._piece.priority
+
+    @property
+    def pushed_ms(self) -> int:
+        """When it was pushed, in milliseconds since the epoch."""
+        return self._piece.pushed_ms
+
+    def result(self, value: object) -> None:
+        """Set what the ack will store as the job's result, if the queue keeps results."""
+        raw, welcome = encode_value(value), self._batch.link.welcome
+        if welcome is not None and len(raw) + _ROOM_BYTES > welcome.max_payload_bytes:
+            raise PayloadTooLarge(
+                f"a result of {len(raw)} bytes is too large: the server takes requests of at "
+                f"most {welcome.max_payload_bytes} bytes"
+            )
+        self._result = raw
+
+    def ack(self) -> Awaitable[bool]:
+        """The job is done; true once that is safe on disk. Acks of one loop turn leave together.
+
+        Raises `LeaseLost` if the lease has ended: the job may run again elsewhere. After any
+        other error the job is still held, and can be settled again.
+        """
+        self.settling()
+        settler = self._batch.settler
+        return settler.ack(self._batch.delivery.token, self.number, self._result, self)
+
+    def post_ack(self) -> None:
+        """`ack` without waiting; should it be refused, that is logged."""
+        self.settling()
+        self._batch.settler.post_ack(self._batch.delivery.token, self.number, self._result, self)
+
+    async def nack(self, error: object = "", *, delay: Duration | None = None) -> None:
+        """The job failed: it is retried after the queue's back-off, or ``delay``, or dies."""
+        await self._settle(NACK, readable(error), _retry_ms(delay))
+
+    async def reject(self, error: object = "") -> None:
+        """The job can never succeed: it is a dead letter at once."""
+        await self._settle(REJECT, readable(error))
+
+    async def release(self) -> None:
+        """Give the job back unworked, without counting an attempt."""
+        await self._settle(RELEASE)
+
+    async def extend(self, by: Duration | None = None) -> None:
+        """Lengthen the lease from now; `LeaseLost` if it has ended.
+
+        It is the lease of the whole pop: its other jobs gain the same time.
+        """
+        await self._batch.extend(by)
+
+    async def progress(self, value: object) -> None:
+        """Tell how far the job is; ``queue.job(id)`` shows it."""
+        request = Progress(
+            self._batch.queue, self._batch.delivery.token, self.number, encode_value(value)
+        )
+        await self._batch.link.call(Op.Q_PROGRESS, encode(request))
+
+    async def _settle(self, how: int, error: str = "", delay_ms: int = -1) -> None:
+        runs = [self.number, self.number + 1]
+        await self._batch._settle([self], how, runs, error, delay_ms)
+
+    # -- for what settles it
+
+    def settling(self) -> None:
+        """A settlement is on its way; a second one is refused."""
+        if self.settled:
+            raise LeaseLost("the job was settled before")
+        self.settled = True
+        self._batch.unsettled -= 1
+
+    def reopen(self) -> None:
+        """The settlement did not succeed: another may be tried."""
+        if self.settled:
+            self.settled = False
+            self._batch.unsettled += 1
+
+
+def _retry_ms(delay: Duration | None) -> int:
+    return -1 if delay is None else millis(delay, "delay", MAX_DELAY_MS)

@@ -1,0 +1,327 @@
+"""Durable jobs as their users see them (SPEC D): ``client.queue("emails")``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar, Unpack
+
+from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, MAX_WAIT_MS
+from nexo.client._async.link.link import Link
+from nexo.client._async.queue.admin import Crons, DeadLetters, Scheduled
+from nexo.client._async.queue.consumer import Consumer
+from nexo.client._async.queue.gather import Pusher, Settler
+from nexo.client._async.queue.jobs import Job, JobBatch
+from nexo.client._async.queue.worker import Worker
+from nexo.client.checks import Duration, millis, text, whole
+from nexo.client.queue_views import (
+    JobIds,
+    JobState,
+    JobView,
+    QueueInfo,
+    QueueSettings,
+    check_column,
+    chunks,
+    encode_values,
+    in_callers_words,
+    job_state,
+    job_view,
+    pop_request,
+    wire_options,
+)
+from nexo.client.replies import Reply
+from nexo.errors import AlreadyExists, Conflict, InvalidOption, NotFound, RequestTimeout
+from nexo.model import check_name
+from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import (
+    NO_JOBS,
+    Declare,
+    Delivery,
+    JobRequest,
+    Named,
+    Page,
+    Pause,
+    PushHead,
+    PushReply,
+    Update,
+    decode,
+    encode,
+    encode_head,
+    pack_block,
+    split_head,
+)
+from nexo.protocol.values import encode_value
+
+T = TypeVar("T")
+
+
+class Queue(Generic[T]):
+    """One queue. ``type_`` is what its values are checked against and converted to."""
+
+    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
+        self.name = check_name(name, "queue name")
+        self._link = link
+        self._type = type_
+        self._pusher = Pusher.of(link)
+        self._settler = Settler(link, name)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    def _call(self, op: Op, *parts: Buffer) -> Awaitable[Reply]:
+        """Requests run in the order they are made: what was gathered leaves first (SPEC A3)."""
+        self._pusher.flush()
+        return self._link.call(op, *parts)
+
+    # -- the queue as a whole -------------------------------------------------
+
+    async def create(self, *, update: bool = False, **options: Unpack[QueueSettings]) -> Queue[T]:
+        """Make sure the queue exists; returns it.
+
+        An existing queue must agree with every option given; ``update`` changes it instead.
+        """
+        request = Declare(self.name, wire_options({**options}), update)
+        try:
+            await self._call(Op.Q_DECLARE, encode(request))
+        except (InvalidOption, AlreadyExists) as error:
+            raise in_callers_words(error) from None
+        return self
+
+    async def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
+        """Change options while the queue runs; those not given stay."""
+        request = Update(self.name, wire_options({**options}))
+        try:
+            return _info(await self._call(Op.Q_UPDATE, encode(request)) or b"")
+        except InvalidOption as error:
+            raise in_callers_words(error) from None
+
+    async def info(self) -> QueueInfo:
+        """Options and counts."""
+        return _info(await self._call(Op.Q_INFO, encode(Named(self.name))) or b"")
+
+    async def exists(self) -> bool:
+        """Whether the queue was created."""
+        try:
+            await self._call(Op.Q_EXISTS, pack_str(self.name))
+        except NotFound:
+            return False
+        return True
+
+    async def delete(self) -> bool:
+        """Remove the queue with all its jobs; says whether it existed."""
+        try:
+            await self._call(Op.Q_DELETE, pack_str(self.name))
+        except NotFound:
+            return False
+        return True
+
+    async def purge(self) -> int:
+        """Remove every job that waits or is scheduled; returns how many."""
+        return decode(await self._call(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
+
+    async def pause(self) -> None:
+        """Deliver nothing until `resume`; running jobs go on, pushes are taken."""
+        await self._call(Op.Q_PAUSE, encode(Pause(self.name, True)))
+
+    async def resume(self) -> None:
+        """Deliver again."""
+        await self._call(Op.Q_PAUSE, encode(Pause(self.name, False)))
+
+    # -- pushing --------------------------------------------------------------
+
+    def push(
+        self,
+        value: T,
+        *,
+        priority: int = 0,
+        delay: Duration = 0,
+        ttl: Duration = 0,
+        key: str | None = None,
+        dedup_key: str | None = None,
+        replace: bool = False,
+    ) -> Awaitable[str]:
+        """Add a job; the result is its id, once it is safe on disk.
+
+        ``priority`` 0 to 255, highest first. ``delay`` holds it back, ``ttl`` drops it if
+        it has not started by then. ``key`` groups jobs for fairness and limits. While a
+        job with the same ``dedup_key`` waits or runs, no second one is added: the older
+        job's id is the result; with ``replace`` the new one takes the waiting one's place.
+        Pushes of one loop turn leave together.
+        """
+        head = self._head(priority, delay, ttl, replace)
+        if key is not None:
+            text(key, "key")
+        if dedup_key is not None:
+            text(dedup_key, "dedup_key")
+        return self._pusher.push(head, encode_value(value), key, dedup_key)
+
+    async def push_many(
+        self,
+        values: Iterable[T],
+        *,
+        priority: int = 0,
+        delay: Duration = 0,
+        ttl: Duration = 0,
+        keys: Sequence[str | None] | None = None,
+        dedup_keys: Sequence[str | None] | None = None,
+        replace: bool = False,
+    ) -> JobIds:
+        """Add many jobs; ``keys`` and ``dedup_keys`` are one per value."""
+        raw = encode_values(values)
+        check_column(keys, "keys", len(raw))
+        check_column(dedup_keys, "dedup_keys", len(raw))
+        head = self._head(priority, delay, ttl, replace)
+        if not raw and not await self.exists():
+            raise NotFound(f"Queue '{self.name}' not found. Create it first.")
+        if self._link.welcome is None:
+            await self._call(Op.ECHO)  # to know how much the server takes at once
+        replies: list[PushReply] = []
+        for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome):
+            full = PushHead(
+                head.queue, head.priority, head.delay_ms, head.ttl_ms,
+                _part(keys, start, stop), _part(dedup_keys, start, stop), replace,
+            )  # fmt: skip
+            block = pack_block(raw[start:stop])
+            reply = await self._call(Op.Q_PUSH_MANY, encode_head(full), block)
+            replies.append(decode(reply or b"", PushReply))
+        return JobIds(replies)
+
+    def _head(self, priority: int, delay: Duration, ttl: Duration, replace: bool) -> PushHead:
+        if priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY:
+            whole(priority, "priority", 0, MAX_PRIORITY)
+        delay_ms = millis(delay, "delay", MAX_DELAY_MS) if delay else 0
+        ttl_ms = millis(ttl, "ttl", MAX_DELAY_MS) if ttl else 0
+        return PushHead(self.name, priority, delay_ms, ttl_ms, replace=replace)
+
+    # -- working --------------------------------------------------------------
+
+    async def pop(
+        self, batch: int = 1, *, wait: Duration = 0, lease: Duration | None = None
+    ) -> JobBatch[T]:
+        """Lease up to ``batch`` jobs, waiting up to ``wait`` for the first; may be empty.
+
+        They are this client's for ``lease`` (the queue's visibility timeout): ack, nack or
+        extend them before it ends.
+        """
+        request = pop_request(self.name, batch, wait, lease)
+        wait_ms = request.wait_ms
+        self._pusher.flush()
+        timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
+        # Jobs are free when the connection that took them ends, so it must be one that lasts.
+        poll = self._link.duplex().poll(
+            Op.Q_POP, encode(request), timeout_s=timeout_s, on_late=self._give_back
+        )
+        reply = await poll.reply()
+        return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
+
+    def _give_back(self, reply: Reply) -> None:
+        """The jobs of a pop came after it was cancelled."""
+        if reply:
+            self._settler.post_release(decode(split_head(reply)[0], Delivery).token)
+
+    async def subscribe(
+        self,
+        handler: Callable[[Job[T]], Any],
+        *,
+        batch: int = 50,
+        wait: Duration = 20,
+        concurrency: int = 5,
+        lease: Duration | None = None,
+    ) -> Consumer[T]:
+        """Run ``handler(job)`` for every job, up to ``concurrency`` at once.
+
+        Returning acks the job, and stores what was returned as its result if the queue
+        keeps results; raising nacks it with the error's text. Leases are renewed while the
+        handler runs. With ``concurrency=1`` jobs run strictly one after another.
+        """
+        consumer = self._consumer(handler, batch, wait, concurrency, lease)
+        await self.info()
+        consumer.start()
+        return consumer
+
+    def _consumer(
+        self, handler: Callable[[Job[T]], Any], batch: int, wait: Duration, concurrency: int,
+        lease: Duration | None,
+    ) -> Consumer[T]:  # fmt: skip
+        request = pop_request(self.name, batch, wait, lease)
+        return Consumer(self._link, self._type, handler, request, concurrency)
+
+    def worker(
+        self,
+        *,
+        batch: int = 50,
+        wait: Duration = 20,
+        concurrency: int = 5,
+        lease: Duration | None = None,
+    ) -> Callable[[Callable[[Job[T]], Any]], Worker[T]]:
+        """Decorator: make a handler a `Worker`, to be run by itself or by ``nexo worker``."""
+
+        pop_request(self.name, batch, wait, lease)  # raises now what is wrong
+
+        def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
+            return Worker(handler, lambda: self._consumer(handler, batch, wait, concurrency, lease))
+
+        return decorate
+
+    # -- looking --------------------------------------------------------------
+
+    async def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
+        """The next waiting jobs, without leasing them."""
+        reply = await self._call(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
+        return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
+
+    async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
+        """Where a job is; with ``wait``, once it has ended or the time is over."""
+        wait_ms = millis(wait, "wait", MAX_WAIT_MS)
+        request = JobRequest(self.name, job_id, wait_ms)
+        timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
+        poll = self._link.poll(Op.Q_JOB, encode(request), timeout_s=timeout_s)
+        return job_state(decode(await poll.reply() or b"", dict[str, Any]))
+
+    async def result(self, job_id: str, *, wait: Duration = 30) -> Any:
+        """What a job returned, waiting for its end. The queue must have a ``result_ttl``.
+
+        None also for a job that was cancelled, or whose result is no longer kept.
+
+        Raises `RequestTimeout` if it has not ended in time, `Conflict` if it is dead or another
+        job has replaced it.
+        """
+        state = await self.job(job_id, wait=wait)
+        match state.state:
+            case "done":
+                return state.result
+            case "dead":
+                raise Conflict(f"job {job_id} is dead: {state.error}")
+            case "replaced":
+                raise Conflict(f"job {job_id} was replaced by job {state.replaced_by}: ask for it")
+        raise RequestTimeout(f"job {job_id} is still {state.state}")
+
+    @cached_property
+    def dlq(self) -> DeadLetters[T]:
+        """Jobs that failed for good."""
+        return DeadLetters(self._link, self.name, self._type)
+
+    @cached_property
+    def scheduled(self) -> Scheduled[T]:
+        """Jobs that are not due yet."""
+        return Scheduled(self._link, self.name, self._type)
+
+    @cached_property
+    def cron(self) -> Crons:
+        """Schedules that push jobs by themselves."""
+        return Crons(self._link, self.name)
+
+
+async def list_queues(link: Link) -> list[QueueInfo]:
+    """Every queue of the server."""
+    rows = decode(await link.call(Op.Q_LIST) or b"", list[dict[str, Any]])
+    return [QueueInfo(**row) for row in rows]
+
+
+def _info(reply: bytes | memoryview) -> QueueInfo:
+    return QueueInfo(**decode(reply, dict[str, Any]))
+
+
+def _part(column: Sequence[str | None] | None, start: int, stop: int) -> list[str | None] | None:
+    return None if column is None else [*column[start:stop]]

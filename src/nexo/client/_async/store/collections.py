@@ -1,0 +1,236 @@
+"""Maps, lists and sets in the store.
+
+A handle is a name and a type; making one sends nothing. A collection exists from its first
+item to its last, and every call is atomic on the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async.link.link import Link
+from nexo.client._async.store import requests as store_calls
+from nexo.client._async.store.requests import ask
+from nexo.client.checks import Duration, pairs
+from nexo.client.store_values import all_taken, taken
+from nexo.protocol import store as wire
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.protocol.values import decode_value, encode_value
+
+T = TypeVar("T")
+
+_REMOVED = "it was taken out"
+
+
+class Collection(Generic[T]):
+    """What maps, lists and sets have in common."""
+
+    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
+        self.name = name
+        self._link = link
+        self._type: Any = type_
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def _decoded(self, value: Buffer) -> T:
+        item: T = decode_value(value, self._type)
+        return item
+
+    def _all_decoded(self, values: Iterable[Buffer]) -> list[T]:
+        return [self._decoded(value) for value in values]
+
+    async def exists(self) -> bool:
+        """Whether it has any item."""
+        return await store_calls.exists(self._link, self.name)
+
+    async def drop(self) -> bool:
+        """Delete it with all its items; False if there was none."""
+        return await store_calls.delete(self._link, self.name) == 1
+
+    async def expire(self, ttl: Duration) -> bool:
+        """Give the whole collection a life time from now; False if there is none."""
+        return await store_calls.expire(self._link, self.name, ttl)
+
+    async def ttl(self) -> float | None:
+        """Seconds it has left, infinity if it never expires, None if there is none."""
+        return await store_calls.ttl(self._link, self.name)
+
+    async def persist(self) -> bool:
+        """Take its life time off; False if it had none."""
+        return await store_calls.persist(self._link, self.name)
+
+
+class StoreMap(Collection[T]):
+    """Fields with values, in the order they were first set."""
+
+    async def set(self, field: str, value: T) -> bool:
+        """Set one field; True if it is new."""
+        return await self.set_many({field: value}) == 1
+
+    async def set_many(self, fields: Mapping[str, T]) -> int:
+        """Set several fields at once; returns how many are new."""
+        return await self._set(fields, if_absent=False)
+
+    async def add(self, field: str, value: T) -> bool:
+        """Set a field only if it is absent; False if it was there."""
+        return await self._set({field: value}, if_absent=True) == 1
+
+    async def _set(self, fields: Mapping[str, T], *, if_absent: bool) -> int:
+        values = {field: encode_value(value) for field, value in pairs(fields, "fields").items()}
+        command = wire.SetFields(self.name, values, if_absent)
+        count: int = await ask(self._link, Op.FIELDS_SET, command)
+        return count
+
+    async def get(self, field: str, default: T | None = None) -> T | None:
+        """The value of a field, or ``default``."""
+        (value,) = await ask(self._link, Op.FIELDS_GET, wire.Fields(self.name, [field]))
+        return default if value is None else self._decoded(value)
+
+    async def get_many(self, *fields: str) -> list[T | None]:
+        """The values of several fields in their order; None where there is none."""
+        values = await ask(self._link, Op.FIELDS_GET, wire.Fields(self.name, [*fields]))
+        return [None if value is None else self._decoded(value) for value in values]
+
+    async def has(self, field: str) -> bool:
+        """Whether there is such a field."""
+        (value,) = await ask(self._link, Op.FIELDS_GET, wire.Fields(self.name, [field]))
+        return value is not None
+
+    async def all(self) -> dict[str, T]:
+        """Every field with its value."""
+        fields = await ask(self._link, Op.FIELDS_ALL, wire.OneKey(self.name))
+        return {field: self._decoded(value) for field, value in fields.items()}
+
+    async def delete(self, *fields: str) -> int:
+        """Remove fields; returns how many there were."""
+        count: int = await ask(self._link, Op.FIELDS_DELETE, wire.Fields(self.name, [*fields]))
+        return count
+
+    async def incr(self, field: str, by: float = 1) -> float:
+        """Add to the number in a field, from 0 if it is new; returns the sum."""
+        command = wire.IncrementField(self.name, field, by)
+        total: float = await ask(self._link, Op.FIELDS_INCR, command)
+        return total
+
+    async def length(self) -> int:
+        """How many fields there are."""
+        count: int = await ask(self._link, Op.FIELDS_COUNT, wire.OneKey(self.name))
+        return count
+
+
+class StoreList(Collection[T]):
+    """Values in order. Ranges are Python slices: stop is exclusive, negatives from the end."""
+
+    async def push(self, *values: T) -> int:
+        """Add values at the right end; returns the new length."""
+        return await self._push(values, left=False)
+
+    async def push_left(self, *values: T) -> int:
+        """Add values at the left end, one after another; returns the new length."""
+        return await self._push(values, left=True)
+
+    async def _push(self, values: Iterable[T], *, left: bool) -> int:
+        command = wire.Push(self.name, [encode_value(value) for value in values], left)
+        length: int = await ask(self._link, Op.LIST_PUSH, command)
+        return length
+
+    async def pop(self, default: T | None = None) -> T | None:
+        """Take the rightmost value, or ``default`` if there is none."""
+        return await self._pop(default, left=False)
+
+    async def pop_left(self, default: T | None = None) -> T | None:
+        """Take the leftmost value, or ``default`` if there is none."""
+        return await self._pop(default, left=True)
+
+    async def _pop(self, default: T | None, *, left: bool) -> T | None:
+        values = await ask(self._link, Op.LIST_POP, wire.Pop(self.name, 1, left))
+        return taken(values[0], self._type, _REMOVED) if values else default
+
+    async def pop_many(self, count: int, *, left: bool = False) -> list[T]:
+        """Take up to ``count`` values off one end, outermost first.
+
+        If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
+        """
+        values = await ask(self._link, Op.LIST_POP, wire.Pop(self.name, count, left))
+        return all_taken(values, self._type, _REMOVED)
+
+    async def range(self, start: int = 0, stop: int | None = None) -> list[T]:
+        """The values of a slice; without arguments, all."""
+        values = await ask(self._link, Op.LIST_RANGE, wire.Range(self.name, start, stop))
+        return self._all_decoded(values)
+
+    async def get(self, index: int, default: T | None = None) -> T | None:
+        """The value at ``index``, or ``default`` if the list does not reach there."""
+        return next(iter(await self.range(index, None if index == -1 else index + 1)), default)
+
+    async def replace(self, index: int, value: T) -> None:
+        """Put another value in place of the one at ``index``."""
+        command = wire.Replace(self.name, index, encode_value(value))
+        await ask(self._link, Op.LIST_REPLACE, command)
+
+    async def trim(self, start: int = 0, stop: int | None = None) -> int:
+        """Keep only a slice; returns how many values went."""
+        count: int = await ask(self._link, Op.LIST_TRIM, wire.Range(self.name, start, stop))
+        return count
+
+    async def remove(self, value: T, count: int = 0) -> int:
+        """Remove the first ``count`` values equal to ``value`` (0 for all); returns how many."""
+        command = wire.RemoveValue(self.name, encode_value(value), count)
+        removed: int = await ask(self._link, Op.LIST_REMOVE, command)
+        return removed
+
+    async def length(self) -> int:
+        """How many values there are."""
+        count: int = await ask(self._link, Op.LIST_LENGTH, wire.OneKey(self.name))
+        return count
+
+
+class StoreSet(Collection[T]):
+    """Distinct values, in no order; two are the same when they are encoded alike."""
+
+    async def add(self, *members: T) -> int:
+        """Add members; returns how many are new."""
+        count: int = await ask(self._link, Op.SET_ADD, self._members(members))
+        return count
+
+    async def remove(self, *members: T) -> int:
+        """Remove members; returns how many there were."""
+        count: int = await ask(self._link, Op.SET_REMOVE, self._members(members))
+        return count
+
+    async def contains(self, member: T) -> bool:
+        """Whether ``member`` is in the set."""
+        return (await self.contains_many(member))[0]
+
+    async def contains_many(self, *members: T) -> list[bool]:
+        """For each of ``members``, whether it is in the set."""
+        found: list[bool] = await ask(self._link, Op.SET_CONTAINS, self._members(members))
+        return found
+
+    async def members(self) -> list[T]:
+        """Every member."""
+        return self._all_decoded(await ask(self._link, Op.SET_MEMBERS, wire.OneKey(self.name)))
+
+    async def pop(self, default: T | None = None) -> T | None:
+        """Take out one member, whichever comes, or ``default`` if there is none."""
+        values = await ask(self._link, Op.SET_POP, wire.Pop(self.name, 1))
+        return taken(values[0], self._type, _REMOVED) if values else default
+
+    async def pop_many(self, count: int) -> list[T]:
+        """Take out up to ``count`` members, whichever come.
+
+        If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
+        """
+        values = await ask(self._link, Op.SET_POP, wire.Pop(self.name, count))
+        return all_taken(values, self._type, _REMOVED)
+
+    async def length(self) -> int:
+        """How many members there are."""
+        count: int = await ask(self._link, Op.SET_SIZE, wire.OneKey(self.name))
+        return count
+
+    def _members(self, members: Iterable[T]) -> wire.Members:
+        return wire.Members(self.name, [encode_value(member) for member in members])

@@ -1,0 +1,53 @@
+"""Requests that keys and collections share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from nexo.client._async.link.link import Link
+from nexo.client.checks import Duration, positive_millis
+from nexo.protocol import store as wire
+from nexo.protocol.ops import Op
+
+
+async def ask(link: Link, op: Op, command: wire.Command) -> Any:
+    """Send one of the store's requests; returns its decoded reply."""
+    return wire.decode_reply(op, await link.call(op, wire.encode_request(command)))
+
+
+async def expire(link: Link, key: str, ttl: Duration) -> bool:
+    """Give a key a new life time from now."""
+    done: bool = await ask(link, Op.KEY_EXPIRE, wire.Expire(key, ttl_ms(ttl) or 0))
+    return done
+
+
+async def ttl(link: Link, key: str) -> float | None:
+    """Seconds a key has left, infinity if it never expires, None if there is none."""
+    info: wire.Info | None = await ask(link, Op.KEY_INSPECT, wire.OneKey(key))
+    if info is None:
+        return None
+    return math.inf if info.ttl_ms is None else info.ttl_ms / 1000
+
+
+async def persist(link: Link, key: str) -> bool:
+    """Take the life time off a key."""
+    done: bool = await ask(link, Op.KEY_PERSIST, wire.OneKey(key))
+    return done
+
+
+async def delete(link: Link, *keys: str) -> int:
+    """Delete keys of any kind; returns how many there were."""
+    count: int = await ask(link, Op.KEY_DELETE, wire.Keys([*keys]))
+    return count
+
+
+async def exists(link: Link, key: str) -> bool:
+    """Whether there is such a key."""
+    count: int = await ask(link, Op.KEY_EXISTS, wire.Keys([key]))
+    return count == 1
+
+
+def ttl_ms(ttl: Duration | None) -> int | None:
+    """An optional TTL in milliseconds."""
+    return None if ttl is None else positive_millis(ttl, "ttl", wire.MAX_TTL_S * 1_000)

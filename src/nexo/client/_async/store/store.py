@@ -1,0 +1,260 @@
+"""The store's client: keys with values, counters, and handles for collections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, overload
+
+from nexo.client._async.link.link import Link
+from nexo.client._async.store import requests as store_calls
+from nexo.client._async.store.collections import StoreList, StoreMap, StoreSet
+from nexo.client._async.store.requests import ask, ttl_ms
+from nexo.client.checks import Duration, each, pairs
+from nexo.client.store_values import taken
+from nexo.errors import InvalidInput
+from nexo.model import Broker
+from nexo.protocol import store as wire
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.protocol.store import encode_map_key, encode_map_set
+from nexo.protocol.values import decode_value, encode_value
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+# The class below has a method ``list``, so its annotations cannot say it.
+_Values: TypeAlias = list[Any]
+_GET, _SET = int(Op.MAP_GET), int(Op.MAP_SET)
+_PAGE_KEYS = 1_000
+
+
+class Store:
+    """Shared state of all clients: keys of 1 byte to 64 KiB, values of any type.
+
+    TTLs are seconds, a text like ``"5m"`` or a ``timedelta``, exact to the millisecond;
+    without one a key stays.
+    Where a ``type_`` is taken, a dataclass, msgspec struct, pydantic model or annotation
+    makes the value come back as that type; a value that does not fit raises `InvalidInput`.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.map = Maps(self)
+        """``store.map(name)`` is a map; ``store.map.get(key)`` and so on are plain keys."""
+
+    def __repr__(self) -> str:
+        return f"<Store of {self._link.address}>"
+
+    # -- one key --------------------------------------------------------------
+
+    @overload
+    async def get(self, key: str, *, default: Any = None) -> Any: ...
+    @overload
+    async def get(self, key: str, type_: type[T]) -> T | None: ...
+    @overload
+    async def get(self, key: str, type_: type[T], *, default: D) -> T | D: ...
+    async def get(self, key: str, type_: type[Any] | None = None, *, default: Any = None) -> Any:
+        """The value of ``key``, or ``default`` if there is none."""
+        value = await self._link.call(_GET, encode_map_key(key))
+        return default if value is None else decode_value(value, type_)
+
+    async def set(
+        self,
+        key: str,
+        value: object,
+        *,
+        ttl: Duration | None = None,
+        keep_ttl: bool = False,
+        if_absent: bool = False,
+    ) -> bool:
+        """Set ``key``; False only if it was to be absent and is not.
+
+        A TTL the key had ends with it, unless ``keep_ttl``.
+        """
+        raw = encode_value(value)
+        if ttl is None and not keep_ttl and not if_absent:
+            await self._link.call(_SET, encode_map_set(key, raw))
+            return True
+        reply = await self._set(wire.SetKey(key, raw, ttl_ms(ttl), keep_ttl, if_absent))
+        return reply.done
+
+    async def cas(
+        self,
+        key: str,
+        expected: object,
+        value: object,
+        *,
+        ttl: Duration | None = None,
+        keep_ttl: bool = False,
+    ) -> bool:
+        """Compare and set: set ``key`` only if it holds ``expected``; False if it does not."""
+        command = wire.SetKey(
+            key, encode_value(value), ttl_ms(ttl), keep_ttl, if_equal=encode_value(expected)
+        )
+        return (await self._set(command)).done
+
+    async def getset(
+        self,
+        key: str,
+        value: object,
+        type_: type[T] | None = None,
+        *,
+        ttl: Duration | None = None,
+        keep_ttl: bool = False,
+        default: Any = None,
+    ) -> Any:
+        """Set ``key``; returns the value it had before, or ``default``.
+
+        If that does not fit ``type_``, `DoesNotFit` has it as its ``value``.
+        """
+        command = wire.SetKey(key, encode_value(value), ttl_ms(ttl), keep_ttl, get_previous=True)
+        previous = (await self._set(command)).previous
+        return default if previous is None else taken(previous, type_, "the key was set")
+
+    async def _set(self, command: wire.SetKey) -> wire.SetReply:
+        reply: wire.SetReply = await ask(self._link, Op.KEY_SET, command)
+        return reply
+
+    async def getdel(self, key: str, type_: type[T] | None = None, *, default: Any = None) -> Any:
+        """Take the value and delete the key, in one step.
+
+        If it does not fit ``type_``, `DoesNotFit` has it as its ``value``.
+        """
+        value = await ask(self._link, Op.KEY_GETDEL, wire.OneKey(key))
+        return default if value is None else taken(value, type_, "the key was deleted")
+
+    async def delete(self, key: str) -> bool:
+        """Delete a key of any kind; False if there was none."""
+        return await store_calls.delete(self._link, key) == 1
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is such a key, of any kind."""
+        return await store_calls.exists(self._link, key)
+
+    async def inspect(self, key: str) -> wire.Info | None:
+        """Kind, items, size and life time of a key without its value; None if there is none."""
+        info: wire.Info | None = await ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
+        return info
+
+    # -- numbers --------------------------------------------------------------
+
+    async def incr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
+        """Add to a number, from 0 if the key is new; returns the sum, whole if both are.
+
+        The TTL is given to a new key only, so that a counter per time window is one call.
+        """
+        command = wire.Increment(key, by, ttl_ms(ttl))
+        total: float = await ask(self._link, Op.KEY_INCR, command)
+        return total
+
+    async def decr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
+        """Subtract from a number; see `incr`."""
+        return await self.incr(key, -by, ttl=ttl)
+
+    # -- life time ------------------------------------------------------------
+
+    async def expire(self, key: str, ttl: Duration) -> bool:
+        """Give a key a new life time from now; False if there is no such key."""
+        return await store_calls.expire(self._link, key, ttl)
+
+    async def ttl(self, key: str) -> float | None:
+        """Seconds a key has left, infinity if it never expires, None if there is none."""
+        return await store_calls.ttl(self._link, key)
+
+    async def persist(self, key: str) -> bool:
+        """Take the life time off a key; False if there is no such key or it had none."""
+        return await store_calls.persist(self._link, key)
+
+    # -- several keys ---------------------------------------------------------
+
+    async def mget(self, keys: Sequence[str], type_: type[T] | None = None) -> _Values:
+        """The values of ``keys`` in their order; None where there is none."""
+        if isinstance(keys, str):
+            raise InvalidInput("keys are a list of keys, not one key")
+        values = await ask(self._link, Op.KEY_MGET, wire.Keys([*each(keys, "keys")]))
+        return [_decoded(value, type_, None) for value in values]
+
+    async def mset(self, values: Mapping[str, object], *, ttl: Duration | None = None) -> None:
+        """Set several keys at once, with one TTL or none."""
+        encoded = {key: encode_value(value) for key, value in pairs(values).items()}
+        await ask(self._link, Op.KEY_MSET, wire.SetMany(encoded, ttl_ms(ttl)))
+
+    async def delete_many(self, *keys: str) -> int:
+        """Delete keys of any kind; returns how many there were."""
+        return await store_calls.delete(self._link, *keys)
+
+    async def keys(self, prefix: str = "", *, glob: str = "") -> AsyncIterator[str]:
+        """Every key that begins with ``prefix`` and matches ``glob`` (``*``, ``?``, ``[a-z]``).
+
+        In code point order. A key that exists all through the iteration comes exactly once,
+        whatever else changes; others at most once.
+        """
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self.scan(cursor, prefix=prefix, glob=glob, limit=_PAGE_KEYS)
+            for key in page.keys:
+                yield key
+            cursor = page.cursor
+
+    async def scan(
+        self, cursor: str = "", *, prefix: str = "", glob: str = "", limit: int = 100
+    ) -> wire.Page:
+        """One page of `keys`; go on with its ``cursor`` until that is None.
+
+        A page may be short, even empty, and still have a cursor.
+        """
+        page: wire.Page = await ask(self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit))
+        return page
+
+    async def clear(self) -> int:
+        """Delete everything in the store; returns how many keys there were."""
+        count: int = await ask(self._link, Op.STORE_CLEAR, wire.Clear())
+        return count
+
+    async def status(self) -> dict[str, Any]:
+        """Keys, memory, hits, evictions and saves, as the server counts them."""
+        reply = await self._link.call(Op.STATUS, bytes((Broker.STORE,)))
+        return decode_value(reply or b"", dict)
+
+    # -- collections ----------------------------------------------------------
+
+    @overload
+    def list(self, name: str) -> StoreList[Any]: ...
+    @overload
+    def list(self, name: str, type_: type[T]) -> StoreList[T]: ...
+    def list(self, name: str, type_: type[Any] | None = None) -> StoreList[Any]:
+        """The list of that name, whose values are of ``type_``; nothing is sent yet."""
+        return StoreList(self._link, name, type_)
+
+    @overload
+    def set_(self, name: str) -> StoreSet[Any]: ...
+    @overload
+    def set_(self, name: str, type_: type[T]) -> StoreSet[T]: ...
+    def set_(self, name: str, type_: type[Any] | None = None) -> StoreSet[Any]:
+        """The set of that name, whose members are of ``type_``; nothing is sent yet."""
+        return StoreSet(self._link, name, type_)
+
+
+class Maps:
+    """``store.map``: called with a name it gives that map; its methods are for plain keys.
+
+    The second use is the way other Nexo clients write it: the store is one large map.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.get = store.get
+        self.set = store.set
+        self.delete = self.del_ = store.delete
+
+    @overload
+    def __call__(self, name: str) -> StoreMap[Any]: ...
+    @overload
+    def __call__(self, name: str, type_: type[T]) -> StoreMap[T]: ...
+    def __call__(self, name: str, type_: type[Any] | None = None) -> StoreMap[Any]:
+        """The map of that name, whose values are of ``type_``; nothing is sent yet."""
+        return StoreMap(self._store._link, name, type_)
+
+
+def _decoded(value: Buffer | None, type_: Any, default: Any) -> Any:
+    return default if value is None else decode_value(value, type_)

@@ -1,0 +1,393 @@
+"""A stream as its users see it: publish records, consume them in groups, replay (SPEC E, F)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from nexo.batch import encode_plain
+from nexo.client._async.link.link import Link
+from nexo.client._async.stream.consumer import MAX_BYTES, Consumer
+from nexo.client._async.stream.groups import StreamGroups
+from nexo.client._async.stream.publisher import Publisher
+from nexo.client._async.stream.subscription import Subscription
+from nexo.client.checks import Duration, millis, whole
+from nexo.client.replies import Reply, check_sizes, room_bytes
+from nexo.client.stream_options import MAX_OFFSET, position, stream_options
+from nexo.client.stream_records import (
+    Headers,
+    Key,
+    Outgoing,
+    Placements,
+    Published,
+    Record,
+    batches_in,
+    content_of,
+    headers_bytes,
+    key_bytes,
+    needed_key,
+    slices,
+    uniform,
+)
+from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
+from nexo.protocol import stream as wire
+from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.murmur import partition_of
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 1024**2
+"""`Stream.publish_many` sends about this much at a time."""
+_MAX_PUBLISHERS = 10_000
+
+
+class Stream(StreamGroups, Generic[T]):
+    """One stream, as ``client.stream(name)`` gives it."""
+
+    def __init__(
+        self,
+        link: Link,
+        name: str,
+        type_: type[T] | None = None,
+        publishers: dict[str, Publisher] | None = None,
+    ) -> None:
+        """``publishers`` are those of other objects for the same link, by name of the stream.
+
+        What they share: the order of records, and how many partitions there are.
+        """
+        super().__init__(link, name)
+        self._type = type_
+        self._turn = 0
+        shared = {} if publishers is None else publishers
+        if len(shared) >= _MAX_PUBLISHERS:
+            shared.clear()
+        self._publisher = shared.get(name) or shared.setdefault(
+            name, Publisher(link, name, self.describe)
+        )
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
+    def _call(self, op: Op, *parts: Buffer, timeout_s: float | None = None) -> Awaitable[Reply]:
+        """Requests run in the order they are made: what was gathered leaves first (SPEC A3)."""
+        self._publisher.flush()
+        return super()._call(op, *parts, timeout_s=timeout_s)
+
+    # -- the stream itself
+
+    async def create(self, **options: Any) -> Stream[T]:
+        """Create it, or find it; `AlreadyExists` if it has another value of an option given.
+
+        Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
+        ``retention={'max_age': '7d', 'max_bytes': 2**30}``, ``compaction`` (False),
+        ``max_message_bytes``, ``tiering``; and in more detail ``retention_ms``,
+        ``retention_bytes``, ``cleanup`` (``delete``, ``compact`` or ``delete,compact``),
+        ``min_dirty_ratio``, ``delete_retention_ms``.
+        """
+        given = stream_options(options)
+        await self._describe(Op.S_MAKE, wire.Make(stream=self.name, options=given))
+        return self
+
+    async def update(self, **options: Any) -> wire.StreamInfo:
+        """Change options while it runs; the partition count is fixed."""
+        given = stream_options(options)
+        return await self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=given))
+
+    async def describe(self) -> wire.StreamInfo:
+        """Options, and per partition the first and next offset and the size."""
+        return await self._describe(Op.S_DESCRIBE, wire.Name(stream=self.name))
+
+    async def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
+        info = wire.unpack(wire.StreamInfo, await self._call(op, wire.pack(ask)) or b"")
+        self._publisher.learned(info)
+        return info
+
+    async def exists(self) -> bool:
+        """Whether it was created."""
+        try:
+            await self._call(Op.S_EXISTS, pack_str(self.name))
+        except NotFound:
+            return False
+        return True
+
+    async def delete(self) -> None:
+        """Delete its records and groups."""
+        try:
+            await self._call(Op.S_DELETE, pack_str(self.name))
+        except NotFound:
+            raise NotFound(f"Stream '{self.name}' not found") from None
+        self._publisher.count = None
+
+    async def compact(self) -> int:
+        """Keep only the newest record per key, now; returns the bytes freed.
+
+        `InvalidOption` unless its ``cleanup`` includes ``compact``.
+        """
+        return wire.unpack(int, await self._ask(Op.S_COMPACT, wire.Name(stream=self.name)))
+
+    async def apply_retention(self) -> int:
+        """Apply the age and size limits now; returns the bytes freed."""
+        return wire.unpack(int, await self._ask(Op.S_RETAIN, wire.Name(stream=self.name)))
+
+    # -- publishing
+
+    def publish(
+        self, value: T, *, key: Key = None, headers: Headers = None
+    ) -> Awaitable[Published]:
+        """Publish a record; the result is its partition and offset.
+
+        Records of one key keep their order. Need not be awaited: records of one loop turn
+        leave together as one batch.
+        """
+        kind, content = content_of(value)
+        if key is None and headers is None:
+            return self._publisher.send(ROUTE, kind, content, None, b"")
+        return self._send(kind, content, key_bytes(key), headers_bytes(headers))
+
+    def tombstone(self, key: str | bytes) -> Awaitable[Published]:
+        """Publish that a key is deleted; compaction forgets it."""
+        return self._send(0, None, needed_key(key), b"")
+
+    def _send(
+        self, kind: int, content: bytes | None, key: bytes | None, headers: bytes
+    ) -> Awaitable[Published]:
+        if key is None:
+            return self._publisher.send(ROUTE, kind, content, None, headers)
+        return self._publisher.send_keyed(kind, content, key, headers)
+
+    async def _count(self) -> int:
+        while (count := self._publisher.count) is None:
+            await self.describe()
+        return count
+
+    async def publish_many(
+        self,
+        values: Iterable[T],
+        *,
+        keys: Sequence[Key] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> Placements:
+        """Publish many records in few batches; the result has the place of each."""
+        values = list(values)
+        for name, column in (("keys", keys), ("headers", headers)):
+            if column is not None and len(column) != len(values):
+                raise InvalidInput(f"{len(values)} values came with {len(column)} {name}")
+        if not values:
+            return Placements([], None)
+        plain = uniform(values) if keys is None and headers is None else None
+        if plain is not None and (step := self._step(plain[1])):
+            return Placements(await self._publish_plain(*plain, step), None)
+        rows = [content_of(value) for value in values]
+        check_sizes(self._link.welcome, (len(content) for _, content in rows))
+        texts = [headers_bytes(each) for each in headers] if headers is not None else None
+        if keys is None:
+            return Placements(await self._publish_chunks(rows, texts), None)
+        return await self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
+
+    def _step(self, contents: list[bytes]) -> int:
+        """How many of them make a request; 0 if they differ too much in size to say."""
+        count, total = len(contents), sum(map(len, contents))
+        step, welcome = self._slice(count), self._link.welcome
+        if total + 8 * count <= room_bytes(welcome, CHUNK_BYTES):
+            return step
+        largest = max(map(len, contents))
+        check_sizes(welcome, [largest])
+        step = max(1, min(CHUNK_BYTES // (total // count + 8), step))
+        return step if largest * step <= 4 * CHUNK_BYTES else 0
+
+    def _slice(self, records: int) -> int:
+        """How many records without a key go to one partition before it is the next one's turn."""
+        return -(-records // slices(records, self._publisher.count))
+
+    async def _publish_plain(
+        self, kind: int, contents: list[bytes], step: int
+    ) -> list[tuple[int, int, int]]:
+        now_ms, calls = int(time.time() * 1000), []
+        where = publish_head(self.name, ROUTE)
+        for at in range(0, len(contents), step):
+            head, body = encode_plain(contents[at : at + step], kind, now_ms)
+            calls.append(self._call(Op.S_PUBLISH, where, head, *body))
+        return await self._places(calls)
+
+    async def _publish_chunks(
+        self, rows: list[tuple[int, bytes]], headers: list[bytes] | None
+    ) -> list[tuple[int, int, int]]:
+        runs = [(ROUTE, Outgoing())]
+        most = self._slice(len(rows))
+        for i, (kind, content) in enumerate(rows):
+            last = runs[-1][1]
+            if len(last) >= most or _is_full(last, content):
+                last = Outgoing()
+                runs.append((ROUTE, last))
+            last.add(kind, content, None, headers[i] if headers else b"")
+        return await self._publish_runs(runs)
+
+    async def _publish_keyed(
+        self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes] | None
+    ) -> Placements:
+        """By partition. If the stream was created anew, nothing of it is there: send all again."""
+        while True:
+            count = await self._count()
+            runs: list[tuple[int, Outgoing]] = []
+            open_runs: dict[int, int] = {}
+            lanes: list[tuple[int, int]] = []
+            self._turn += 1
+            for i, (kind, content) in enumerate(rows):
+                key = keys[i]
+                lane = self._turn % count if key is None else partition_of(key, count)
+                run = open_runs.get(lane)
+                if run is None or _is_full(runs[run][1], content):
+                    run = open_runs[lane] = len(runs)
+                    runs.append((lane, Outgoing()))
+                lanes.append((run, len(runs[run][1])))
+                runs[run][1].add(kind, content, key, headers[i] if headers else b"")
+            try:
+                return Placements(await self._publish_runs(runs, count), lanes)
+            except PartitionsChanged:
+                self._publisher.count = None
+
+    async def _publish_runs(
+        self, runs: list[tuple[int, Outgoing]], count: int = 0
+    ) -> list[tuple[int, int, int]]:
+        now_ms = int(time.time() * 1000)
+        batches = [(partition, records.encode(now_ms)) for partition, records in runs]
+        calls = []
+        for partition, (head, body) in batches:
+            where = publish_head(self.name, partition, count)
+            calls.append(self._call(Op.S_PUBLISH, where, head, *body))
+        return await self._places(calls)
+
+    async def _places(self, calls: Sequence[Awaitable[Reply]]) -> list[tuple[int, int, int]]:
+        """Where each request went; all are heard before the error of one is raised."""
+        places: list[tuple[int, int, int]] = []
+        failure: NexoError | None = None
+        for call in calls:
+            try:
+                places.append(next(read_places(await call or b"")))
+            except NexoError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return places
+
+    # -- consuming
+
+    def consume(
+        self,
+        group: str,
+        *,
+        batch: int = 100,
+        wait: Duration = 20.0,
+        start: wire.Position | datetime = "beginning",
+        max_bytes: int = wire.DEFAULT_BYTES,
+        **options: Any,
+    ) -> Consumer[T]:
+        """Records for one consumer of a group, to be acked one by one: ``async for``.
+
+        ``start`` is where a new group begins. Further options tune the group: ``ack_wait_ms``,
+        ``max_deliveries``, ``max_ack_pending``, ``ordered_by='key'``.
+        """
+        ask = self._joining(group, start, options)
+        return Consumer(self._link, ask, self._type, batch, wait, max_bytes)
+
+    def _joining(
+        self,
+        group: str,
+        start: wire.Position | datetime,
+        options: dict[str, Any],
+        *,
+        reports_starts: bool = False,
+    ) -> wire.GroupJoin:
+        first, start_ms = position(start, "start")
+        self._publisher.flush()
+        return wire.GroupJoin(
+            stream=self.name,
+            group=group,
+            options=options,
+            start=first,
+            start_ms=start_ms,
+            reports_starts=reports_starts,
+        )
+
+    async def subscribe(
+        self,
+        group: str,
+        handler: Callable[[Record[T]], Any],
+        *,
+        batch: int = 100,
+        wait: Duration = 20.0,
+        concurrency: int = 1,
+        start: wire.Position | datetime = "beginning",
+        **options: Any,
+    ) -> Subscription[T]:
+        """Have ``handler`` called with each record: acked when it returns, nacked when it raises.
+
+        With ``concurrency=1`` records are handled one after another, in order. Stop it with
+        ``await subscription.stop()``.
+        """
+        ask = self._joining(group, start, options, reports_starts=True)
+        consumer = Consumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)
+        subscription = Subscription(consumer, handler, concurrency)
+        await subscription.start()
+        return subscription
+
+    # -- reading without a group
+
+    async def read(
+        self,
+        partition: int = 0,
+        offset: int = 0,
+        *,
+        max_bytes: int = wire.DEFAULT_BYTES,
+        wait: Duration = 0.0,
+    ) -> list[Record[T]]:
+        """Records of a partition from ``offset`` on; empty at the end, after ``wait`` seconds."""
+        ask = wire.Read(
+            self.name,
+            whole(partition, "partition", 0, MAX_OFFSET),
+            whole(offset, "offset", 0, MAX_OFFSET),
+            whole(max_bytes, "max_bytes", 1, MAX_BYTES),
+            millis(wait, "wait"),
+        )
+        timeout_s = ask.wait_ms / 1000 + 30.0
+        reply = await self._call(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
+        _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
+        return [
+            Record(partition, row, self._type)
+            for batch in batches_in(rest)
+            for row in batch.records()
+            if row.offset >= offset
+        ]
+
+    async def get(self, key: str | bytes) -> Record[T] | None:
+        """The newest record of a key; None if there is none or it was deleted."""
+        ask = wire.Get(stream=self.name, key=needed_key(key))
+        reply = await self._call(Op.S_GET, wire.pack(ask))
+        if reply is None:
+            return None
+        found, rest = wire.unpack_headed(int, reply)
+        row = next(next(batches_in(rest)).records())
+        return Record(found, row, self._type)
+
+    async def state(self) -> Mapping[str | bytes, Record[T]]:
+        """The newest record of every key that was not deleted."""
+        found: dict[str | bytes, Record[T]] = {}
+        at: tuple[int, int] | None = (0, 0)
+        while at is not None:
+            ask = wire.StateAsk(stream=self.name, partition=at[0], offset=at[1])
+            head, rest = wire.unpack_headed(wire.StateReply, await self._ask(Op.S_STATE, ask))
+            for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
+                for row in batch.records():
+                    record: Record[T] = Record(partition, row, self._type)
+                    found[record.key or ""] = record
+            at = head.following
+        return found
+
+
+def _is_full(records: Outgoing, content: bytes) -> bool:
+    """Whether the next record is to begin another request."""
+    return bool(records) and records.size_bytes + len(content) > CHUNK_BYTES

@@ -1,0 +1,300 @@
+"""Records of a shared group through a handler: acked on return, nacked on an exception (F5).
+
+The broker is told what a handler has begun, so that only that counts as delivered (F3), at no
+cost of its own: a fetch says that its first record is begun, an ack which one is next. A
+second task keeps the leases of what is held while handlers run, and gives back what no
+handler came to, so that other consumers can have it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from nexo.client._async import runtime
+from nexo.client._async.stream.consumer import AHEAD_S, Consumer, Delivered, spans_of
+from nexo.client.checks import function, whole
+from nexo.client.failures import failure_text
+from nexo.errors import NexoError
+from nexo.protocol import stream as wire
+
+log = logging.getLogger("nexo.client")
+
+T = TypeVar("T")
+
+_FLUSH_S = 0.05
+"""Acks wait at most this long while the handler goes on."""
+_RENEWALS_PER_LEASE = 3
+_CLOSE_S = 5.0
+MAX_CONCURRENCY = 10_000
+
+
+class Subscription(Generic[T]):
+    """A handler that is called with the records of a group until `stop`.
+
+    ``async with`` stops it at the end.
+    """
+
+    def __init__(
+        self, consumer: Consumer[T], handler: Callable[[Delivered[T]], Any], concurrency: int
+    ) -> None:
+        self._limit = whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
+        function(handler)
+        self._handler = handler
+        self.handled = 0
+        """Records the handler returned from."""
+        self.failure: Exception | None = None
+        """Why it ended by itself, such as a deleted stream."""
+        self._consumer = consumer
+        self._workers = runtime.Workers(concurrency) if concurrency > 1 else None
+        self._stopping = runtime.Event()
+        self._forget_hook: Callable[[], None] = _nothing
+        self._waiting: deque[Delivered[T]] = deque()
+        """Fetched, and not begun."""
+        self._given_back = 0
+        """How many of the last records were given back, as no handler came to them."""
+        self._running: set[Delivered[T]] = set()
+        self._careful = False
+        """Somebody may have died of what was fetched: each is told and acked by itself."""
+        self._begun: deque[Delivered[T]] = deque()
+        """Begun, and the broker not told yet."""
+        self._done: deque[Delivered[T]] = deque()
+        """Handled, and not acked yet."""
+        self._flushed_s = runtime.now_s()
+        self._wake = runtime.Event()
+        self._ended = False
+        self._task: runtime.Task | None = None
+        self._keeper: runtime.Task | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "ended"
+        stream, group = self._consumer.stream, self._consumer.group
+        return f"<Subscription of group {group!r}, stream {stream!r}, {state}>"
+
+    async def __aenter__(self) -> Subscription[T]:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    # -- its life
+
+    async def start(self) -> None:
+        """Join the group, so that a bad name or option is raised here, and begin."""
+        await self._consumer.join()
+        self._forget_hook = self._consumer.on_close(self._client_closes)
+        name = f"nexo-{self._consumer.group}"
+        self._keeper = runtime.spawn(self._keep, name=f"{name}-leases")
+        self._task = runtime.spawn(self._run, name=name)
+
+    @property
+    def running(self) -> bool:
+        """Whether it still takes records."""
+        return self._task is not None and not self._task.done()
+
+    async def stop(self, timeout: float | None = None) -> None:
+        """Return once the records being handled are; what was not begun goes to others.
+
+        Handlers that run longer than ``timeout`` seconds are not waited for any longer. What
+        ended the subscription before is not raised here: see `failure`.
+        """
+        self._forget_hook()
+        self._stopping.set()
+        self._consumer.interrupt()
+        await self._give_back()
+        if self._task is not None and not self._is_handler():
+            await self._task.join(timeout)
+
+    def _is_handler(self) -> bool:
+        """Whether a handler asks, which must not wait for its own end."""
+        if self._workers is not None and self._workers.is_current():
+            return True
+        return self._task is not None and self._task.is_current()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Return when it has ended; False if ``timeout`` seconds were over first.
+
+        Raises `failure` if it ended by itself.
+        """
+        ended = self._task is None or await self._task.join(timeout)
+        if ended and self.failure is not None:
+            raise self.failure
+        return ended
+
+    async def _client_closes(self) -> None:
+        """A handler that hangs must not keep the client open."""
+        await self.stop(_CLOSE_S)
+
+    async def _run(self) -> None:
+        try:
+            async for records in self._consumer.batches():
+                await self._handle_all(list(records))
+                if self._stopping.is_set():
+                    break
+        except Exception as error:
+            if not self._stopping.is_set():
+                self._ends(error)
+        if self._workers is not None:
+            await self._workers.drain()
+        self._ended = True
+        self._wake.set()
+        if self._keeper is not None:
+            await self._keeper.join()
+        await self._flush()
+        await self._consumer.close(self._waiting)
+
+    def _ends(self, error: Exception) -> None:
+        """Nobody may be waiting, so the log gets it too."""
+        stream, group = self._consumer.stream, self._consumer.group
+        trace = None if isinstance(error, NexoError) else error
+        log.error("group %r of stream %r: the subscription ends: %s", group, stream, error,
+                  exc_info=trace)  # fmt: skip
+        self.failure = error
+
+    # -- handling
+
+    async def _handle_all(self, records: list[Delivered[T]]) -> None:
+        began_s = runtime.now_s()
+        self._careful = any(record.deliveries > 1 for record in records)
+        self._given_back = 0
+        self._waiting.extend(records)
+        while self._waiting and not self._stopping.is_set():
+            if self._workers is not None:
+                await self._workers.start_next(self._next, self._handle_beside)
+            else:
+                await self._handle_next()
+        begun = len(records) - len(self._waiting) - self._given_back
+        self._consumer.paced(begun, runtime.now_s() - began_s, least=self._limit)
+        if self._workers is None:
+            await self._flush()
+
+    async def _handle_next(self) -> None:
+        """One record, in order; it was begun when the last ack told."""
+        record = self._next()
+        if record is None:
+            return
+        if await self._call(record):
+            self._done.append(record)
+        if self._careful or runtime.now_s() - self._flushed_s >= _FLUSH_S:
+            await self._flush()
+
+    async def _handle_beside(self, record: Delivered[T]) -> None:
+        """One record, while others are handled; the keeper tells of them together."""
+        if self._careful:
+            await self._settle("start", record.generation, [_span(record)])
+        else:
+            self._begun.append(record)
+            self._wake.set()
+        if await self._call(record):
+            self._done.append(record)
+            self._wake.set()
+
+    def _next(self) -> Delivered[T] | None:
+        """The next record; None if what was left was given back meanwhile."""
+        try:
+            record = self._waiting.popleft()
+        except IndexError:
+            return None
+        self._running.add(record)
+        return record
+
+    async def _call(self, record: Delivered[T]) -> bool:
+        """Whether the handler returned; else the record is nacked.
+
+        A cancelled task of the handler's own, or `SystemExit`, is its failure too.
+        """
+        failure = None
+        try:
+            await runtime.invoke(self._handler, record)
+        except BaseException as error:
+            if not runtime.is_failure(error):
+                raise
+            log.exception("the handler of group %r failed on %r", self._consumer.group, record)
+            failure = failure_text(error)
+        self._running.discard(record)
+        if failure is None:
+            self.handled += 1
+            return True
+        await self._settle("nack", record.generation, [_span(record)], failure)
+        return False
+
+    # -- telling the broker
+
+    async def _flush(self) -> None:
+        """Ack what was handled since the last time, in one request, and say what is next."""
+        self._flushed_s = runtime.now_s()
+        for generation, spans in spans_of(_emptied(self._done)).items():
+            await self._settle("ack", generation, spans)
+
+    async def _settle(
+        self, verb: wire.Verb, generation: int, spans: list[wire.Span], reason: str = ""
+    ) -> None:
+        """A refusal is no failure here: a seek or a lost connection has the record redelivered."""
+        try:
+            begins = self._begins(generation)
+            await self._consumer.send(verb, generation, spans, 0, reason, begins)
+        except NexoError as error:
+            log.info("group %r: %s", self._consumer.group, error)
+
+    def _begins(self, generation: int) -> list[wire.Span]:
+        """What a handler is at or has next, unless it was told before."""
+        if self._workers is not None:
+            records = _emptied(self._begun)
+        else:
+            records = list(self._running)
+            with contextlib.suppress(IndexError):
+                records = records or [self._waiting[0]]
+        return spans_of(records).get(generation, [])
+
+    # -- leases
+
+    async def _keep(self) -> None:
+        """Tell what was begun and done at once; see to leases in time."""
+        due_s = runtime.now_s()
+        while not self._ended:
+            pause_s = min(AHEAD_S, self._consumer.ack_wait_s / _RENEWALS_PER_LEASE)
+            await self._wake.wait(max(0.0, due_s - runtime.now_s()))
+            self._wake.clear()
+            await self._flush()
+            for generation, spans in spans_of(_emptied(self._begun)).items():
+                await self._settle("start", generation, spans)
+            if runtime.now_s() >= due_s:
+                due_s = runtime.now_s() + pause_s
+                await self._keep_leases(runtime.now_s() - pause_s)
+
+    async def _keep_leases(self, before_s: float) -> None:
+        """What waited since ``before_s`` goes to others; the rest is held for longer."""
+        running = next(iter(list(self._running)), None)
+        if running is None:
+            return
+        if self._waiting and self._consumer.fetched_s <= before_s:
+            await self._give_back()
+        await self._settle("extend", running.generation, [])
+
+    async def _give_back(self) -> None:
+        """Release what was not begun; nothing is counted."""
+        records = _emptied(self._waiting)
+        self._given_back += len(records)
+        for generation, spans in spans_of(records).items():
+            await self._settle("release", generation, spans)
+
+
+def _span(record: Delivered[Any]) -> wire.Span:
+    return record.partition, record.offset, record.offset + 1
+
+
+def _emptied(records: deque[Delivered[T]]) -> list[Delivered[T]]:
+    """Everything out of the queue, in order, though other threads take and add."""
+    taken: list[Delivered[T]] = []
+    while True:
+        try:
+            taken.append(records.pop())
+        except IndexError:
+            return taken[::-1]
+
+
+def _nothing() -> None:
+    """Not started: there is no hook to take out."""

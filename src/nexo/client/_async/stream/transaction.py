@@ -1,0 +1,314 @@
+"""Transactions: records to several streams and their inputs, together or not at all (SPEC H1)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Any, Protocol, runtime_checkable
+
+from nexo.client._async import runtime
+from nexo.client._async.link.link import Link
+from nexo.client._async.stream.consumer import Delivered, add_span
+from nexo.client.checks import millis
+from nexo.client.stream_records import (
+    Headers,
+    Key,
+    Outgoing,
+    Published,
+    Record,
+    content_of,
+    headers_bytes,
+    key_bytes,
+    needed_key,
+)
+from nexo.errors import (
+    ClientClosed,
+    Conflict,
+    ConnectionLost,
+    InvalidInput,
+    NexoError,
+    OutcomeUnknown,
+    PartitionsChanged,
+    RequestTimeout,
+    TransactionAborted,
+    Unavailable,
+)
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
+from nexo.protocol.murmur import partition_of
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
+from nexo.storage.header import Flags
+
+log = logging.getLogger("nexo.client")
+
+_AGAIN_S = 0.05
+"""Between two questions, and the least time for one."""
+_PASSING = (ConnectionLost, RequestTimeout, Unavailable)
+"""These say nothing about the outcome, and asking again may."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A consumer of an ordered group; see `nexo.topics`."""
+
+    async def commit_within(self, transaction: Transaction, messages: list[Any]) -> None:
+        """Give the transaction the offsets that messages handed out here stand for."""
+
+    def ended_within(self, messages: list[Any], *, committed: bool) -> None:
+        """The transaction has ended; rolled back, the messages are handed out again."""
+
+    def doubt(self, transaction: Transaction) -> None:
+        """Nobody knows how it ended: nothing is handed out before `Transaction.settle` says."""
+
+
+class Transaction:
+    """``async with client.transaction() as tx``: commits at the end, rolls back on an exception.
+
+    It belongs to the client's connection and ends with it, or after ``timeout`` seconds, which
+    may be up to 900.
+    """
+
+    def __init__(self, link: Link, timeout: float = 60.0) -> None:
+        self._link = link.duplex()
+        self._timeout_ms = transactions.check_timeout(millis(timeout))
+        self._id: int | None = None
+        self._doubted: int | None = None
+        """Its id when the commit was sent, until it is known how that went."""
+        self._partitions: dict[str, int] = {}
+        self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
+        self._messages: dict[Source, list[Record[Any]]] = {}
+        self._offsets: list[transactions.TxOffsets] = []
+        self._unchanged: list[transactions.KeyAt] = []
+
+    async def begin(self) -> Transaction:
+        """Open it; ``async with`` does."""
+        ask = transactions.TxBegin(timeout_ms=self._timeout_ms)
+        self._id = wire.unpack(int, await self._link.call(Op.S_TX_BEGIN, wire.pack(ask)) or b"")
+        return self
+
+    def _number(self) -> int:
+        if self._id is None:
+            raise Conflict("the transaction is not open: use it within 'async with'")
+        return self._id
+
+    # -- writing
+
+    async def produce(
+        self, stream: str, value: object, *, key: Key = None, headers: Headers = None
+    ) -> Published:
+        """Publish a record that nobody sees before the commit."""
+        kind, content = content_of(value)
+        return await self._send(stream, kind, content, key_bytes(key), headers_bytes(headers))
+
+    async def tombstone(self, stream: str, key: str | bytes) -> Published:
+        """Publish that a key is deleted."""
+        return await self._send(stream, 0, None, needed_key(key), b"")
+
+    async def _send(
+        self, stream: str, kind: int, content: bytes | None, key: bytes | None, headers: bytes
+    ) -> Published:
+        records = Outgoing()
+        records.add(kind, content, key, headers)
+        if key is None:
+            return await self.publish_batch(stream, ROUTE, records)
+        while True:
+            count = await self._count(stream)
+            partition = partition_of(key, count)
+            try:
+                return await self.publish_batch(stream, partition, records, count=count)
+            except PartitionsChanged:
+                del self._partitions[stream]
+
+    async def publish_batch(
+        self, stream: str, partition: int, records: Outgoing, *, count: int = 0
+    ) -> Published:
+        """Publish several records to one partition; returns the first one's place.
+
+        `PartitionsChanged` if the stream has not ``count`` partitions; 0 leaves that open.
+        """
+        head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
+        start = self._number().to_bytes(8, "big") + publish_head(stream, partition, count)
+        reply = await self._link.call(Op.S_TX_PUBLISH, start, head, *body)
+        found, offset, _ = next(read_places(reply or b""))
+        return Published(found, offset)
+
+    async def _count(self, stream: str) -> int:
+        if stream not in self._partitions:
+            ask = wire.pack(wire.Name(stream=stream))
+            info = wire.unpack(wire.StreamInfo, await self._link.call(Op.S_DESCRIBE, ask) or b"")
+            self._partitions[stream] = len(info.partitions)
+        return self._partitions[stream]
+
+    # -- inputs
+
+    def commit(self, *records: Record[Any]) -> Awaitable[None]:
+        """Finish these records with the transaction; rolled back, they are delivered again.
+
+        Records of a shared group are acked; of a message of `nexo.topics` the offset is
+        committed. It happens when the transaction ends, so there is nothing to wait for.
+        """
+        self._number()
+        for record in records:
+            if not isinstance(record, Delivered) and _source(record) is None:
+                raise InvalidInput(f"commit takes what a consumer handed out, not {record!r}")
+        for record in records:
+            if isinstance(record, Delivered):
+                key = record.consumer, record.generation
+                add_span(self._acks.setdefault(key, []), record.partition, record.offset)
+            elif (source := _source(record)) is not None:
+                self._messages.setdefault(source, []).append(record)
+        return runtime.DONE
+
+    def commit_offsets(
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        offsets: list[tuple[str, int, int, str]],
+        *,
+        rewind: bool = False,
+    ) -> None:
+        """Commit offsets of an ordered group: ``topic, partition, last processed, metadata``.
+
+        With ``rewind`` they may be lower than what is stored.
+        """
+        self._offsets.append(transactions.TxOffsets(group, member, generation, offsets, rewind))
+
+    def rely_on(self, stream: str, key: str | bytes, offset: int) -> None:
+        """Roll back unless the newest record of ``key`` is still that at ``offset``.
+
+        -1 stands for none, or a deleted one.
+        """
+        self._unchanged.append(transactions.KeyAt(stream, needed_key(key), offset))
+
+    # -- ending
+
+    async def finish(self) -> None:
+        """Make everything visible together; `TransactionAborted` if it was rolled back instead.
+
+        If the reply does not come, it asks for the outcome for as long as the transaction might
+        have taken. `OutcomeUnknown` says that this was in vain; call it again to ask again.
+        """
+        op = Op.S_TX_OUTCOME
+        if self._doubted is None:
+            number = self._number()
+            await self._give_inputs(number)
+            self._id, self._doubted, op = None, number, Op.S_TX_COMMIT
+        try:
+            await self._settle(self._timeout_ms / 1000, op)
+        except _PASSING as error:
+            raise OutcomeUnknown(
+                f"it is not known whether the transaction was committed: {error.message}"
+            ) from error
+
+    async def _give_inputs(self, number: int) -> None:
+        try:
+            for source, messages in self._messages.items():
+                await source.commit_within(self, messages)
+            if self._acks or self._offsets or self._unchanged:
+                await self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
+        except BaseException:
+            await self._roll_back()
+            raise
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its commit was sent, and it is not known how that went."""
+        return self._doubted is not None
+
+    async def settle(self, wait_s: float) -> None:
+        """Find out how a commit in doubt went; errors are those of `finish`, and of asking."""
+        if self.in_doubt:
+            await self._settle(wait_s, Op.S_TX_OUTCOME)
+
+    async def _settle(self, wait_s: float, op: Op) -> None:
+        try:
+            await self._insist(wait_s, op)
+        except TransactionAborted:
+            self._tell(committed=False)
+            raise
+        except BaseException:
+            for source in self._messages:
+                source.doubt(self)
+            raise
+        self._tell(committed=True)
+
+    async def _insist(self, wait_s: float, op: Op) -> None:
+        """Commit, or ask how that went; the answer is the same."""
+        number, until_s = wire.pack(self._doubted), runtime.now_s() + wait_s
+        while True:
+            left_s = max(until_s - runtime.now_s(), _AGAIN_S)
+            limit_s = None if op is Op.S_TX_COMMIT else min(left_s, self._link.address.timeout_s)
+            try:
+                await self._link.call(op, number, timeout_s=limit_s)
+            except ClientClosed:
+                raise
+            except _PASSING as error:
+                in_vain = isinstance(error, ConnectionLost) and op is Op.S_TX_OUTCOME
+                if in_vain and self._link.address.while_down == "fail":
+                    raise
+                if runtime.now_s() >= until_s:
+                    raise
+            else:
+                return
+            op = Op.S_TX_OUTCOME
+            await runtime.sleep(_AGAIN_S)
+
+    def _tell(self, *, committed: bool) -> None:
+        for source, messages in self._messages.items():
+            source.ended_within(messages, committed=committed)
+        self._messages.clear()
+        self._doubted = None
+
+    def _inputs(self, number: int) -> transactions.TxInputs:
+        acks = [
+            transactions.TxAcks(consumer.stream, consumer.group, consumer.name, generation, spans)
+            for (consumer, generation), spans in self._acks.items()
+        ]
+        return transactions.TxInputs(
+            transaction=number, acks=acks, offsets=self._offsets, unchanged=self._unchanged
+        )
+
+    async def abort(self) -> None:
+        """Roll back: nothing of it is ever seen, and its inputs are delivered again."""
+        number = self._number()
+        self._id = None
+        self._tell(committed=False)
+        try:
+            if self._acks:
+                await self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
+        finally:  # left open, it would hold back the readers of what it wrote to
+            await self._link.call(Op.S_TX_ABORT, wire.pack(number))
+
+    async def _roll_back(self) -> None:
+        """`abort` after a failure, which is told rather than this one's."""
+        number = self._id
+        try:
+            await self.abort()
+        except NexoError as failure:
+            log.info("transaction %s: %s", number, failure)
+
+    async def __aenter__(self) -> Transaction:
+        return await self.begin()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._id is None:
+            return
+        if error is None:
+            await self.finish()
+            return
+        await self._roll_back()
+
+
+def _source(record: object) -> Source | None:
+    """The consumer that handed a message out, if it can take part."""
+    source = getattr(record, "source", None)
+    return source if isinstance(source, Source) else None

@@ -1,0 +1,393 @@
+"""A connection with a reader thread: for pushes and consumers, used by many threads at once.
+
+It reconnects by itself, as the async link does, and answers the same calls. Its thread does not
+keep it alive: it ends with the connection when nobody else has a use for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
+from weakref import ref
+
+from nexo.client._sync.link.poll import Poll
+from nexo.client._sync.link.wire import Wire
+from nexo.client.address import Address
+from nexo.client.connecting import is_final, pause_s
+from nexo.client.forks import NotPicklable, from_before, tell_when_forked
+from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+from nexo.protocol.hello import Welcome
+
+log = logging.getLogger("nexo.client")
+
+PushHandler: TypeAlias = Callable[[memoryview], None]
+Hook: TypeAlias = Callable[[], object]
+
+_unpack = HEADER.unpack_from
+_PING = HEADER.pack(Kind.PING, 0, 0, 0)
+
+
+class Duplex(NotPicklable):
+    """Like `Link`, over one connection that a thread of its own reads."""
+
+    def __init__(self, address: Address, broker: Broker) -> None:
+        self.address = address
+        self.broker = broker
+        self.welcome: Welcome | None = None
+        """What the server said at the last HELLO."""
+        self._wire: Wire | None = None
+        self._waiting: dict[int, Future[Reply]] = {}
+        self._send_lock = threading.Lock()
+        self._change = threading.Condition()
+        self._hooks: list[Hook] = []
+        self._close_hooks: list[Hook] = []
+        self._push: PushHandler = _ignore
+        self._thread: threading.Thread | None = None
+        self._end: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread from its pauses; it may be told wherever garbage is collected."""
+        self._failure: NexoError | None = None
+        self._closed = False
+        self._was_up = False
+        self._ended = "the client is closed"
+        tell_when_forked(self)
+
+    # -- for the brokers' clients
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """Send a request and wait for its reply; any thread may call."""
+        return self.poll(op, *parts, timeout_s=timeout_s).reply()
+
+    def poll(
+        self,
+        op: int,
+        *parts: Buffer,
+        timeout_s: float | None = None,
+        on_late: Callable[[Reply], None] | None = None,
+        impatient: bool = False,
+    ) -> Poll:
+        """Send a request that the server may answer much later, and that can be cut short.
+
+        ``impatient`` fails at once while the server is down, as waiting for it cannot be cut
+        short. ``on_late`` has no use here, as a blocked thread is not cancelled.
+        """
+        limit_s = self.address.timeout_s if timeout_s is None else timeout_s
+        fail_fast = impatient or self.address.while_down == "fail"
+        wire = self._up(min(limit_s, self.address.down_wait_s), fail_fast=fail_fast)
+        future: Future[Reply] = Future()
+        with self._send_lock:
+            request_id = self._request(wire, future, op, parts)
+        return DuplexPoll(self, wire, request_id, future, limit_s)
+
+    def on_push(self, handler: PushHandler) -> None:
+        """Give every run of push frames, headers included, to ``handler``, on the reader thread."""
+        self._push = handler
+
+    def on_reconnect(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` called after each reconnect; returns a function that takes it out."""
+        return added(self._hooks, hook)
+
+    def duplex(self) -> Duplex:
+        """Itself."""
+        return self
+
+    def on_close(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` called when the client is closed, while requests still work.
+
+        Returns a function that takes the hook out again.
+        """
+        return added(self._close_hooks, hook)
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._usable() is not None
+
+    def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
+        return self._awaited(timeout_s, fail_fast=False) is not None
+
+    def close(self) -> None:
+        """End the connection and its thread; requests in flight fail with `ConnectionLost`."""
+        hooks, self._close_hooks = self._close_hooks, []
+        for hook in hooks:
+            hook()
+        with self._change:
+            self._closed = True
+            self._interrupt()
+            self._change.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(self.address.connect_timeout_s)
+
+    @property
+    def open(self) -> bool:
+        """Whether there is something to close."""
+        return self._thread is not None and not self._closed
+
+    def __del__(self) -> None:
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Have the thread find out that it is of no use any more."""
+        self._end.put(None)
+        if self._wire is not None:
+            self._wire.interrupt()
+
+    def forked(self) -> None:
+        """Its thread is not here, and what it was used for belongs to the parent."""
+        self._send_lock, self._change = threading.Lock(), threading.Condition()
+        self._wire, self._thread, self._waiting, self._end = None, None, {}, SimpleQueue()
+        self._hooks, self._close_hooks = [], []
+        self._closed, self._ended = True, from_before("the subscription or consumer")
+
+    # -- sending
+
+    def _request(
+        self, wire: Wire, future: Future[Reply], op: int, parts: tuple[Buffer, ...]
+    ) -> int:
+        while wire.next_id in self._waiting:
+            wire.skip_id()
+        request_id = wire.next_id
+        self._waiting[request_id] = future
+        try:
+            return wire.request(op, parts)
+        except BaseException:
+            self._waiting.pop(request_id, None)
+            raise
+
+    def _up(self, limit_s: float, *, fail_fast: bool) -> Wire:
+        """The connection, waiting for one as the address allows (SPEC A5)."""
+        wire = self._awaited(limit_s, fail_fast=fail_fast)
+        if wire is None:
+            raise self._failure or ConnectionLost(f"no connection to {self.address}")
+        return wire
+
+    def _awaited(self, limit_s: float | None, *, fail_fast: bool) -> Wire | None:
+        """The connection; None if there was none within ``limit_s``."""
+        deadline_s = None if limit_s is None else time.monotonic() + limit_s
+        with self._change:
+            self._start()
+            while (wire := self._usable()) is None:
+                self._raise_if_hopeless(fail_fast=fail_fast)
+                rest_s = None if deadline_s is None else deadline_s - time.monotonic()
+                if rest_s is not None and rest_s <= 0:
+                    return None
+                self._change.wait(rest_s)
+            return wire
+
+    def _usable(self) -> Wire | None:
+        """The connection, unless it is one that the reader thread has yet to find cut."""
+        wire = self._wire
+        return None if wire is None or wire.cut else wire
+
+    def _raise_if_hopeless(self, *, fail_fast: bool) -> None:
+        if self._closed:
+            raise ClientClosed(self._ended)
+        if is_final(self._failure, was_up=self._was_up):
+            raise self._failure
+        if fail_fast and (self._failure is not None or self._was_up):
+            raise self._failure or ConnectionLost(f"not connected to {self.address}")
+
+    # -- the reader thread
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            self._failure = None
+            self._thread = threading.Thread(
+                target=_run, args=(ref(self),), name=f"nexo-{self.broker.label}", daemon=True
+            )
+            self._thread.start()
+
+    def _try_again(self, error: NexoError) -> bool:
+        with self._change:
+            self._failure = error
+            self._change.notify_all()
+            if is_final(error, was_up=self._was_up):
+                self._thread = None
+                return False
+            return True
+
+    def _lost(self, error: NexoError) -> None:
+        with self._change:
+            self._wire = None
+        self._fail_waiting(error)
+
+    def _announce(self, wire: Wire) -> None:
+        with self._change:
+            self._wire, self._failure, self.welcome = wire, None, wire.welcome
+            again, self._was_up = self._was_up, True
+            if self._closed:
+                wire.interrupt()
+            self._change.notify_all()
+        if again and self._hooks:
+            # The hooks make calls, whose replies this thread has to read.
+            threading.Thread(target=self._run_hooks, name="nexo-reconnect", daemon=True).start()
+
+    def _run_hooks(self) -> None:
+        for hook in list(self._hooks):
+            try:
+                hook()
+            except NexoError as error:
+                log.warning("after reconnecting to %s: %s", self.address, error)
+
+    def _take(self, wire: Wire, block: bytes | memoryview) -> None:
+        at, end = 0, len(block)
+        while at < end:
+            kind, meta, request_id, length = _unpack(block, at)
+            first, start = at, at + HEADER_SIZE
+            at = start + length
+            if kind == Kind.RESPONSE:
+                self._answer(request_id, meta, block[start:at])
+            elif kind == Kind.PUSH:
+                while at < end and block[at] == Kind.PUSH:
+                    at += HEADER_SIZE + _unpack(block, at)[3]
+                self._push(memoryview(block)[first:at])
+            elif answer := control_answer(kind, request_id):
+                self.send(wire, answer)
+
+    def _answer(self, request_id: int, status: int, payload: Buffer) -> None:
+        future = self._waiting.pop(request_id, None)
+        if future is None or future.done():
+            return
+        match status:
+            case Status.DATA:
+                future.set_result(payload)  # type: ignore[arg-type]  # a slice of a block
+            case Status.OK:
+                future.set_result(b"")
+            case Status.NULL:
+                future.set_result(None)
+            case _:
+                future.set_exception(error_of(status, payload))
+
+    def send(self, wire: Wire, frames: bytes) -> None:
+        """Write frames between the requests of other threads."""
+        with self._send_lock:
+            wire.send(frames)
+
+    def _fail_waiting(self, error: NexoError) -> None:
+        with self._send_lock:
+            waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(type(error)(*error.args))
+
+
+# -- the thread's own work, during which it holds a `Duplex` only while there is something to do
+
+
+def _run(found: ref[Duplex]) -> None:
+    """Connect, read until the cut, and again, with growing pauses in between."""
+    failures = 0
+    while (connect := _plan(found)) is not None:
+        address, broker, end = connect
+        try:
+            wire = Wire(address, broker)
+        except NexoError as error:
+            failures += 1
+            if (duplex := found()) is None or not duplex._try_again(error):
+                return
+            del duplex
+            with suppress(Empty):
+                end.get(timeout=pause_s(failures))
+            continue
+        failures = 0
+        _serve(found, wire)
+
+
+def _plan(found: ref[Duplex]) -> tuple[Address, Broker, SimpleQueue[None]] | None:
+    """What it takes to connect; None when nobody wants it."""
+    duplex = found()
+    if duplex is None or duplex._closed:
+        return None
+    return duplex.address, duplex.broker, duplex._end
+
+
+def _serve(found: ref[Duplex], wire: Wire) -> None:
+    wire.set_timeout(wire.address.ping_s)
+    error: NexoError = ConnectionLost("the connection ended before the reply")
+    try:
+        _wanted(found)._announce(wire)
+        _read(found, wire)
+    except NexoError as reason:
+        error = reason
+    except Exception:
+        # This thread owns the connection: without it nobody would open the next one.
+        log.exception("what came from %s could not be read", wire.address)
+    if (duplex := found()) is not None:
+        duplex._lost(error)
+    wire.close()
+
+
+def _read(found: ref[Duplex], wire: Wire) -> None:
+    """Read until the connection ends; silence is answered with a ping, then given up."""
+    silent = False
+    while True:
+        try:
+            block = wire.read_block()
+            silent = False
+        except RequestTimeout:
+            if silent:
+                raise ConnectionLost(f"{wire.address} does not answer") from None
+            silent = True
+            _wanted(found).send(wire, _PING)
+            continue
+        _wanted(found)._take(wire, block)
+
+
+def _wanted(found: ref[Duplex]) -> Duplex:
+    duplex = found()
+    if duplex is None:
+        raise ConnectionLost("nobody uses the connection any more")
+    return duplex
+
+
+class DuplexPoll:
+    """A request under way that any thread can cut short."""
+
+    __slots__ = ("_duplex", "_future", "_limit_s", "_request_id", "_wire")
+
+    def __init__(
+        self, duplex: Duplex, wire: Wire, request_id: int, future: Future[Reply], limit_s: float
+    ) -> None:
+        self._duplex = duplex
+        self._wire = wire
+        self._request_id = request_id
+        self._future = future
+        self._limit_s = limit_s
+
+    def reply(self) -> Reply:
+        """Wait for the reply."""
+        try:
+            return self._future.result(self._limit_s)
+        except NexoError:
+            raise
+        except TimeoutError:
+            # The future stays in the table, so that its id is taken until the reply came,
+            # and is not cancelled, as the reply may be coming right now.
+            raise RequestTimeout(
+                f"no reply from {self._duplex.address} within {self._limit_s:g} s"
+            ) from None
+
+    def cancel(self) -> None:
+        """Have the server answer now, with what it has: `reply` returns at once."""
+        if not self._future.done():
+            with suppress(ConnectionLost):  # then `reply` ends with it
+                self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
+
+
+def added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:
+    """Add ``hook``; returns what takes it out again."""
+    hooks.append(hook)
+    return lambda: hooks.remove(hook) if hook in hooks else None
+
+
+def _ignore(frames: memoryview) -> None:
+    """Pushes on a link that has no subscriber."""

@@ -1,0 +1,192 @@
+"""The sync client's link to one broker: a pool of connections, one per calling thread.
+
+Plain calls need no background thread: the caller writes and reads itself. What needs one
+connection that hears everything, subscriptions and consumers, takes `Link.duplex`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from nexo.client._sync.link.duplex import Duplex, Hook, added
+from nexo.client._sync.link.poll import Poll
+from nexo.client._sync.link.wire import Wire, open_wire
+from nexo.client.address import Address
+from nexo.client.forks import NotPicklable, tell_when_forked
+from nexo.client.replies import Reply, cancel_frame
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError
+from nexo.model import Broker
+from nexo.protocol.frames import Buffer
+from nexo.protocol.hello import Welcome
+
+__all__ = ["Duplex", "Link", "Poll"]
+
+
+class Link(NotPicklable):
+    """One broker's connections as the brokers' clients use them; they open on first use."""
+
+    def __init__(self, address: Address, broker: Broker) -> None:
+        self.address = address
+        self.broker = broker
+        self.welcome: Welcome | None = None
+        """What the server said at the last HELLO."""
+        self._timeout_s = address.timeout_s
+        self._idle: list[Wire] = []
+        self._lock = threading.Lock()
+        self._close_hooks: list[Hook] = []
+        self._duplex: Duplex | None = None
+        self._closed = False
+        tell_when_forked(self)
+
+    # -- for the brokers' clients
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """Send a request and wait for its reply; the parts follow one another as the payload.
+
+        A timeout of None is the address's default.
+        """
+        wire = self._take()
+        try:
+            wire.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
+            reply = wire.reply(wire.request(op, parts))
+        except BaseException as error:
+            self._after(wire, error)
+            raise
+        self._give_back(wire)
+        return reply
+
+    def poll(
+        self,
+        op: int,
+        *parts: Buffer,
+        timeout_s: float | None = None,
+        on_late: Callable[[Reply], None] | None = None,
+    ) -> Poll:
+        """Send a request that the server may answer much later, and that can be cut short.
+
+        ``on_late`` has no use here, as a blocked thread is not cancelled.
+        """
+        wire = self._take()
+        try:
+            wire.set_timeout(self._timeout_s if timeout_s is None else timeout_s)
+            return PoolPoll(self, wire, wire.request(op, parts))
+        except BaseException as error:
+            self._after(wire, error)
+            raise
+
+    def on_close(self, hook: Hook) -> Callable[[], None]:
+        """Have ``hook`` called when the client is closed, while requests still work.
+
+        Returns a function that takes the hook out again.
+        """
+        return added(self._close_hooks, hook)
+
+    def duplex(self) -> Duplex:
+        """The link for pushes and consumers: one connection, read by a thread of its own."""
+        with self._lock:
+            if self._duplex is None:
+                if self._closed:
+                    raise ClientClosed("the client is closed")
+                self._duplex = Duplex(self.address, self.broker)
+            return self._duplex
+
+    @property
+    def open(self) -> bool:
+        """Whether there is something to close."""
+        return bool(self._idle) or (self._duplex is not None and self._duplex.open)
+
+    def close(self) -> None:
+        """End all connections."""
+        hooks, self._close_hooks = self._close_hooks, []
+        for hook in hooks:
+            hook()
+        if self._duplex is not None:
+            self._duplex.close()
+        self._closed = True
+        self._drop_idle()
+
+    def forked(self) -> None:
+        """The child opens connections of its own; consumers and subscriptions are the parent's."""
+        self._lock = threading.Lock()
+        self._idle, self._close_hooks, self._duplex = [], [], None
+
+    # -- the pool
+
+    def _take(self) -> Wire:
+        while self._idle:
+            try:
+                wire = self._idle.pop()
+            except IndexError:
+                break
+            now_s = time.monotonic()
+            idle_s = now_s - wire.used_s
+            if idle_s < wire.trusted_s or not wire.is_dead(idle_s):
+                wire.used_s = now_s
+                return wire
+            wire.close()
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        wire = open_wire(self.address, self.broker, was_up=self.welcome is not None)
+        self.welcome = wire.welcome
+        return wire
+
+    def _give_back(self, wire: Wire) -> None:
+        self._idle.append(wire)
+        if self._closed:
+            self._drop_idle()
+
+    def _after(self, wire: Wire, error: BaseException) -> None:
+        """Keep a connection only when it is surely at the border of a frame or can find it."""
+        broken = wire.cut or isinstance(error, ConnectionLost | ProtocolError)
+        if isinstance(error, NexoError) and not broken:
+            self._give_back(wire)
+            return
+        wire.close()
+        if isinstance(error, ConnectionLost):
+            self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+class PoolPoll:
+    """A request under way that another thread can cut short (`Op.CANCEL`)."""
+
+    __slots__ = ("_link", "_lock", "_request_id", "_wire")
+
+    def __init__(self, link: Link, wire: Wire, request_id: int) -> None:
+        self._link = link
+        self._wire: Wire | None = wire
+        self._request_id = request_id
+        self._lock = threading.Lock()
+
+    def reply(self) -> Reply:
+        """Wait for the reply, once."""
+        wire = self._wire
+        if wire is None:
+            raise ConnectionLost("the reply was already taken")
+        try:
+            reply = wire.reply(self._request_id)
+        except BaseException as error:
+            self._let_go()
+            self._link._after(wire, error)
+            raise
+        self._let_go()
+        self._link._give_back(wire)
+        return reply
+
+    def cancel(self) -> None:
+        """Have the server answer now, with what it has: `reply` returns at once."""
+        with self._lock:
+            if self._wire is not None:
+                with suppress(ConnectionLost):  # then `reply` ends with it
+                    self._wire.send(cancel_frame(self._link.broker, self._request_id))
+
+    def _let_go(self) -> None:
+        """From here on the connection is another call's; no cancel may write to it."""
+        with self._lock:
+            self._wire = None

@@ -1,0 +1,282 @@
+"""One blocking connection of the sync client.
+
+Timeouts are the kernel's (``SO_RCVTIMEO``): a Python socket timeout would cost one more
+system call per read. A timeout leaves the connection usable, because a late reply is
+recognised by its id and dropped (SPEC A6).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from struct import Struct
+
+from nexo.client._sync.link.tls import TlsSocket
+from nexo.client.address import Address, tls_context
+from nexo.client.connecting import is_final, no_welcome, pause_s, reason
+from nexo.client.forks import tell_when_forked
+from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of, hello_frame
+from nexo.errors import (
+    ConnectionLost,
+    NexoError,
+    PayloadTooLarge,
+    ProtocolError,
+    RequestTimeout,
+)
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+from nexo.protocol.hello import Welcome, decode_welcome
+
+BUFFER_BYTES = 64 * 1024
+_TRUSTED_IDLE_S = 0.5
+_MAX_ID = 0xFFFFFFFF
+_TIMEVAL = Struct("@ll")
+_pack, _unpack = HEADER.pack, HEADER.unpack_from
+_REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
+_OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
+
+
+class Wire:
+    """A connection that said HELLO; one thread at a time reads from it."""
+
+    def __init__(self, address: Address, broker: Broker) -> None:
+        self.address = address
+        self.used_s = time.monotonic()
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self.next_id = 1
+        self.cut = False
+        """Whether a frame was left half written, so that nothing more can be sent."""
+        self._timeout_s = 0.0
+        self._socket = _connect(address, broker)
+        tell_when_forked(self)
+        self._receive = self._socket.recv_into
+        try:
+            self.set_timeout(address.connect_timeout_s)
+            self.welcome = self._hello(broker)
+            self.set_timeout(address.timeout_s)
+        except ConnectionLost as error:
+            self.close()
+            raise no_welcome(address, error) from None
+        except BaseException:
+            self.close()
+            raise
+        self._max_bytes = self.welcome.max_payload_bytes
+        self._idle_limit_s = self.welcome.idle_ping_ms / 1_000
+        self.trusted_s = min(_TRUSTED_IDLE_S, self._idle_limit_s)
+        """Unused for longer, it is to be checked before use."""
+
+    def _hello(self, broker: Broker) -> Welcome:
+        self.send(hello_frame(self.address, broker))
+        return decode_welcome(self.reply(0) or b"")
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """How long a read or write may block from now on."""
+        if timeout_s != self._timeout_s:
+            whole = int(timeout_s)
+            span = _TIMEVAL.pack(whole, max(int((timeout_s - whole) * 1e6), 0 if whole else 1))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+            self._timeout_s = timeout_s
+
+    def request(self, op: int, parts: tuple[Buffer, ...]) -> int:
+        """Send a request; returns its id."""
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if size > self._max_bytes:
+            raise PayloadTooLarge(
+                f"the request has {size} bytes; the server takes at most {self._max_bytes}"
+            )
+        request_id = self.next_id
+        self.next_id = request_id % _MAX_ID + 1
+        self.send(_pack(_REQUEST, op, request_id, size), *parts)
+        return request_id
+
+    def skip_id(self) -> None:
+        """Move on to the next request id; 0 is HELLO's."""
+        self.next_id = self.next_id % _MAX_ID + 1
+
+    def send(self, *parts: Buffer) -> None:
+        """Write whole frames; a failure breaks the connection, `RequestTimeout` too."""
+        try:
+            self._socket.sendall(b"".join(parts))
+        except (BlockingIOError, TimeoutError):
+            self.cut = True
+            self.interrupt()
+            limit = f"{self._timeout_s:g} s"
+            raise RequestTimeout(f"{self.address} did not take the request in {limit}") from None
+        except OSError as error:
+            raise ConnectionLost(f"sending to {self.address} failed: {error}") from None
+
+    def reply(self, request_id: int) -> Reply:
+        """Read up to the response with this id; others are late ones and dropped."""
+        if not self._filled:
+            filled = self._fill()
+            kind, meta, answered, length = _unpack(self._buffer)
+            end = HEADER_SIZE + length
+            if filled == end and answered == request_id and kind == _RESPONSE:
+                self._filled = 0
+                payload = self._view[HEADER_SIZE:end].tobytes()
+                return payload if meta == _DATA else _result(meta, payload)
+        return self._search(request_id)
+
+    def _search(self, request_id: int) -> Reply:
+        found: tuple[int, Buffer] | None = None
+        deadline_s = time.monotonic() + self._timeout_s
+        while found is None:
+            if time.monotonic() > deadline_s:
+                raise self._overdue()
+            block, at = self.read_block(), 0
+            while at < len(block):
+                kind, meta, answered, length = _unpack(block, at)
+                start, at = at + HEADER_SIZE, at + HEADER_SIZE + length
+                if kind == _RESPONSE and answered == request_id:
+                    found = meta, block[start:at]
+                elif kind != _RESPONSE:
+                    self.answer(kind, answered)
+        meta, payload = found
+        return _result(meta, payload)
+
+    def answer(self, kind: int, request_id: int) -> None:
+        """See to a frame that is no response."""
+        if answer := control_answer(kind, request_id):
+            self.send(answer)
+
+    def read_block(self) -> bytes | memoryview:
+        """Wait for at least one whole frame; returns all that are there."""
+        while not (end := self._whole_frames()):
+            self._fill()
+        if end > BUFFER_BYTES:
+            return self._hand_over(end)
+        block = bytes(self._view[:end])
+        self._filled -= end
+        if self._filled:
+            self._buffer[: self._filled] = self._buffer[end : end + self._filled]
+        return block
+
+    def _whole_frames(self) -> int:
+        at, filled = 0, self._filled
+        while filled - at >= HEADER_SIZE:
+            end = at + HEADER_SIZE + _unpack(self._buffer, at)[3]
+            if end > filled:
+                if end - at > MAX_REPLY_BYTES:
+                    raise ProtocolError(f"a frame of {end - at} bytes from the server is too long")
+                if not at and end > len(self._buffer):
+                    self._grow(end)
+                break
+            at = end
+        return at
+
+    def _grow(self, size: int) -> None:
+        larger = bytearray(size)
+        larger[: self._filled] = self._view[: self._filled]
+        self._buffer, self._view = larger, memoryview(larger)
+
+    def _hand_over(self, end: int) -> memoryview:
+        """A large frame leaves with its buffer, uncopied."""
+        block, rest = self._view[:end], self._view[end : self._filled]
+        self._buffer = bytearray(max(BUFFER_BYTES, len(rest)))
+        self._buffer[: len(rest)] = rest
+        self._view = memoryview(self._buffer)
+        self._filled = len(rest)
+        return block
+
+    def _fill(self) -> int:
+        try:
+            received = self._receive(self._view[self._filled :] if self._filled else self._view)
+        except (BlockingIOError, TimeoutError):
+            raise self._overdue() from None
+        except OSError as error:
+            raise ConnectionLost(f"reading from {self.address} failed: {reason(error)}") from None
+        if not received:
+            raise ConnectionLost(f"{self.address} ended the connection before the reply")
+        self._filled += received
+        return self._filled
+
+    def _overdue(self) -> RequestTimeout:
+        return RequestTimeout(f"no reply from {self.address} within {self._timeout_s:g} s")
+
+    def is_dead(self, idle_s: float) -> bool:
+        """Whether the server ended this connection while it lay idle, or is about to.
+
+        Nobody answers its pings meanwhile.
+        """
+        if idle_s >= self._idle_limit_s:
+            return True
+        try:
+            return not self._socket.peek()
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def interrupt(self) -> None:
+        """End the connection so that a thread reading from it wakes up."""
+        self._socket.shut()
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._socket.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):  # it was connected
+            self.close()
+
+    def forked(self) -> None:
+        """The connection is the parent's, which notices nothing."""
+        self.close()
+
+
+class PlainSocket(socket.socket):
+    """A TCP socket with the two extras `Wire` needs."""
+
+    def peek(self) -> bytes:
+        """A byte that is already there; empty at the end, `BlockingIOError` if none came."""
+        return self.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+
+    def shut(self) -> None:
+        """End both directions; closing alone would not wake a reader."""
+        try:
+            self.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+def _connect(address: Address, broker: Broker) -> PlainSocket | TlsSocket:
+    context = tls_context(address, broker) if address.tls else None
+    try:
+        raw = socket.create_connection((address.host, address.port), address.connect_timeout_s)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            return TlsSocket(context.wrap_socket(raw, server_hostname=address.host))
+        raw.settimeout(None)
+        return PlainSocket(raw.family, raw.type, raw.proto, fileno=raw.detach())
+    except (OSError, ssl.SSLError) as error:
+        raise ConnectionLost(f"cannot connect to {address}: {reason(error)}") from None
+
+
+def _result(status: int, payload: Buffer) -> Reply:
+    if status == _DATA:
+        return payload  # type: ignore[return-value]  # blocks are bytes or memoryview
+    if status == _OK:
+        return b""
+    if status == _NULL:
+        return None
+    raise error_of(status, payload)
+
+
+def open_wire(address: Address, broker: Broker, *, was_up: bool) -> Wire:
+    """Connect, trying again while the server is down if the address says so (SPEC A5)."""
+    deadline_s = time.monotonic() + address.down_wait_s
+    failures = 0
+    while True:
+        try:
+            return Wire(address, broker)
+        except NexoError as error:
+            failures += 1
+            wait_s = pause_s(failures)
+            given_up = address.while_down == "fail" or time.monotonic() + wait_s > deadline_s
+            if given_up or is_final(error, was_up=was_up):
+                raise
+        time.sleep(wait_s)

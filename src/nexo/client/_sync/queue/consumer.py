@@ -1,0 +1,289 @@
+# Generated from _async/queue/consumer.py by tools/unasync.py; edit that file instead.
+"""Runs a handler over a queue's jobs until told to stop (SPEC D3, D4)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from nexo.client._sync import runtime
+from nexo.client._sync.link.link import Link
+from nexo.client._sync.queue.gather import Settler
+from nexo.client._sync.queue.jobs import Job, JobBatch
+from nexo.client.checks import function, whole
+from nexo.client.connecting import pause_s
+from nexo.client.failures import failure_text
+from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import Pop, Renew, decode, encode
+
+log = logging.getLogger("nexo.client")
+
+T = TypeVar("T")
+
+_RENEWALS_PER_LEASE = 3
+_LONGEST_RENEWAL_S = 10.0
+_CLOSE_S = 5.0
+MAX_CONCURRENCY = 10_000
+
+
+class _Held(NamedTuple, Generic[T]):
+    """A batch whose lease is kept."""
+
+    batch: JobBatch[T]
+    unended: set[int]
+    """The numbers of the jobs whose handler has not ended."""
+
+
+class Consumer(Generic[T]):
+    """A running subscription; `stop` ends it, ``with`` does so at its end."""
+
+    def __init__(
+        self,
+        link: Link,
+        type_: type[T] | None,
+        handler: Callable[[Job[T]], Any],
+        request: Pop,
+        concurrency: int,
+    ) -> None:
+        function(handler)
+        whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
+        self._link = link.duplex()
+        self.queue = request.queue
+        self.concurrency = concurrency
+        self._type = type_
+        self._handler = handler
+        self._pop = encode(request)
+        self._reply_s = request.wait_ms / 1_000 + link.address.timeout_s
+        self._settler = Settler(self._link, self.queue)
+        self._workers = runtime.Workers(concurrency)
+        self._held: dict[int, _Held[T]] = {}
+        self._stopping = runtime.Event()
+        self._renew_s = _LONGEST_RENEWAL_S
+        self._renew_now = runtime.Event()
+        self._unstarted: deque[tuple[Job[T], JobBatch[T]]] = deque()
+        self._done = False
+        self._poll: Any = None
+        self._forget_hook: Callable[[], None] = _nothing
+        self._tasks: list[runtime.Task] = []
+        self._when_ended: Callable[[], None] = _nothing
+        self.failure: Exception | None = None
+        """Why the subscription ended by itself, such as a deleted queue."""
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "ended" if self._tasks else "not started"
+        return f"<{self.label}, {state}>"
+
+    @property
+    def label(self) -> str:
+        """What it does, for logs."""
+        where = f"queue {self.queue!r} of {self._link.address}"
+        return f"Consumer of {where}, up to {self.concurrency} jobs at once"
+
+    def __enter__(self) -> Consumer[T]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin; `Queue.subscribe` does it."""
+        self._forget_hook = self._link.on_close(self._client_closes)
+        self._tasks = [
+            runtime.spawn(self._run, name=f"nexo-{self.queue}"),
+            runtime.spawn(self._renew, name=f"nexo-{self.queue}-leases"),
+        ]
+
+    @property
+    def running(self) -> bool:
+        """Whether it still takes jobs."""
+        return bool(self._tasks) and not self._tasks[0].done()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return when it has ended; False if ``timeout`` seconds were over first.
+
+        Raises `failure` if it ended by itself.
+        """
+        ended = self._tasks[0].join(timeout) if self._tasks else True
+        if ended and self.failure is not None:
+            raise self.failure
+        return ended
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called, from wherever it ends, when no more jobs are taken."""
+        self._when_ended = call
+        if self._tasks and self._tasks[0].done():
+            call()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Take no more jobs, give back what has not started, let running handlers finish.
+
+        Handlers that run longer than ``timeout`` seconds are not waited for any longer; they
+        and their leases go on until they end or the client closes. A handler may call it: it
+        then returns at once.
+        """
+        self._forget_hook()
+        self._stopping.set()
+        if self._poll is not None:
+            self._poll.cancel()
+        self._release_unstarted()
+        if self._workers.is_current():
+            return  # a handler's own end cannot be waited for
+        for task in self._tasks:
+            if not task.is_current():
+                task.join(timeout)
+
+    def _client_closes(self) -> None:
+        """A handler that hangs must not keep the client open."""
+        self.stop(_CLOSE_S)
+
+    # -- taking ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                self._round()
+                failures = 0
+            except (ConnectionLost, RequestTimeout, Unavailable) as error:
+                failures += 1
+                log.info("queue %s: %s; trying again", self.queue, error)
+                self._stopping.wait(pause_s(failures))
+            except Exception as error:
+                trace = None if isinstance(error, NexoError) else error
+                log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
+                self.failure = error
+                self._stopping.set()
+        self._when_ended()
+        self._workers.drain()
+        self._settler.drain()
+        self._done = True
+        self._renew_now.set()
+
+    def _round(self) -> None:
+        """Take jobs and start them all."""
+        batch = self._next()
+        if batch is None:
+            return
+        self._unstarted.extend((job, batch) for job in batch)
+        while self._unstarted:
+            if self._stopping.is_set():
+                self._release_unstarted()
+                return
+            self._workers.start_next(self._next_job, self._handle)
+
+    def _next(self) -> JobBatch[T] | None:
+        self._poll = poll = self._link.poll(
+            Op.Q_POP, self._pop, timeout_s=self._reply_s, impatient=True
+        )
+        if self._stopping.is_set():
+            poll.cancel()
+        try:
+            reply = poll.reply()
+        finally:
+            self._poll = None
+        if not reply:
+            return None
+        batch = JobBatch(self._link, self._settler, self.queue, self._type, memoryview(reply))
+        self._hold(batch)
+        return batch
+
+    def _hold(self, batch: JobBatch[T]) -> None:
+        numbers = {job.number for job in batch}
+        self._held[batch.delivery.token] = _Held(batch, numbers)
+        renew_s = batch.delivery.lease_ms / 1_000 / _RENEWALS_PER_LEASE
+        if renew_s < self._renew_s:
+            self._renew_s = renew_s
+            self._renew_now.set()
+
+    def _release_unstarted(self) -> None:
+        """Give back what was fetched and not started; no attempt is counted (SPEC D3)."""
+        unstarted, self._unstarted = self._unstarted, deque()
+        batches: dict[JobBatch[T], list[Job[T]]] = {}
+        for job, batch in unstarted:
+            batches.setdefault(batch, []).append(job)
+        for batch, jobs in batches.items():
+            try:
+                batch.release_some(jobs)
+            except NexoError as error:
+                log.info("jobs of queue %s were not given back: %s", self.queue, error)
+            self._let_go(batch, jobs)
+
+    # -- one job --------------------------------------------------------------
+
+    def _next_job(self) -> tuple[Job[T], JobBatch[T]] | None:
+        """The next one to start; None if what was left was given back meanwhile."""
+        try:
+            return self._unstarted.popleft()
+        except IndexError:
+            return None
+
+    def _handle(self, taken: tuple[Job[T], JobBatch[T]]) -> None:
+        job, batch = taken
+        try:
+            self._call(job, batch)
+        except NexoError as error:
+            log.warning("%r could not be settled: %s", job, error)
+        except Exception:
+            log.exception("%r could not be settled", job)
+        finally:
+            self._let_go(batch, [job])
+
+    def _let_go(self, batch: JobBatch[T], jobs: Sequence[Job[T]]) -> None:
+        """No handler runs these any more: settled or not, they need no lease from here on."""
+        held = self._held.get(batch.delivery.token)
+        if held is None:
+            return
+        held.unended.difference_update(job.number for job in jobs)
+        if not held.unended:
+            self._held.pop(batch.delivery.token, None)
+
+    def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
+        try:
+            result = runtime.invoke(self._handler, job)
+            if result is not None and not job.settled and batch.delivery.keeps_results:
+                job.result(result)
+        except BaseException as error:
+            if not runtime.is_failure(error):
+                raise
+            self._failed(job, batch, error)
+            return
+        if not job.settled:
+            job.post_ack()
+
+    def _failed(self, job: Job[T], batch: JobBatch[T], error: BaseException) -> None:
+        if job.settled:
+            log.error("the handler failed on %r after settling it", job, exc_info=error)
+            return
+        retries = batch.delivery.max_retries
+        dead = ": it becomes a dead letter" if 0 <= retries < job.attempt else ""
+        log.error("the handler failed on %r%s", job, dead, exc_info=error)
+        job.nack(failure_text(error))
+
+    # -- leases ---------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """Keep the leases of all jobs that are not settled, until the last handler is done."""
+        while not self._done:
+            self._renew_now.wait(self._renew_s)
+            self._renew_now.clear()
+            if self._held:
+                self._renew_held()
+
+    def _renew_held(self) -> None:
+        request = Renew(self.queue, list(self._held))
+        try:
+            reply = self._link.call(Op.Q_RENEW, encode(request))
+        except NexoError as error:
+            log.info("leases of queue %s were not renewed: %s", self.queue, error)
+            return
+        for token in decode(reply or b"\x90", list[int]):
+            held = self._held.pop(token, None)
+            if held is not None and held.batch.unsettled:
+                log.warning("a lease of queue %s was lost: its jobs run elsewhere", self.queue)
+
+
+def _nothing() -> None:
+    """Not started: there is no hook to take out."""

@@ -1,0 +1,111 @@
+"""Sends pushes and settlements, each by itself; the async twin gathers those of one turn."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from nexo.client._sync.link.duplex import Duplex
+from nexo.client._sync.link.link import Link
+from nexo.client.queue_views import pushed_id
+from nexo.client.replies import Reply
+from nexo.errors import LeaseLost, NexoError
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import (
+    ACK,
+    RELEASE,
+    PushHead,
+    PushReply,
+    Settle,
+    Settled,
+    decode,
+    encode,
+    encode_head,
+    pack_block,
+)
+
+log = logging.getLogger("nexo.client")
+
+
+class Pusher:
+    """Pushes on the link; any thread may call."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @classmethod
+    def of(cls, link: Link) -> Pusher:
+        """A pusher of this link."""
+        return cls(link)
+
+    def push(self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None) -> str:
+        """Push one job; returns its id."""
+        full = PushHead(
+            head.queue, head.priority, head.delay_ms, head.ttl_ms,
+            None if key is None else [key], None if dedup_key is None else [dedup_key],
+            head.replace,
+        )  # fmt: skip
+        reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), pack_block([value]))
+        return pushed_id(decode(reply or b"", PushReply), 0)
+
+    def flush(self) -> None:
+        """Nothing is gathered."""
+
+
+class Settling(Protocol):
+    """A job whose ack is on its way."""
+
+    def reopen(self) -> None:
+        """The ack did not succeed: another settlement may be tried."""
+
+
+class Settler:
+    """Settles jobs of one queue; any thread may call."""
+
+    def __init__(self, link: Link | Duplex, queue: str) -> None:
+        self._link = link
+        self._queue = queue
+
+    def ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> bool:
+        """Finish one job; its ``result`` is kept if the queue keeps results.
+
+        ``owner`` is told if the server may not have heard of it.
+        """
+        results = {} if result is None else {job: result}
+        try:
+            self.settle(ACK, [Settled(token, [job, job + 1], results)], "", -1)
+        except LeaseLost:
+            raise
+        except BaseException:
+            owner.reopen()
+            raise
+        return True
+
+    def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
+        """`ack` for callers that cannot do anything about a refusal; it is logged."""
+        try:
+            self.ack(token, job, result, owner)
+        except NexoError as error:
+            log.warning("an ack of queue %s failed: %s", self._queue, error)
+
+    def post_release(self, token: int) -> None:
+        """Give back all jobs of a lease."""
+        self.settle(RELEASE, [Settled(token)], "", -1)
+
+    def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
+        """Settle jobs; raises `LeaseLost` if any was refused."""
+        request = Settle(self._queue, how, leases, error, delay_ms)
+        check_refused(self._link.call(Op.Q_SETTLE, encode(request)))
+
+    def flush(self) -> None:
+        """Nothing is gathered."""
+
+    def drain(self) -> None:
+        """Nothing is under way between calls."""
+
+
+def check_refused(reply: Reply) -> None:
+    """Raise `LeaseLost` if a settlement was refused, even in part."""
+    if reply:
+        count = len(decode(reply, list[tuple[int, int]]))
+        raise LeaseLost(f"{count} of the jobs were no longer held; they may run again elsewhere")

@@ -1,0 +1,1 @@
+"""Keys, counters, maps, lists and sets."""

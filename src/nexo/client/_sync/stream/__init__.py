@@ -1,0 +1,1 @@
+"""Logs: publish, consume in groups, replay, transactions."""

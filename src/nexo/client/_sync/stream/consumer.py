@@ -1,0 +1,400 @@
+# Generated from _async/stream/consumer.py by tools/unasync.py; edit that file instead.
+"""Consumers of shared groups: records by iterating, or in batches (SPEC F)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from nexo.client._sync import runtime
+from nexo.client._sync.link.link import Link
+from nexo.client.checks import Duration, millis, whole
+from nexo.client.failures import readable
+from nexo.client.forks import tell_when_forked
+from nexo.client.replies import Reply
+from nexo.client.stream_records import Record, batches_in
+from nexo.errors import (
+    ConnectionLost,
+    Corrupt,
+    NexoError,
+    NotMember,
+    Unavailable,
+    from_wire,
+)
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+
+log = logging.getLogger("nexo.client")
+
+T = TypeVar("T")
+
+AHEAD_S = 1.0
+"""About as much work is fetched at a time as this takes: what waits for a slow handler is
+better handled by other consumers.
+"""
+_GRACE_S = 30.0
+"""How much longer than the long poll itself its reply may take."""
+_RETRY_S = 0.5
+MAX_BATCH = 1_000_000
+MAX_BYTES = 2**53
+_NOTHING = wire.pack_headed(wire.Taken(0, [], []))
+
+
+class Delivered(Record[T]):
+    """A record leased to this consumer until it is acked, nacked, or the lease runs out."""
+
+    __slots__ = ("_consumer", "expires_ms", "generation")
+
+    def __init__(
+        self,
+        consumer: Consumer[T],
+        generation: int,
+        lease: tuple[int, int, int, int, int],
+        row: Any,
+    ) -> None:
+        super().__init__(lease[0], row, consumer.type_, lease[3])
+        self.generation = generation
+        self.expires_ms = lease[4]
+        self._consumer = consumer
+
+    @property
+    def consumer(self) -> Consumer[T]:
+        """Who holds it."""
+        return self._consumer
+
+    def ack(self) -> None:
+        """Finish it; `Fenced` or `NotPending` if it is no longer this consumer's."""
+        self._consumer.ack(self)
+
+    def nack(self, *, delay: Duration = 0, reason: str = "") -> None:
+        """Give it up: redelivered at once or after ``delay``, or parked."""
+        self._consumer.nack(self, delay=delay, reason=reason)
+
+    def extend(self) -> None:
+        """Begin the lease anew."""
+        self._consumer.settle("extend", [self])
+
+
+class Records(Generic[T]):
+    """Records that were fetched together; `ack` finishes all of them at once."""
+
+    __slots__ = ("_batches", "_consumer", "_head")
+
+    def __init__(self, consumer: Consumer[T], reply: Reply) -> None:
+        self._head, rest = wire.unpack_headed(wire.Taken, reply or _NOTHING)
+        self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
+        self._consumer = consumer
+
+    def __len__(self) -> int:
+        return sum(end - first for _, first, end, _, _ in self._head.deliveries)
+
+    def __repr__(self) -> str:
+        return f"<Records of stream {self._consumer.stream!r}: {len(self)}>"
+
+    def __iter__(self) -> Iterator[Delivered[T]]:
+        generation = self._head.generation
+        for partition, batch in self._batches:
+            leases = self._leases(partition)
+            for row in batch.records():
+                for lease in leases:
+                    if lease[1] <= row.offset < lease[2]:
+                        yield Delivered(self._consumer, generation, lease, row)
+
+    def payloads(self) -> list[bytes | None]:
+        """The bytes of every value, in one pass: the quickest way to the data."""
+        found: list[bytes | None] = []
+        for partition, batch in self._batches:
+            leases, offsets = self._leases(partition), batch.offsets
+            values = batch.values()
+            if len(leases) == 1 and leases[0][1] <= offsets[0] and offsets[-1] < leases[0][2]:
+                found += values
+            else:
+                found += [
+                    value
+                    for offset, value in zip(offsets, values, strict=True)
+                    if any(first <= offset < end for _, first, end, _, _ in leases)
+                ]
+        return found
+
+    def _leases(self, partition: int) -> list[tuple[int, int, int, int, int]]:
+        return [lease for lease in self._head.deliveries if lease[0] == partition]
+
+    def ack(self) -> None:
+        """Finish all of them."""
+        spans = [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
+        self._consumer.send("ack", self._head.generation, spans)
+
+
+class Consumer(Generic[T]):
+    """One consumer of a shared group; ``with`` leaves the group at the end.
+
+    Joins there or on first use, and again after a reconnect.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        ask: wire.GroupJoin,
+        type_: type[T] | None,
+        batch: int,
+        wait: Duration,
+        max_bytes: int,
+    ) -> None:
+        self.stream = ask.stream
+        self.group = ask.group
+        self.type_ = type_
+        self._link = link.duplex()
+        self._ask = ask
+        self._batch = self._limit = whole(batch, "batch", 1, MAX_BATCH)
+        self._wait_ms = millis(wait)
+        self._max_bytes = whole(max_bytes, "max_bytes", 1, MAX_BYTES)
+        self._name: str | None = None
+        self._poll: Any = None
+        self._buffer: deque[Delivered[T]] = deque()
+        self._buffered = 0
+        self._buffered_until_s = 0.0
+        self._closed = False
+        self.ack_wait_s = 30.0
+        """How long a lease lasts, as the server said when the group was joined."""
+        self.fetched_s = 0.0
+        """When the last records came."""
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """What was fetched goes to the parent's user."""
+        self._buffer = deque()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else self._name or "not joined"
+        return f"<Consumer of group {self.group!r}, stream {self.stream!r}, {state}>"
+
+    @property
+    def name(self) -> str:
+        """What the server calls this consumer; empty before it joined."""
+        return self._name or ""
+
+    # -- receiving
+
+    def join(self) -> str:
+        """Become a consumer of the group; returns the name given. Called by itself when needed."""
+        reply = self._link.call(Op.S_GROUP_JOIN, wire.pack(self._ask))
+        joined = wire.unpack(wire.GroupJoined, reply or b"")
+        self._name, self.ack_wait_s = joined.consumer, joined.ack_wait_ms / 1000
+        if self._closed:
+            self.close()  # it was closed while it joined
+        return joined.consumer
+
+    def _joined(self) -> str | None:
+        """The name to fetch by; None once it is closed."""
+        if self._name is None and not self._closed:
+            self.join()
+        return None if self._closed else self._name
+
+    def on_close(self, hook: Any) -> Callable[[], None]:
+        """Have ``hook`` called when the client is closed; returns what takes it out again."""
+        return self._link.on_close(hook)
+
+    def fetch(self, *, wait: Duration | None = None) -> Records[T]:
+        """The next records, up to a batch; empty if none came within ``wait`` seconds."""
+        wait_ms = self._wait_ms if wait is None else millis(wait)
+        name = self._joined()
+        if name is None:
+            return Records(self, None)
+        ask = wire.Take(
+            self.stream,
+            self.group,
+            name,
+            self._limit,
+            wait_ms,
+            self._max_bytes,
+            int(self._ask.reports_starts),
+        )
+        poll = self._link.poll(
+            Op.S_TAKE, wire.pack(ask), timeout_s=wait_ms / 1000 + _GRACE_S, on_late=self._give_back
+        )
+        self._poll = poll
+        if self._closed:
+            poll.cancel()
+        try:
+            records = Records(self, poll.reply())
+            self.fetched_s = runtime.now_s()
+            return records
+        except (ConnectionLost, NotMember):
+            self._name = None
+            raise
+        finally:
+            self._poll = None
+
+    def _give_back(self, reply: Reply) -> None:
+        """Records came after their taker was cancelled: they go to others, uncounted."""
+        head, _ = wire.unpack_headed(wire.Taken, reply or b"")
+        spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
+        if spans and self._name is not None:
+            ask = self._settlement("release", head.generation, spans)
+            self._link.call(Op.S_SETTLE, wire.pack(ask))
+
+    def batches(self) -> Iterator[Records[T]]:
+        """Records as they were fetched, for ever: ``for records in consumer.batches()``."""
+        while not self._closed:
+            records = self._next_batch()
+            if records is not None and len(records):
+                yield records
+
+    def paced(self, count: int, elapsed_s: float, *, least: int = 1) -> None:
+        """``count`` records took so long: fetch about `AHEAD_S` of work the next time."""
+        fits = int(AHEAD_S * count / elapsed_s) if elapsed_s * self._batch > count else self._batch
+        self._limit = min(self._batch, max(least, fits))
+
+    def __iter__(self) -> Consumer[T]:
+        return self
+
+    def __next__(self) -> Delivered[T]:
+        while not self._closed:
+            if self._buffer and runtime.now_s() < self._buffered_until_s:
+                return self._buffer.popleft()
+            self._refill()
+        raise StopIteration
+
+    def _refill(self) -> None:
+        """Fetch; what waited here for too long goes back first, before its lease runs out."""
+        if self._buffered:
+            given = self._buffered - len(self._buffer)
+            self.paced(given, runtime.now_s() - self.fetched_s)
+        self._buffered = 0
+        stale, self._buffer = self._buffer, deque()
+        if stale:
+            try:
+                self.release(*stale)
+            except NexoError as error:
+                log.info("group %r: %s", self.group, error)
+        self._buffer = deque(self._next_batch() or ())
+        self._buffered = len(self._buffer)
+        self._buffered_until_s = self.fetched_s + self.ack_wait_s / 3
+
+    def _next_batch(self) -> Records[T] | None:
+        """What `fetch` gives, however often the connection is lost meanwhile (SPEC A5)."""
+        while not self._closed:
+            try:
+                return self.fetch()
+            except (ConnectionLost, NotMember):
+                while not self._closed and not self._link.ready(_RETRY_S):
+                    pass
+            except (Unavailable, TimeoutError, Corrupt) as error:
+                log.warning("fetch from %r failed, trying again: %s", self.stream, error)
+                runtime.sleep(_RETRY_S)
+        return None
+
+    # -- settling
+
+    def ack(self, *records: Delivered[T]) -> None:
+        """Finish records, in any order."""
+        self.settle("ack", records)
+
+    def nack(self, *records: Delivered[T], delay: Duration = 0, reason: str = "") -> None:
+        """Give records up."""
+        delay_ms = millis(delay, "delay")
+        self.settle("nack", records, delay_ms=delay_ms, reason=readable(reason))
+
+    def release(self, *records: Delivered[T]) -> None:
+        """Give back records that no handler had: nothing is counted."""
+        self.settle("release", records)
+
+    def settle(
+        self,
+        verb: wire.Verb,
+        records: Iterable[Delivered[T]],
+        *,
+        delay_ms: int = 0,
+        reason: str = "",
+    ) -> None:
+        """Say what became of records; raises what the first refused one was refused for."""
+        for generation, spans in spans_of(records).items():
+            self.send(verb, generation, spans, delay_ms, reason)
+
+    def send(
+        self,
+        verb: wire.Verb,
+        generation: int,
+        spans: list[wire.Span],
+        delay_ms: int = 0,
+        reason: str = "",
+        begins: list[wire.Span] | None = None,
+    ) -> None:
+        """`settle` for ranges; ``begins`` is what a handler begins with next."""
+        ask = self._settlement(verb, generation, spans, delay_ms, reason, begins)
+        reply = self._link.call(Op.S_SETTLE, wire.pack(ask))
+        for refused in wire.unpack(list[wire.Refused], reply or b"\x90"):
+            raise from_wire(refused.code, refused.message)
+
+    def _settlement(
+        self,
+        verb: wire.Verb,
+        generation: int,
+        spans: list[wire.Span],
+        delay_ms: int = 0,
+        reason: str = "",
+        begins: list[wire.Span] | None = None,
+    ) -> wire.Settle:
+        name = self._name or ""
+        return wire.Settle(
+            self.stream, self.group, name, generation, verb, spans, delay_ms, reason, begins or []
+        )
+
+    # -- ending
+
+    def interrupt(self) -> None:
+        """Have a fetch that waits return at once, and no further one begin."""
+        self._closed = True
+        if self._poll is not None:
+            self._poll.cancel()
+
+    def close(self, unstarted: Iterable[Delivered[T]] | None = None) -> None:
+        """Leave the group; what was not acked goes to others at once.
+
+        Records nobody began with do not count as delivered: those still waiting here, and
+        ``unstarted``.
+        """
+        self.interrupt()
+        name, self._name = self._name, None
+        if name is None:
+            return
+        spans: list[wire.Span] = []
+        for record in [*self._buffer, *(unstarted or ())]:
+            add_span(spans, record.partition, record.offset)
+        ask = wire.GroupLeave(stream=self.stream, group=self.group, consumer=name, unstarted=spans)
+        try:
+            self._link.call(Op.S_GROUP_LEAVE, wire.pack(ask))
+        except NexoError as error:
+            log.debug("could not leave group %r: %s", self.group, error)
+
+    def __enter__(self) -> Consumer[T]:
+        if self._name is None:
+            self.join()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def spans_of(records: Iterable[Delivered[Any]]) -> dict[int, list[wire.Span]]:
+    """The ranges that records make up, by generation."""
+    found: dict[int, list[wire.Span]] = {}
+    for record in records:
+        add_span(found.setdefault(record.generation, []), record.partition, record.offset)
+    return found
+
+
+def add_span(spans: list[wire.Span], partition: int, offset: int) -> None:
+    """Add one record, as part of the last span if it follows it."""
+    if spans and spans[-1][0] == partition and spans[-1][2] == offset:
+        spans[-1] = (partition, spans[-1][1], offset + 1)
+    else:
+        spans.append((partition, offset, offset + 1))

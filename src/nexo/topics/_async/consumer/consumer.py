@@ -1,0 +1,337 @@
+"""Consumers: messages one by one or in batches, and what of them is committed (SPEC G4, G5)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from threading import Lock
+from types import TracebackType
+from typing import Any, Generic
+
+from nexo.client._async import runtime
+from nexo.client._async.client import AsyncClient
+from nexo.client.checks import millis, text, whole
+from nexo.client.forks import tell_when_forked
+from nexo.errors import (
+    Conflict,
+    ConnectionLost,
+    Fenced,
+    InvalidOption,
+    OutcomeUnknown,
+    Unavailable,
+)
+from nexo.topics._async.connecting import backend_for
+from nexo.topics._async.consumer.message_source import Doubts, MessageSource
+from nexo.topics._async.consumer.rebalancing import RebalanceHandlers
+from nexo.topics._async.consumer.subscription import Seeking, Subscription
+from nexo.topics._async.ports import Reader
+from nexo.topics.model import (
+    Committed,
+    Message,
+    ReaderOptions,
+    Reset,
+    Strategy,
+    T,
+    TopicPartition,
+    topic_names,
+)
+from nexo.topics.places import Commitable, Partition, commits_of, lane_of, position_in, time_ms
+from nexo.topics.progress import Progress, current_transaction
+from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
+
+log = logging.getLogger("nexo.topics")
+
+_WAIT_S = 20.0
+"""How long iteration waits before it looks around."""
+
+
+class AsyncConsumer(Generic[T]):
+    """A member of a consumer group; it joins on first use.
+
+    With ``auto_commit`` a message counts as processed when the next one is asked for, or when
+    the consumer is closed: a crash in between delivers it again, and nothing before it, as
+    every poll stores what was processed. ``auto_commit_interval`` is how long it waits, in
+    seconds, after a commit that the server could not take.
+    """
+
+    def __init__(
+        self,
+        topic: str | Iterable[str] | None = None,
+        group_id: str = "",
+        *,
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        max_poll_records: int = 100,
+        session_timeout: float | None = None,
+        rebalance_timeout: float | None = None,
+        rebalance_strategy: Strategy | None = None,
+        auto_offset_reset: Reset = "earliest",
+        server: AsyncClient | str | None = None,
+        type_: type[T] | None = None,
+        handlers: RebalanceHandlers | None = None,
+    ) -> None:
+        if not group_id:
+            raise InvalidOption("a consumer needs a group_id")
+        self.group_id = text(group_id, "group_id")
+        self._auto_commit = auto_commit
+        self._retry_s = option_ms("auto_commit_interval", auto_commit_interval) / 1000
+        self._max_poll_records = at_least_one("max_poll_records", max_poll_records)
+        self._handlers = handlers or RebalanceHandlers()
+        options = ReaderOptions(
+            () if topic is None else topic_names(topic),
+            self.group_id,
+            rebalance_strategy,
+            group_timeout_ms("session_timeout", session_timeout),
+            group_timeout_ms("rebalance_timeout", rebalance_timeout),
+            one_of("auto_offset_reset", auto_offset_reset, "earliest", "latest"),
+        )
+        self._backend = backend_for(server)
+        self._subscription = Subscription(self._backend, options, self, type_)
+        self._progress: Progress[T] = Progress()
+        self._doubts = Doubts()
+        self._seeking = Seeking(self._subscription, self._progress)
+        self._source = MessageSource(
+            self.group_id, self._subscription, self._progress, self._doubts
+        )
+        self._retry_at_s = 0.0
+        self._handled: BaseException | None = None
+        """The exception that was being handled when the user got what they hold."""
+        self._guard = Lock()
+        """Another thread, or task, may close it while this one polls."""
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """Whoever held the guard is not here."""
+        self._guard = Lock()
+
+    # -- membership
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """What it is subscribed to."""
+        return self._subscription.topics
+
+    @property
+    def member_id(self) -> str:
+        """What the group calls it; empty before it joined."""
+        reader = self._subscription.reader
+        return "" if reader is None else reader.member
+
+    @property
+    def generation(self) -> int:
+        """The group's generation it works in."""
+        reader = self._subscription.reader
+        return 0 if reader is None else reader.generation
+
+    @property
+    def assignment(self) -> Sequence[TopicPartition]:
+        """The partitions it owns."""
+        reader = self._subscription.reader
+        return () if reader is None else reader.assignment
+
+    async def subscribe(self, topics: str | Iterable[str]) -> None:
+        """Read these topics, instead of those before; if that fails, still those before."""
+        names = topic_names(topics)
+        if names != self._subscription.topics:
+            await self._leave()
+        await self._subscription.change(names)
+
+    async def join(self) -> None:
+        """Join the group; every other method does so by itself."""
+        await self._subscription.join()
+
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the reader: these go; what is processed of them is committed first."""
+        await self._handlers.tell("revoked", partitions, self)
+        gone = self._progress.leave(partitions)
+        reader = self._subscription.reader
+        if self._auto_commit and gone and reader is not None:
+            await reader.commit(gone)
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the reader: these came."""
+        await self._handlers.tell("assigned", partitions, self)
+
+    def on(self, event: str, handler: Any) -> None:
+        """Have ``handler`` called with each `Rebalance`; the only event is ``'rebalance'``."""
+        self._handlers.add(event, handler)
+
+    # -- receiving
+
+    async def poll(self, timeout: float = 1.0) -> Message[T] | None:
+        """The next message; None if none came within ``timeout`` seconds."""
+        found = await self._next(1, timeout)
+        return found[0] if found else None
+
+    async def poll_batch(
+        self, max_records: int | None = None, timeout: float = 1.0
+    ) -> list[Message[T]]:
+        """The next messages, up to ``max_poll_records``, of all partitions in turn."""
+        if max_records is None:
+            return await self._next(self._max_poll_records, timeout)
+        return await self._next(whole(max_records, "max_records", 1, 2**31), timeout)
+
+    async def _next(self, count: int, timeout: float) -> list[Message[T]]:
+        timeout_s = millis(timeout) / 1000
+        reader = await self._subscription.joined()
+        if self._doubts and not await self._doubts.settled(timeout_s):
+            return []
+        await self._processed(reader)
+        found = await reader.fetch(count, timeout_s)
+        with self._guard:
+            if self._subscription.closed:
+                return []  # they go to others
+            self._progress.held, self._handled = found, sys.exc_info()[1]
+        for message in found:
+            message.source = self._source
+        if (transaction := current_transaction.get()) is not None:
+            transaction.polled(self._source, found)
+        return found
+
+    async def _processed(self, reader: Reader) -> None:
+        """The next messages are asked for: those handed out are done with."""
+        self._progress.finish()
+        if self._auto_commit and self._progress.processed and runtime.now_s() >= self._retry_at_s:
+            await self._commit_processed(reader)
+
+    async def _commit_processed(self, reader: Reader) -> None:
+        commits = dict(self._progress.processed)
+        try:
+            await reader.commit(commits)
+        except (ConnectionLost, Unavailable, TimeoutError) as error:
+            log.warning("group %r could not commit: %s", self.group_id, error)
+            self._retry_at_s = runtime.now_s() + self._retry_s
+            return
+        except Fenced as error:
+            log.info("group %r could not commit, others do it again: %s", self.group_id, error)
+        self._progress.committed(commits)
+
+    def __aiter__(self) -> AsyncConsumer[T]:
+        return self
+
+    async def __anext__(self) -> Message[T]:
+        try:
+            while not self._subscription.closed:
+                message = await self.poll(_WAIT_S)
+                if message is not None:
+                    return message
+        except (Conflict, ConnectionLost):
+            if not self._subscription.closed:
+                raise
+        raise StopAsyncIteration
+
+    # -- committing
+
+    async def commit(self, what: Commitable = None, *, metadata: str = "") -> None:
+        """Store what was processed; without ``what``, everything handed out so far.
+
+        ``what`` is a message, its offset (then only its partition is meant), a mapping with
+        ``topic``, ``partition`` and ``offset``, or several of these.
+        """
+        reader = await self._subscription.joined()
+        if not await self._doubts.settled(_WAIT_S):
+            raise OutcomeUnknown("it is not known whether these were committed in a transaction")
+        if what is None:
+            commits = self._progress.so_far(metadata)
+        else:
+            commits = commits_of(what, metadata, self._progress.held, reader.assignment)
+        if commits:
+            await reader.commit(commits)
+            self._progress.committed(commits)
+
+    async def committed(self, partition: int = 0, topic: str | None = None) -> Committed | None:
+        """What the group has stored for a partition: offset, metadata and time."""
+        at = lane_of(partition, topic, self._subscription.topics)
+        reader = await self._subscription.joined()
+        return await reader.committed(at)
+
+    # -- moving about
+
+    async def seek(
+        self,
+        partition: int | Mapping[str, Any],
+        offset: int | None = None,
+        *,
+        topic: str | None = None,
+    ) -> None:
+        """Go on at ``offset`` of a partition that is assigned to this consumer.
+
+        Also as one mapping: ``seek({'partition': 0, 'offset': 1000})``.
+        """
+        if not isinstance(partition, Mapping):
+            partition = {"topic": topic, "partition": partition, "offset": offset}
+        await self._seeking.to(position_in(partition, self._subscription.topics))
+
+    async def seek_to_beginning(self, *partitions: Partition) -> None:
+        """Replay these partitions from the start, or all that it owns."""
+        await self._seeking.to_beginning(partitions)
+
+    async def seek_to_end(self, *partitions: Partition) -> None:
+        """Skip to the latest of these partitions, or of all that it owns."""
+        await self._seeking.to_end(partitions)
+
+    async def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
+        """Go on at the first message of that time (or Unix milliseconds) or later."""
+        await self._seeking.to_time(time_ms(time), partitions)
+
+    async def pause(self, *partitions: Partition) -> None:
+        """Hand out nothing of these partitions, or of all that it owns, until `resume`."""
+        reader, chosen = await self._subscription.chosen(partitions)
+        reader.pause(chosen, paused=True)
+
+    async def resume(self, *partitions: Partition) -> None:
+        """Undo `pause`."""
+        reader, chosen = await self._subscription.chosen(partitions)
+        reader.pause(chosen, paused=False)
+
+    # -- ending
+
+    async def close(self) -> None:
+        """Leave the group; with ``auto_commit``, what was handed out counts as processed.
+
+        Not so while an exception is being handled that came up since: then what was handed
+        out may have failed, and comes again. `commit` it first if it did not.
+        """
+        error = sys.exc_info()[1]
+        await self._close(failed=error is not None and error is not self._handled)
+
+    async def _close(self, *, failed: bool) -> None:
+        with self._guard:
+            self._subscription.closed = True
+        if failed:
+            self._progress.held = []
+        try:
+            await self._leave()
+        finally:
+            await self._backend.close()
+
+    async def _leave(self) -> None:
+        reader = self._subscription.reader
+        if reader is None:
+            return
+        self._retry_at_s = 0.0
+        reader.interrupt()
+        try:
+            if not await self._doubts.settled(0.0):
+                self._progress.held = []
+            await self._processed(reader)
+        finally:  # a member that nobody uses would keep its partitions
+            await self._subscription.leave()
+            self._handled = None
+            self._progress.processed.clear()
+            self._doubts.clear()
+
+    async def __aenter__(self) -> AsyncConsumer[T]:
+        if self._subscription.topics:
+            await self.join()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._close(failed=error is not None)

@@ -1,0 +1,95 @@
+"""Consumer groups: members that share the partitions of topics (SPEC G6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic
+
+from nexo.client._async.client import AsyncClient
+from nexo.errors import NexoError
+from nexo.topics._async.connecting import backend_for
+from nexo.topics._async.consumer.consumer import AsyncConsumer
+from nexo.topics._async.consumer.rebalancing import RebalanceHandlers
+from nexo.topics.model import GroupDescription, Rebalance, Strategy, T, topic_names
+from nexo.topics.settings import group_timeout_ms, one_of
+
+
+class AsyncConsumerGroup(Generic[T]):
+    """Every partition of every topic is owned by exactly one live member.
+
+    ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
+    turn. A member silent for ``session_timeout`` seconds is out. Further options are those of
+    the members' `AsyncConsumer`.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        topics: str | Iterable[str],
+        rebalance_strategy: Strategy = "range",
+        session_timeout: float = 30.0,
+        server: AsyncClient | str | None = None,
+        type_: type[T] | None = None,
+        **consumer_options: Any,
+    ) -> None:
+        one_of("rebalance_strategy", rebalance_strategy, "range", "roundRobin")
+        self.group_id = group_id
+        self.topics = topic_names(topics)
+        group_timeout_ms("session_timeout", session_timeout)
+        self._options: dict[str, Any] = {
+            "rebalance_strategy": rebalance_strategy,
+            "session_timeout": session_timeout,
+            "type_": type_,
+            **consumer_options,
+        }
+        self._server = server
+        self._backend = backend_for(server)
+        self._handlers = RebalanceHandlers()
+        self._members: list[AsyncConsumer[T]] = []
+
+    def on(self, event: str, handler: Callable[[Rebalance], Any]) -> None:
+        """Have ``handler`` called with each `Rebalance` of the members that `join` makes."""
+        self._handlers.add(event, handler)
+
+    async def join(self, **options: Any) -> AsyncConsumer[T]:
+        """A new member, with options of its own if given."""
+        consumer: AsyncConsumer[T] = AsyncConsumer(
+            self.topics,
+            self.group_id,
+            server=self._server,
+            handlers=self._handlers,
+            **{**self._options, **options},
+        )
+        await consumer.join()
+        self._members.append(consumer)
+        return consumer
+
+    async def describe(self) -> GroupDescription:
+        """Generation, leader, members, who owns what, what is committed, and the lag."""
+        return await self._backend.describe_group(self.group_id)
+
+    async def close(self) -> None:
+        """Have the members that `join` made leave."""
+        members, self._members = self._members, []
+        failure: NexoError | None = None
+        for member in members:
+            try:
+                await member.close()
+            except NexoError as error:
+                failure = failure or error
+        await self._backend.close()
+        if failure is not None:
+            raise failure
+
+    async def __aenter__(self) -> AsyncConsumerGroup[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,254 @@
+"""Being a member of an ordered group: join, stay alive, give up and take over partitions.
+
+A partition changes hands in two steps (`nexo.brokers.stream.groups.ordered`). Here that
+means: what a newer generation revokes is given up only when no message of it is in the
+user's hands, so that no two members ever work on one partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from nexo.client._async import runtime
+from nexo.client._async.link.link import Duplex
+from nexo.errors import ConnectionLost, NexoError, NotFound, NotMember
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol.ops import Op
+from nexo.topics._async.ports import Rebalanced
+from nexo.topics.model import ReaderOptions, TopicPartition
+
+log = logging.getLogger("nexo.topics")
+
+_BEATS = 3
+"""Heartbeats per session timeout. The broker answers them early when there is news."""
+_GRACE_S = 30.0
+"""How much longer than it waits for news a heartbeat's reply may take."""
+_DEFAULT_SESSION_MS = 30_000
+_RETRY_S = 0.5
+"""The pause after a failure, so that one that stays does not keep the group busy."""
+
+
+class Membership:
+    """One member. Whoever reads sets `in_hand` and calls `settle` between messages."""
+
+    def __init__(
+        self,
+        link: Duplex,
+        options: ReaderOptions,
+        told: Rebalanced,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.member = ""
+        self.generation = 0
+        self.owned: list[TopicPartition] = []
+        self.in_hand: set[TopicPartition] = set()
+        """Partitions of which the user holds messages."""
+        self.lock = runtime.Lock()
+        """Held while partitions come and go."""
+        self._link = link
+        self._options = options
+        self._told = told
+        self._on_news = on_news
+        self._news: ordered.Assigned | None = None
+        self._out = True
+        self._stays = False
+        """Whether the group knows a member that was given up here."""
+        self._stopping = runtime.Event()
+        self._beat = runtime.Event()
+        self._task: runtime.Task | None = None
+        self._unhook: Callable[[], object] = _nothing
+        session_s = (options.session_timeout_ms or _DEFAULT_SESSION_MS) / 1000
+        self._pause_s = session_s / _BEATS
+        self._poll: Any = None
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether `settle` has something to do."""
+        return self._out or self._news is not None
+
+    def lost(self) -> None:
+        """The group went on without it, or is out of reach: `settle` joins again."""
+        self._out = True
+
+    # -- joining and leaving
+
+    async def join(self) -> None:
+        """Become a member, unless it is one, or has left."""
+        if self._stopping.is_set():
+            return
+        if self._out:
+            async with self.lock:
+                if self._out:
+                    await self._join()
+        if self._task is None:
+            self._unhook = self._link.on_close(self.leave)
+            self._task = runtime.spawn(self._stay, name=f"nexo-{self._options.group_id}")
+
+    async def _join(self) -> None:
+        gone, self.owned, self._news = self.owned, [], None
+        if gone:
+            # Lost already: told so that what was read of them is forgotten.
+            await self._told.revoked(gone)
+        if self._stays:
+            await self._resign()
+        ask = ordered.OrderedJoin(
+            group=self._options.group_id,
+            topics=list(self._options.topics),
+            options=self._options.group_options(),
+        )
+        reply = await self._ask(Op.S_ORDERED_JOIN, ask)
+        self.member, self.generation, self._out = reply.member, reply.generation, False
+        await self._take_over(reply)
+
+    async def _ask(self, op: Op, message: object) -> ordered.Assigned:
+        reply = await self._link.call(op, wire.pack(message)) or b""
+        return wire.unpack(ordered.Assigned, reply)
+
+    async def leave(self) -> None:
+        """Give everything up."""
+        self._unhook()
+        self._stopping.set()
+        self._beat.set()
+        if self._poll is not None:
+            self._poll.cancel()
+        if self._task is not None and not self._task.is_current():
+            await self._task.join()
+        out, self._out = self._out, True
+        if not out or self._stays:
+            await self._resign()
+
+    async def _resign(self) -> None:
+        self._stays = False
+        ask = ordered.OrderedLeave(group=self._options.group_id, member=self.member)
+        try:
+            await self._link.call(Op.S_ORDERED_LEAVE, wire.pack(ask))
+        except NexoError as error:
+            log.debug("could not leave group %r: %s", self._options.group_id, error)
+
+    # -- staying alive
+
+    async def _stay(self) -> None:
+        while not self._stopping.is_set():
+            if self.unsettled:
+                # Someone has to ask for the next message first; until then, just stay alive.
+                await self._beat.wait(self._pause_s)
+                self._beat.clear()
+            try:
+                await self._listen()
+                await self.settle()
+            except (NexoError, TimeoutError) as error:
+                self._failed(error)
+                await self._stopping.wait(_RETRY_S)
+
+    async def _listen(self) -> None:
+        """Wait for news, for as long as a heartbeat may take."""
+        if self._out or self._stopping.is_set():
+            return
+        wait_s = 0.0 if self.unsettled else self._pause_s
+        ask = self._beat_of(self.generation, wait_s)
+        self._poll = self._link.poll(Op.S_HEARTBEAT, wire.pack(ask), timeout_s=wait_s + _GRACE_S)
+        if self._stopping.is_set():
+            self._poll.cancel()
+        try:
+            reply = await self._poll.reply()
+        finally:
+            self._poll = None
+        if reply:
+            self._note(wire.unpack(ordered.Assigned, reply))
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, NotMember | NotFound | ConnectionLost):
+            self.lost()
+            self._on_news()
+        else:
+            log.warning("group %r: %s", self._options.group_id, error)
+
+    async def refresh(self) -> int:
+        """A sign of life that confirms nothing new; returns the group's generation."""
+        if self._out:
+            return self.generation
+        news = await self._heartbeat(self.generation)
+        self._note(news)
+        return news.generation
+
+    def _note(self, news: ordered.Assigned) -> None:
+        if news.generation > self.generation or self._brings_more(news):
+            self._news = news
+            self._on_news()
+
+    def _brings_more(self, news: ordered.Assigned) -> bool:
+        return news.generation == self.generation and not set(self.owned).issuperset(_lanes(news))
+
+    async def _heartbeat(self, generation: int) -> ordered.Assigned:
+        return await self._ask(Op.S_HEARTBEAT, self._beat_of(generation, 0.0))
+
+    def _beat_of(self, generation: int, wait_s: float) -> ordered.Heartbeat:
+        return ordered.Heartbeat(
+            group=self._options.group_id,
+            member=self.member,
+            generation=generation,
+            wait_ms=int(wait_s * 1000),
+            known=len(self.owned),
+        )
+
+    # -- partitions that come and go
+
+    async def settle(self) -> None:
+        """Do what the group asks for, as far as nothing of it is in the user's hands."""
+        if not self.unsettled:
+            return
+        async with self.lock:
+            if self._out:
+                if not self.in_hand and not self._stopping.is_set():
+                    await self._join()
+                return
+            while self._news is not None and self._may_take(self._news):
+                news, self._news = self._news, None
+                await self._take(news)
+
+    def _may_take(self, news: ordered.Assigned) -> bool:
+        return not self.in_hand.intersection(self._gone(news))
+
+    def _gone(self, news: ordered.Assigned) -> list[TopicPartition]:
+        """What is lost with a new generation; within one, partitions only come."""
+        if news.generation <= self.generation:
+            return []
+        return [at for at in self.owned if at not in _lanes(news)]
+
+    async def _take(self, news: ordered.Assigned) -> None:
+        """Give up what is revoked, confirm, and take over what came."""
+        gone = self._gone(news)
+        self.generation = max(self.generation, news.generation)
+        if gone:
+            await self._told.revoked(gone)
+            self.owned = [at for at in self.owned if at not in gone]
+        confirmed = await self._heartbeat(self.generation)
+        if confirmed.generation != self.generation:
+            self._news = confirmed  # the group moved on meanwhile
+            return
+        await self._take_over(confirmed)
+
+    async def _take_over(self, news: ordered.Assigned) -> None:
+        known, self.owned = self.owned, _lanes(news)
+        new = [at for at in self.owned if at not in known]
+        self._beat.set()
+        if not new:
+            return
+        try:
+            await self._told.assigned(new)
+        except Exception:
+            # They are owned and nobody would read them: start anew.
+            self.owned, self._stays = known, True
+            self.lost()
+            raise
+
+
+def _nothing() -> None:
+    """There is no hook yet."""
+
+
+def _lanes(news: ordered.Assigned) -> list[TopicPartition]:
+    return [TopicPartition(*pair) for pair in news.owned]

@@ -1,0 +1,351 @@
+"""Reads the partitions a member of an ordered group owns, each in its turn (SPEC G4)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from nexo.client._async import runtime
+from nexo.client._async.link.link import Link
+from nexo.client._async.stream.transaction import Transaction
+from nexo.client.replies import Reply
+from nexo.client.stream_records import batches_in
+from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMember, NotOwner
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_ordered as ordered
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.topics._async.consumer.membership import Membership
+from nexo.topics._async.ports import Rebalanced
+from nexo.topics.model import Commits, Committed, Message, ReaderOptions, TopicPartition
+
+log = logging.getLogger("nexo.topics")
+
+_GRACE_S = 30.0
+"""How much longer than the long poll itself its reply may take."""
+_IDLE_S = 0.05
+"""Between looks while nothing is owned."""
+_LOOK_S = 0.5
+"""Between looks whether it was closed, while there is no connection."""
+_MAX_WAIT_S = 600.0
+"""Longest wait asked of the server at a time."""
+
+_T = TypeVar("_T")
+
+
+class Lane:
+    """One partition: what was read ahead of it, and where reading goes on."""
+
+    __slots__ = ("at", "next_fetch", "paused", "rows")
+
+    def __init__(self, at: TopicPartition, offset: int) -> None:
+        self.at = at
+        self.next_fetch = offset
+        self.rows: deque[Sequence[Any]] = deque()
+        self.paused = False
+
+    def restart(self, offset: int) -> None:
+        """Forget what was read, and go on elsewhere."""
+        self.rows.clear()
+        self.next_fetch = offset
+
+
+class NexoReader:
+    """`Reader` on a Nexo server."""
+
+    def __init__(
+        self, link: Link, options: ReaderOptions, told: Rebalanced, type_: Any = None
+    ) -> None:
+        self._link = link.duplex()
+        self._options = options
+        self._told = told
+        self._type = type_
+        self._members = Membership(self._link, options, self, self.interrupt)
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._sought: set[TopicPartition] = set()
+        """Where the user went back, so that commits may too."""
+        self._poll: Any = None
+        self._since_read = 0
+        self._closed = False
+
+    # -- membership
+
+    @property
+    def member(self) -> str:
+        """The member's name."""
+        return self._members.member
+
+    @property
+    def generation(self) -> int:
+        """The member's generation."""
+        return self._members.generation
+
+    @property
+    def assignment(self) -> Sequence[TopicPartition]:
+        """What the member owns."""
+        return tuple(self._members.owned)
+
+    async def join(self) -> None:
+        """Become a member."""
+        await self._members.join()
+
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the membership: stop reading these."""
+        try:
+            await self._told.revoked(partitions)
+        except NexoError as error:
+            # They go in any case, and the next owner does again what could not be committed.
+            log.info("group %r: %s", self._options.group_id, error)
+        for at in partitions:
+            self._lanes.pop(at, None)
+            self._sought.discard(at)
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """From the membership: read these from what is committed on."""
+        stored = await self._stored(None)
+        topics = {at.topic for at in partitions}
+        infos = {topic: await self._partitions(topic) for topic in topics}
+        starts = {
+            at: self._start(stored.get(at), infos[at.topic][at.partition]) for at in partitions
+        }
+        if self._options.reset == "latest":
+            # Or the next owner would skip what comes before anything is committed. Of a
+            # partition that was always empty it is -1: nothing processed.
+            begun = {at: (starts[at] - 1, "") for at in partitions if at not in stored}
+            if begun:
+                await self.commit(begun)
+        self._lanes.update({at: Lane(at, offset) for at, offset in starts.items()})
+        await self._told.assigned(partitions)
+
+    def _start(self, stored: Committed | None, part: wire.PartitionInfo) -> int:
+        first, end = part.start_offset, part.stable_offset
+        if stored is not None:
+            return min(max(stored.offset + 1, first), end)
+        return first if self._options.reset == "earliest" else end
+
+    # -- reading
+
+    async def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+        """The next messages, of every partition in turn; empty if none came in time."""
+        deadline_s = runtime.now_s() + timeout_s
+        self._members.in_hand.clear()
+        while True:
+            found: list[Message[Any]] = []
+            if not self._members.unsettled or await self._is_up(deadline_s):
+                found = await self._attempt(max_records, deadline_s)
+            if found or self._closed or runtime.now_s() >= deadline_s:
+                return found
+
+    async def _is_up(self, deadline_s: float) -> bool:
+        """Whether there is a connection, waiting for a while."""
+        left_s = max(0.0, deadline_s - runtime.now_s())
+        return await self._link.ready(min(left_s, _LOOK_S))
+
+    async def _attempt(self, max_records: int, deadline_s: float) -> list[Message[Any]]:
+        try:
+            await self._members.join()
+            await self._members.settle()
+            if self._since_read >= max_records:
+                await self._read(0.0)
+            found = await self._hand_out(max_records)
+            if not found and (left_s := deadline_s - runtime.now_s()) > 0:
+                await self._read(min(left_s, _MAX_WAIT_S))
+            return found or await self._hand_out(max_records)
+        except (NotMember, ConnectionLost):
+            self._members.lost()
+        return []
+
+    async def _hand_out(self, max_records: int) -> list[Message[Any]]:
+        async with self._members.lock:
+            found = self._pick(max_records)
+            self._members.in_hand.update(message.position.lane for message in found)
+        self._since_read += len(found)
+        return found
+
+    def _pick(self, count: int) -> list[Message[Any]]:
+        """One of each partition after another; the first goes last the next time."""
+        found: list[Message[Any]] = []
+        ready = deque(lane for lane in self._lanes.values() if lane.rows and not lane.paused)
+        while ready and len(found) < count:
+            lane = ready.popleft()
+            row = lane.rows.popleft()
+            found.append(Message(lane.at.topic, lane.at.partition, row, self._type))
+            self._lanes[lane.at] = self._lanes.pop(lane.at)
+            if lane.rows:
+                ready.append(lane)
+        return found
+
+    async def _read(self, wait_s: float) -> None:
+        """Read ahead where nothing is left; waits only if nothing is left anywhere."""
+        if self._closed:
+            return
+        self._since_read = 0
+        async with self._members.lock:
+            lanes = [lane for lane in self._lanes.values() if not lane.rows and not lane.paused]
+        if not lanes:
+            await runtime.sleep(min(wait_s, _IDLE_S))
+            return
+        asked = [lane.next_fetch for lane in lanes]
+        places = [(*lane.at, offset) for lane, offset in zip(lanes, asked, strict=True)]
+        ask = wire.ReadMany(places, self._options.max_bytes, int(wait_s * 1000))
+        self._poll = self._link.poll(Op.S_READ_MANY, wire.pack(ask), timeout_s=wait_s + _GRACE_S)
+        if self._members.unsettled or self._closed:
+            self.interrupt()
+        try:
+            reply = await self._poll.reply()
+        finally:
+            self._poll = None
+        if reply:
+            async with self._members.lock:
+                self._lay(lanes, asked, reply)
+
+    def _lay(self, lanes: list[Lane], asked: list[int], reply: Reply) -> None:
+        head, rest = wire.unpack_headed(wire.ReadManyReply, reply or b"")
+        fresh = [
+            self._lanes.get(lane.at) is lane and lane.next_fetch == offset and not lane.rows
+            for lane, offset in zip(lanes, asked, strict=True)
+        ]
+        for number, batch in zip(head.batches, batches_in(rest), strict=True):
+            if fresh[number]:
+                lanes[number].rows.extend(
+                    row for row in batch.records() if row.offset >= asked[number]
+                )
+        for number, (_, _, following) in enumerate(head.heads):
+            if fresh[number]:
+                lanes[number].next_fetch = following
+
+    def interrupt(self) -> None:
+        """Have a fetch that waits look again."""
+        poll = self._poll
+        if poll is not None:
+            poll.cancel()
+
+    # -- offsets
+
+    async def _ask(self, op: Op, message: object) -> Buffer:
+        return await self._link.call(op, wire.pack(message)) or b""
+
+    async def commit(self, commits: Commits) -> None:
+        """Store offsets with the group's newest generation."""
+        for rewind, rows in self._rows(commits):
+            await self._commit(rows, rewind=rewind)
+        self._sought.difference_update(commits)
+
+    async def commit_within(self, transaction: Transaction, commits: Commits) -> None:
+        """With the group's newest generation: what it revokes is still owned until then."""
+        generation = await self._members.refresh()
+        for rewind, rows in self._rows(commits):
+            transaction.commit_offsets(
+                self._options.group_id, self.member, generation, rows, rewind=rewind
+            )
+
+    def _rows(self, commits: Commits) -> list[tuple[bool, list[ordered.OffsetRow]]]:
+        """Offsets as they travel: those sought back apart from the others."""
+        back = [(*at, *commits[at]) for at in commits if at in self._sought]
+        on = [(*at, *commits[at]) for at in commits if at not in self._sought]
+        return [(rewind, rows) for rewind, rows in ((True, back), (False, on)) if rows]
+
+    async def _commit(self, rows: list[ordered.OffsetRow], *, rewind: bool) -> None:
+        """What a newer generation revokes is still owned: it is committed with that one."""
+        generation = self.generation
+        while True:
+            ask = ordered.Commit(
+                group=self._options.group_id,
+                offsets=rows,
+                member=self.member,
+                generation=generation,
+                rewind=rewind,
+            )
+            try:
+                await self._ask(Op.S_COMMIT, ask)
+                return
+            except Fenced as error:
+                if isinstance(error, NotMember | NotOwner):
+                    raise
+                # In a storm of joins and leaves there may be the next one already.
+                known, generation = generation, await self._members.refresh()
+                if generation == known:
+                    raise
+
+    async def committed(self, at: TopicPartition) -> Committed | None:
+        """What the group has stored."""
+        found = (await self._stored(at.topic)).get(at)
+        if found is None:
+            await self.bounds(at)  # is there such a partition?
+        return found
+
+    async def _stored(self, topic: str | None) -> dict[TopicPartition, Committed]:
+        ask = ordered.CommittedAsk(group=self._options.group_id, topic=topic)
+        rows = wire.unpack(list[ordered.CommittedAt], await self._ask(Op.S_COMMITTED, ask))
+        return {
+            TopicPartition(row.topic, row.partition): Committed.at(
+                row.offset, row.metadata, row.committed_ms
+            )
+            for row in rows
+        }
+
+    async def bounds(self, at: TopicPartition) -> tuple[int, int]:
+        """What readers may see of a partition."""
+        part = _nth(await self._partitions(at.topic), at)
+        return part.start_offset, part.stable_offset
+
+    async def _partitions(self, topic: str) -> list[wire.PartitionInfo]:
+        reply = await self._ask(Op.S_DESCRIBE, wire.Name(stream=topic))
+        return wire.unpack(wire.StreamInfo, reply).partitions
+
+    async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
+        """By the log's times."""
+        ask = wire.OffsetsAt(stream=at.topic, time_ms=time_ms)
+        found = wire.unpack(list[int], await self._ask(Op.S_OFFSETS_AT, ask))
+        return _nth(found, at)
+
+    async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on reading there; what is committed changes with the next commit."""
+        self._check_owned(positions)
+        starts: dict[TopicPartition, int] = {}
+        for at, offset in positions.items():
+            first, end = await self.bounds(at)
+            if not 0 <= offset <= end:
+                raise InvalidInput(f"{at.topic}/{at.partition}: offset {offset} is not in 0..{end}")
+            starts[at] = max(offset, first)
+        self._check_owned(positions)  # still
+        for at, offset in starts.items():
+            self._lanes[at].restart(offset)
+            self._sought.add(at)
+        self.interrupt()
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Hand these messages out again, as if they never had been."""
+        for at, offset in positions.items():
+            if at in self._lanes:
+                self._lanes[at].restart(offset)
+
+    def _check_owned(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            if at not in self._lanes:
+                raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
+
+    def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
+        """Hand out nothing of these, or again."""
+        self._check_owned(partitions)
+        for at in partitions:
+            self._lanes[at].paused = paused
+        self.interrupt()
+
+    async def close(self) -> None:
+        """Leave the group."""
+        self._closed = True
+        self.interrupt()
+        try:
+            await self._members.leave()
+        except NexoError as error:
+            log.info("group %r: %s", self._options.group_id, error)
+
+
+def _nth(parts: Sequence[_T], at: TopicPartition) -> _T:
+    """What a topic's partitions have, of this one."""
+    if not 0 <= at.partition < len(parts):
+        raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
+    return parts[at.partition]

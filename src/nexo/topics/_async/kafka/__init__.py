@@ -1,0 +1,1 @@
+"""The same API on a real Kafka cluster."""

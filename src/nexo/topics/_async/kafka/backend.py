@@ -1,0 +1,199 @@
+"""Topics on a real Kafka, through aiokafka: the way out for those who outgrow one machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from nexo.client.stream_records import key_text
+from nexo.errors import AlreadyExists, InvalidOption, NotFound
+from nexo.topics._async.kafka.reader import KafkaReader
+from nexo.topics._async.kafka.sender import KafkaSender
+from nexo.topics._async.ports import Reader, Rebalanced, Sender
+from nexo.topics.kafka import connection_options, library, row_of, translated
+from nexo.topics.model import (
+    Committed,
+    GroupDescription,
+    Message,
+    PartitionDescription,
+    ReaderOptions,
+    SenderOptions,
+    TopicDescription,
+    TopicPartition,
+)
+
+_OURS = "nexo."
+_UNKNOWN_TOPIC, _TOPIC_EXISTS = 3, 36
+_SETTLE_S = 10.0
+"""How long a new topic may take to be known to the brokers."""
+
+
+class KafkaBackend:
+    """`TopicsBackend` on a Kafka cluster."""
+
+    def __init__(self, url: str) -> None:
+        self._options = connection_options(url)
+        library()
+
+    @asynccontextmanager
+    async def _admin(self) -> AsyncIterator[Any]:
+        admin = library("aiokafka.admin").AIOKafkaAdminClient(**self._options)
+        with translated():
+            await admin.start()
+            try:
+                yield admin
+            finally:
+                await admin.close()
+
+    @asynccontextmanager
+    async def _consumer(self) -> AsyncIterator[Any]:
+        """A consumer without a group, to look around."""
+        consumer = library().AIOKafkaConsumer(
+            **self._options, enable_auto_commit=False, isolation_level="read_committed"
+        )
+        with translated():
+            await consumer.start()
+            try:
+                yield consumer
+            finally:
+                await consumer.stop()
+
+    # -- topics
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, Any]
+    ) -> None:
+        """Create it on the cluster, with those of the settings that are Kafka's."""
+        theirs = {key: str(value) for key, value in config.items() if not key.startswith(_OURS)}
+        new = library("aiokafka.admin").NewTopic(
+            name, partitions, replication_factor, topic_configs=theirs
+        )
+        async with self._admin() as admin:
+            reply = await admin.create_topics([new])
+            for topic, code, *text in reply.topic_errors:
+                if code == _TOPIC_EXISTS:
+                    raise AlreadyExists(f"topic {topic!r} exists")
+                if code:
+                    raise InvalidOption(f"topic {topic!r}: {text[0] if text else code}")
+        await self._known(name)
+
+    async def _known(self, name: str) -> None:
+        async with asyncio.timeout(_SETTLE_S):
+            while name not in await self.list_topics():
+                await asyncio.sleep(0.05)
+
+    async def list_topics(self) -> list[str]:
+        """All but Kafka's own."""
+        async with self._admin() as admin:
+            return sorted(name for name in await admin.list_topics() if not name.startswith("__"))
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """Partitions and offsets; the configuration where the cluster tells it."""
+        async with self._admin() as admin:
+            (found,) = await admin.describe_topics([name])
+            if found["error_code"] == _UNKNOWN_TOPIC:
+                raise NotFound(f"topic {name!r} not found: create it first")
+        numbers = sorted(part["partition"] for part in found["partitions"])
+        lanes = [library().TopicPartition(name, number) for number in numbers]
+        async with self._consumer() as consumer:
+            first = await consumer.beginning_offsets(lanes)
+            end = await consumer.end_offsets(lanes)
+        return TopicDescription(
+            name,
+            tuple(PartitionDescription(at.partition, first[at], end[at]) for at in lanes),
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete it; what groups stored for it Kafka forgets by itself."""
+        async with self._admin() as admin:
+            reply = await admin.delete_topics([name])
+            for topic, code, *_ in reply.topic_error_codes:
+                if code == _UNKNOWN_TOPIC:
+                    raise NotFound(f"topic {topic!r} not found")
+
+    async def compact_topic(self, name: str) -> int:
+        """Kafka compacts when it sees fit."""
+        raise InvalidOption("Kafka compacts by itself: it cannot be asked to do it now")
+
+    async def newest(
+        self, topic: str, key: bytes | None, type_: type[Any] | None
+    ) -> dict[str | bytes, Message[Any]]:
+        """By reading the whole topic: Kafka has no index of keys."""
+        found: dict[str | bytes, Message[Any]] = {}
+        async with self._consumer() as consumer:
+            numbers = consumer.partitions_for_topic(topic) or await self._numbers(topic)
+            lanes = [library().TopicPartition(topic, number) for number in sorted(numbers)]
+            consumer.assign(lanes)
+            await consumer.seek_to_beginning(*lanes)
+            end = await consumer.end_offsets(lanes)
+            while any([await consumer.position(at) < end[at] for at in lanes]):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    for record in records:
+                        if key in (None, record.key) and record.key is not None:
+                            found[key_text(record.key)] = Message(
+                                topic, record.partition, row_of(record), type_
+                            )
+        return {name: message for name, message in found.items() if message.payload is not None}
+
+    async def _numbers(self, topic: str) -> list[int]:
+        return [part.partition for part in (await self.describe_topic(topic)).partitions]
+
+    # -- groups
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """Members and stored offsets; Kafka tells neither generation nor leader."""
+        async with self._admin() as admin:
+            (reply,) = await admin.describe_consumer_groups([group_id])
+            members = reply.groups[0][5]
+            offsets = await admin.list_consumer_group_offsets(group_id)
+        assignment = {
+            TopicPartition(topic, number): member[0]
+            for member in members
+            for topic, numbers in _assignment(member[4])
+            for number in numbers
+        }
+        committed = {
+            TopicPartition(at.topic, at.partition): Committed(stored.offset - 1, stored.metadata)
+            for at, stored in offsets.items()
+            if stored.offset > 0
+        }
+        return GroupDescription(
+            group_id,
+            -1,
+            "",
+            tuple(member[0] for member in members),
+            assignment,
+            committed,
+            await self._lag(committed),
+        )
+
+    async def _lag(self, committed: Mapping[TopicPartition, Committed]) -> int:
+        lanes = [library().TopicPartition(*at) for at in committed]
+        if not lanes:
+            return 0
+        async with self._consumer() as consumer:
+            end = await consumer.end_offsets(lanes)
+        return sum(end[at] - committed[TopicPartition(*at)].offset - 1 for at in lanes)
+
+    # -- producers and consumers
+
+    def sender(self, options: SenderOptions, partitioner: Any) -> Sender:
+        """An AIOKafkaProducer."""
+        return KafkaSender(self._options, options, partitioner)
+
+    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> Reader:
+        """An AIOKafkaConsumer."""
+        return KafkaReader(self._options, options, told, type_)
+
+    async def close(self) -> None:
+        """Each of its parts has connections of its own."""
+
+
+def _assignment(raw: bytes) -> list[tuple[str, list[int]]]:
+    if not raw:
+        return []
+    protocol = library("aiokafka.coordinator.protocol")
+    found = protocol.ConsumerProtocolMemberAssignment.decode(raw)
+    return list(found.assignment)

@@ -1,0 +1,317 @@
+"""Exactly-once processing: transactions, state, results, outbox, checkpoints (SPEC H3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from nexo.client._async import runtime
+from nexo.client._async.client import AsyncClient
+from nexo.client.checks import function, millis, text, whole
+from nexo.client.stream_records import Key
+from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
+from nexo.model import check_name
+from nexo.protocol.stream_transactions import check_timeout
+from nexo.topics._async.once.ledger import Ledger
+from nexo.topics._async.once.nexo_ledger import ledger_for
+from nexo.topics._async.once.transaction import AsyncOnceTransaction
+from nexo.topics.once import (
+    CHECKPOINT_KEY,
+    EPOCH_KEY,
+    ONCE,
+    STATE,
+    Checkpoint,
+    OutboxEvent,
+    fresh_result,
+    now_ms,
+    outbox_key,
+    pack,
+    pack_checkpoint,
+    pack_event,
+    pack_result,
+    result_in,
+    state_key,
+    states,
+    unpack,
+    unpack_checkpoint,
+    unpack_event,
+    waiting,
+)
+from nexo.topics.progress import current_transaction
+from nexo.topics.settings import span_ms
+
+_FLUSHED_TOGETHER = 100
+"""Events that leave the outbox in one transaction."""
+
+
+class AsyncExactlyOnceContext:
+    """What a program keeps so that every effect happens once, whatever is killed when.
+
+    ``server`` is a client, a URL, or ``memory://`` for tests: nothing of that outlives the
+    process. Contexts of one ``name`` share everything, in any number of processes. Results of
+    `process_once` are kept for ``ttl``. ``deliver`` takes the events of the outbox; without
+    it they go to their topics.
+    """
+
+    def __init__(
+        self,
+        server: AsyncClient | str | None = None,
+        *,
+        name: str = "default",
+        ttl: str | timedelta = "7d",
+        deliver: Callable[[OutboxEvent], Any] | None = None,
+    ) -> None:
+        self._ttl_ms = span_ms("ttl", ttl)
+        if self._ttl_ms < 1:
+            raise InvalidOption(f"ttl = {ttl!r}: must be longer than 0")
+        self._ledger: Ledger = ledger_for(server, check_name(name, "context"), self._ttl_ms)
+        self._deliver = deliver
+        self._running: dict[str, tuple[runtime.Lock, list[None]]] = {}
+        self._flushing = runtime.Lock()
+        self._barrier = runtime.Lock()
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where everything is kept; with ``memory://``, a test can look into it."""
+        return self._ledger
+
+    # -- transactions
+
+    def begin(self, *, timeout: float = 60.0) -> AsyncOnceTransaction:
+        """A transaction: ``async with context.begin() as tx``."""
+        return AsyncOnceTransaction(self._ledger, check_timeout(millis(timeout)) / 1000)
+
+    async def transaction(
+        self, work: Callable[[AsyncOnceTransaction], Any], *, timeout: float = 60.0
+    ) -> Any:
+        """Run ``work(tx)`` in a transaction and return what it returns.
+
+        An exception rolls everything back: messages and state are as before, and consumers
+        polled in it hand the same messages out again.
+        """
+        function(work, "the work")
+        async with self.begin(timeout=timeout) as tx:
+            return await runtime.invoke(work, tx)
+
+    def _joined(self) -> AsyncOnceTransaction | None:
+        """The transaction of this context that the caller runs in."""
+        found = current_transaction.get()
+        if isinstance(found, AsyncOnceTransaction) and found.ledger is self._ledger:
+            return found
+        return None
+
+    # -- state
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """A value of the state; within a transaction, as that sees it."""
+        if (tx := self._joined()) is not None:
+            return await tx.get(key, default)
+        entry = await self._ledger.load(STATE, state_key(key))
+        return default if entry.content is None else unpack(entry.content)
+
+    async def put(self, key: str, value: Any) -> None:
+        """Set a value; within a transaction, with it."""
+        if (tx := self._joined()) is not None:
+            await tx.put(key, value)
+            return
+        async with self.begin() as alone:
+            await alone.put(key, value)
+
+    async def delete(self, key: str) -> None:
+        """Remove a value; within a transaction, with it."""
+        if (tx := self._joined()) is not None:
+            await tx.delete(key)
+            return
+        async with self.begin() as alone:
+            await alone.delete(key)
+
+    # -- once
+
+    async def process_once(
+        self, event_id: str, work: Callable[[], Any], *, ttl: str | timedelta | None = None
+    ) -> Any:
+        """Run ``work`` unless that was done for ``event_id``; returns its result, then or now.
+
+        It runs in a transaction of its own: what it does with this context takes effect with
+        the result. If it fails, nothing has happened and it may be tried again. The result
+        must be plain data and is returned as it is stored: a tuple as a list. Callers at the
+        same time share one run; those of several processes may both run, but only one takes
+        effect, and both get its result.
+        """
+        ttl_ms = self._ttl_ms if ttl is None else span_ms("ttl", ttl)
+        function(work, "the work")
+        if not text(event_id, "an event's id") or not 0 < ttl_ms <= self._ttl_ms:
+            raise InvalidInput("an event needs an id, and a ttl no longer than the context's")
+        lock, callers = self._running.setdefault(event_id, (runtime.Lock(), []))
+        callers.append(None)
+        try:
+            async with lock:
+                return await self._process(event_id, work, ttl_ms)
+        finally:
+            callers.pop()
+            if not callers:
+                self._running.pop(event_id, None)
+
+    async def _process(self, event_id: str, work: Callable[[], Any], ttl_ms: int) -> Any:
+        if (known := await self._result(event_id)) is not None:
+            return known[0]
+        try:
+            async with self.begin() as tx:
+                await tx.load(ONCE, event_id)  # so that only one of several takes effect
+                content = pack_result(await runtime.invoke(work), now_ms() + ttl_ms)
+                await tx.store(ONCE, event_id, content)
+            return result_in(content)
+        except TransactionAborted:
+            if (known := await self._result(event_id)) is None:
+                raise
+            return known[0]
+
+    async def _result(self, event_id: str) -> tuple[Any] | None:
+        entry = await self._ledger.load(ONCE, text(event_id, "an event's id"))
+        return fresh_result(entry, now_ms())
+
+    async def is_processed(self, event_id: str) -> bool:
+        """Whether `process_once` has a result for it."""
+        return await self._result(event_id) is not None
+
+    # -- outbox
+
+    async def emit(self, value: Any, *, topic: str | None = None, key: Key = None) -> None:
+        """Put an event into the outbox; within a transaction, with it."""
+        if topic is None and self._deliver is None:
+            raise InvalidInput("an event needs a topic, unless the context has 'deliver'")
+        if topic is not None:
+            text(topic, "a topic's name")
+        if (tx := self._joined()) is not None:
+            await tx.emit(value, topic=topic, key=key)
+            return
+        async with self.begin() as alone:
+            await alone.emit(value, topic=topic, key=key)
+
+    async def pending(self) -> list[OutboxEvent]:
+        """The events that wait to be delivered, in order."""
+        entries = waiting(await self._ledger.scan(STATE))
+        return [unpack_event(entry.content or b"") for _, entry in entries]
+
+    async def flush(self) -> int:
+        """Deliver what waits, in order; returns how many.
+
+        To topics exactly once. ``deliver`` is called at least once per event: it stops at the
+        first that fails, which stays with all behind it, and raises.
+        """
+        async with self._flushing:
+            entries = waiting(await self._ledger.scan(STATE))
+            for at in range(0, len(entries), _FLUSHED_TOGETHER):
+                some = entries[at : at + _FLUSHED_TOGETHER]
+                if self._deliver is None:
+                    await self._publish([key for key, _ in some])
+                else:
+                    await self._hand_over([key for key, _ in some], self._deliver)
+            return len(entries)
+
+    async def _publish(self, keys: list[str]) -> None:
+        async with self.begin() as tx:
+            for key in keys:
+                content = await tx.load(STATE, key)
+                if content is None:
+                    continue  # another process was faster
+                event = unpack_event(content)
+                if event.topic is None:
+                    raise InvalidInput("an event without a topic needs the context's 'deliver'")
+                await tx.produce(event.topic, event.value, key=event.key)
+                await tx.store(STATE, key, None)
+
+    async def _hand_over(self, keys: list[str], deliver: Callable[[OutboxEvent], Any]) -> None:
+        for key in keys:
+            entry = await self._ledger.load(STATE, key)
+            if entry.content is not None:
+                await runtime.invoke(deliver, unpack_event(entry.content))
+                async with self.begin() as tx:
+                    await tx.store(STATE, key, None)
+
+    # -- checkpoints
+
+    async def epoch(self) -> int:
+        """The last barrier that was passed; 0 before the first."""
+        entry = await self._ledger.load(STATE, EPOCH_KEY)
+        return 0 if entry.content is None else int(unpack(entry.content))
+
+    async def on_barrier(self, epoch: int) -> bool:
+        """Everything up to here belongs to ``epoch``: deliver the outbox, take a checkpoint.
+
+        False for an epoch that has passed already: a barrier may be sent again.
+        """
+        whole(epoch, "the epoch", 0, 2**63 - 1)
+        async with self._barrier:
+            if epoch <= await self.epoch():
+                return False
+            await self.flush()
+            await self._save(epoch)
+            return True
+
+    async def checkpoint(self) -> Checkpoint:
+        """Keep everything as it is now, durably, and return it; see `restore`."""
+        return await self._save(None)
+
+    async def _save(self, epoch: int | None) -> Checkpoint:
+        found = await self._snapshot(await self.epoch() if epoch is None else epoch)
+        async with self.begin() as tx:
+            await tx.store(STATE, CHECKPOINT_KEY, pack_checkpoint(found))
+            await tx.store(STATE, EPOCH_KEY, pack(found.epoch))
+        return found
+
+    async def _snapshot(self, epoch: int) -> Checkpoint:
+        entries = await self._ledger.scan(STATE)
+        results = await self._ledger.scan(ONCE)
+        return Checkpoint(
+            epoch,
+            {key: unpack(entry.content or b"") for key, entry in states(entries).items()},
+            {key: unpack(entry.content or b"") for key, entry in results.items()},
+            tuple(unpack_event(entry.content or b"") for _, entry in waiting(entries)),
+        )
+
+    async def restore(self, checkpoint: Checkpoint | None = None) -> Checkpoint:
+        """Go back to a checkpoint, or to the last one that was taken; all or nothing."""
+        found = checkpoint or await self._last()
+        now = await self._snapshot(0)
+        outbox = waiting(await self._ledger.scan(STATE))
+        async with self.begin() as tx:
+            for gone in now.state.keys() - found.state.keys():
+                await tx.delete(gone)
+            for key, value in found.state.items():
+                await tx.put(key, value)
+            for gone in now.processed.keys() - found.processed.keys():
+                await tx.store(ONCE, gone, None)
+            for event_id, kept in found.processed.items():
+                await tx.store(ONCE, event_id, pack(kept))
+            for key, _ in outbox:
+                await tx.store(STATE, key, None)
+            for number, event in enumerate(found.outbox):
+                await tx.store(STATE, outbox_key(f"restored-{number:09}"), pack_event(event))
+            await tx.store(STATE, EPOCH_KEY, pack(found.epoch))
+        return found
+
+    async def _last(self) -> Checkpoint:
+        entry = await self._ledger.load(STATE, CHECKPOINT_KEY)
+        if entry.content is None:
+            raise InvalidInput("there is no checkpoint to restore: take one first")
+        return unpack_checkpoint(entry.content)
+
+    # -- ending
+
+    async def close(self) -> None:
+        """End the connection, unless it is a client's."""
+        await self._ledger.close()
+
+    async def __aenter__(self) -> AsyncExactlyOnceContext:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,161 @@
+"""Where an exactly-once context keeps things: the port, and the one in memory for tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Protocol
+
+from nexo.errors import TransactionAborted
+from nexo.topics._async.consumer.message_source import MessageSource
+from nexo.topics.model import Commits, ProducerRecord, RecordMetadata, TopicPartition
+from nexo.topics.once import ABSENT, Entry
+
+
+class LedgerTransaction(Protocol):
+    """Changes that take effect together or not at all."""
+
+    async def begin(self) -> None:
+        """Open it."""
+        ...
+
+    async def put(self, table: str, key: str, content: bytes | None) -> None:
+        """Store a value; None deletes it."""
+        ...
+
+    def rely_on(self, table: str, key: str, offset: int) -> None:
+        """Roll back if that is no longer the key's version."""
+        ...
+
+    async def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
+        """Write a message."""
+        ...
+
+    async def commit(self, source: MessageSource, commits: Commits) -> None:
+        """Store what was processed of a source's messages."""
+        ...
+
+    async def finish(self) -> None:
+        """Make it so; `TransactionAborted` if it was rolled back instead."""
+        ...
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody knows how `finish` went; then `settle` finds out."""
+        ...
+
+    async def settle(self, wait_s: float) -> None:
+        """Find out; errors are those of `finish`, and of asking for longer than ``wait_s``."""
+        ...
+
+    async def abort(self) -> None:
+        """Roll back."""
+        ...
+
+
+class Ledger(Protocol):
+    """Two tables of keys, and transactions over them and topics."""
+
+    async def load(self, table: str, key: str) -> Entry:
+        """A value and its version."""
+        ...
+
+    async def scan(self, table: str) -> Mapping[str, Entry]:
+        """Everything in a table."""
+        ...
+
+    def transaction(self, timeout_s: float) -> LedgerTransaction:
+        """A new transaction, not open yet."""
+        ...
+
+    async def close(self) -> None:
+        """End the connections that were opened for it."""
+        ...
+
+
+class MemoryLedger:
+    """Nothing outlives the process: for tests without a server."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[str, Entry]] = {}
+        self.produced: dict[str, list[ProducerRecord]] = {}
+        """Messages of committed transactions, by topic."""
+        self.committed: dict[TopicPartition, tuple[int, str]] = {}
+        self._versions = itertools.count()
+
+    async def load(self, table: str, key: str) -> Entry:
+        """A value and its version."""
+        return self.tables.get(table, {}).get(key, ABSENT)
+
+    async def scan(self, table: str) -> Mapping[str, Entry]:
+        """Everything in a table."""
+        return dict(self.tables.get(table, {}))
+
+    def transaction(self, timeout_s: float) -> LedgerTransaction:
+        """A new transaction; it never times out."""
+        return _MemoryTransaction(self)
+
+    def apply(self, table: str, key: str, content: bytes | None) -> None:
+        """From a transaction that commits."""
+        entries = self.tables.setdefault(table, {})
+        entries.pop(key, None)
+        if content is not None:
+            entries[key] = Entry(content, next(self._versions))
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+
+class Certain:
+    """Part of a transaction that is known to be rolled back if `finish` failed."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """It never is."""
+        return False
+
+    async def settle(self, wait_s: float) -> None:
+        """There is nothing to find out."""
+
+
+class _MemoryTransaction(Certain):
+    def __init__(self, ledger: MemoryLedger) -> None:
+        self._ledger = ledger
+        self._changes: list[tuple[str, str, bytes | None]] = []
+        self._relied: list[tuple[str, str, int]] = []
+        self._messages: list[tuple[str, ProducerRecord]] = []
+        self._commits: dict[TopicPartition, tuple[int, str]] = {}
+
+    async def begin(self) -> None:
+        """Nothing to open."""
+
+    async def put(self, table: str, key: str, content: bytes | None) -> None:
+        """Note a change."""
+        self._changes.append((table, key, content))
+
+    def rely_on(self, table: str, key: str, offset: int) -> None:
+        """Note what was read."""
+        self._relied.append((table, key, offset))
+
+    async def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
+        """Note a message; its place is known once it is committed."""
+        self._messages.append((topic, record))
+        return RecordMetadata(topic, 0, len(self._ledger.produced.get(topic, ())))
+
+    async def commit(self, source: MessageSource, commits: Commits) -> None:
+        """Note offsets."""
+        self._commits.update(commits)
+
+    async def finish(self) -> None:
+        """Apply everything."""
+        for table, key, offset in self._relied:
+            if (await self._ledger.load(table, key)).offset != offset:
+                raise TransactionAborted(f"rolled back: key {key!r} has changed meanwhile")
+        for change in self._changes:
+            self._ledger.apply(*change)
+        for topic, record in self._messages:
+            self._ledger.produced.setdefault(topic, []).append(record)
+        self._ledger.committed.update(self._commits)
+
+    async def abort(self) -> None:
+        """Forget everything."""

@@ -1,0 +1,84 @@
+"""Producers: batches, linger, compression, idempotence (SPEC G3)."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from nexo.batch import Compression
+from nexo.client._async.client import AsyncClient
+from nexo.client.checks import text
+from nexo.client.stream_records import Headers, Key
+from nexo.topics._async.connecting import backend_for
+from nexo.topics._async.producer.delivery import Delivery
+from nexo.topics.model import ProducerRecord, SenderOptions
+from nexo.topics.partitioning import Partitioner, partitioner_named
+from nexo.topics.settings import at_least_one, not_negative, option_ms
+
+
+class AsyncProducer:
+    """Sends messages to topics, in batches per partition.
+
+    A batch leaves when it holds ``batch_size`` messages or ``linger_ms`` after its first. With
+    ``idempotent`` a batch that has to be sent again is stored once. A producer with a ``name``
+    fences those that were started before under that name.
+    """
+
+    def __init__(
+        self,
+        *,
+        partitioner: str | Partitioner = "murmur2",
+        compression: str | None = None,
+        batch_size: int = 100,
+        linger_ms: float = 10.0,
+        idempotent: bool = True,
+        name: str = "",
+        delivery_timeout: float = 30.0,
+        server: AsyncClient | str | None = None,
+    ) -> None:
+        Compression.named(compression)
+        options = SenderOptions(
+            compression,
+            at_least_one("batch_size", batch_size),
+            not_negative("linger_ms", linger_ms),
+            idempotent,
+            text(name, "a producer's name"),
+            option_ms("delivery_timeout", delivery_timeout) / 1000,
+        )
+        partition = partitioner_named(partitioner)
+        self._backend = backend_for(server)
+        self._sender = self._backend.sender(options, partition)
+
+    def send(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: Key = None,
+        headers: Headers = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Send a message; await the result for where it went, or `flush` later.
+
+        A value of None deletes the key. Messages of one key keep their order.
+        """
+        return self._sender.send(topic, ProducerRecord.made(value, key, headers, partition))
+
+    async def flush(self) -> None:
+        """Return once everything sent so far is stored, or has failed."""
+        await self._sender.flush()
+
+    async def close(self) -> None:
+        """Flush, and end the connection unless it is a client's."""
+        await self._sender.close()
+        await self._backend.close()
+
+    async def __aenter__(self) -> AsyncProducer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,316 @@
+"""Gathers messages into batches by partition, and says when each leaves (SPEC G3).
+
+A batch leaves when it is full or when its first message has waited for the linger time. Of
+one partition one batch is under way at a time, so that writing it again after a lost
+connection keeps the order.
+
+A batch says by how many partitions it was chosen where it goes. If the topic was created anew
+with another number the broker refuses it, and everything that waits is placed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+
+from nexo.batch import Compression
+from nexo.client._async import runtime
+from nexo.client._async.client import AsyncClient
+from nexo.client.forks import from_before, tell_when_forked
+from nexo.errors import (
+    Conflict,
+    Fenced,
+    InvalidInput,
+    NexoError,
+    PartitionsChanged,
+    PayloadTooLarge,
+)
+from nexo.model import Broker
+from nexo.topics._async.producer.atomic_batch import store_together
+from nexo.topics._async.producer.batch_writer import BatchWriter
+from nexo.topics._async.producer.delivery import Delivery
+from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
+from nexo.topics.packing import BATCH_BYTES, Lane, Packed
+from nexo.topics.partitioning import Chooser, Partitioner
+
+_CONCURRENT = 8
+"""Partitions sent to at once."""
+_LOOK_S = 0.05
+"""Between looks whether everything is decided."""
+
+
+class NexoSender:
+    """`Sender` on a Nexo server."""
+
+    def __init__(
+        self, client: AsyncClient, options: SenderOptions, partitioner: Partitioner
+    ) -> None:
+        self._client = client
+        self._writer = BatchWriter(client.link(Broker.STREAM), options)
+        self._options = options
+        self._chooser = Chooser(partitioner)
+        self._counts: dict[str, int] = {}
+        self._unplaced: dict[str, list[Packed[Delivery]]] = {}
+        """Messages of topics whose partition count is not known, or no longer."""
+        self._lanes: dict[TopicPartition, Lane[Delivery]] = {}
+        self._guard = Lock()
+        """Any thread may send, in the sync client."""
+        self._open = 0
+        """Messages not decided yet."""
+        self._wake = runtime.Event()
+        self._idle = runtime.Event()
+        self._flushing = 0
+        self._closed = False
+        self._fatal: NexoError | None = None
+        self._workers = runtime.Workers(_CONCURRENT, name="nexo-producer")
+        self._task: runtime.Task | None = None
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """Both processes would count on, and the server would take one's messages for repeats."""
+        self._guard, self._wake, self._idle = Lock(), runtime.Event(), runtime.Event()
+        self._task, self._open, self._unplaced, self._lanes = None, 0, {}, {}
+        self._fatal = Conflict(from_before("the producer"))
+
+    # -- taking messages in
+
+    def send(self, topic: str, record: ProducerRecord) -> Delivery:
+        """Add a message to its partition's batch."""
+        if self._closed:
+            raise Conflict("the producer is closed")
+        if self._fatal is not None:
+            raise self._fatal
+        if not isinstance(topic, str):
+            raise InvalidInput(f"topic {topic!r} is not a name: give a text")
+        packed = Packed(record, Delivery())
+        with self._guard:
+            self._open += 1
+            if topic in self._counts:
+                self._place(topic, packed)
+            else:
+                self._unplaced.setdefault(topic, []).append(packed)
+                self._wake.set()
+            if self._task is None:
+                self._task = runtime.spawn(self._run, name="nexo-producer")
+        return packed.delivery
+
+    def _place(self, topic: str, packed: Packed[Delivery]) -> None:
+        count = self._counts[topic]
+        try:
+            partition = self._chooser.partition_of(topic, packed.partition, packed.key, count)
+        except Exception as error:  # whatever a partitioner of one's own raises
+            packed.delivery.fail(error)
+            self._settled(1)
+            return
+        at = TopicPartition(topic, partition)
+        lane = self._lanes.get(at)
+        if lane is None:
+            lane = self._lanes[at] = Lane(at)
+        if not lane.waiting:
+            lane.first_s = runtime.now_s()
+        lane.waiting.append(packed)
+        lane.count = count
+        if len(lane.waiting) in (1, self._options.batch_size):
+            self._wake.set()
+
+    async def flush(self) -> None:
+        """Send everything at once, and wait for it."""
+        self._flushing += 1
+        try:
+            while self._open:
+                self._idle.clear()
+                self._wake.set()
+                await self._idle.wait(_LOOK_S)
+        finally:
+            self._flushing -= 1
+
+    async def close(self) -> None:
+        """Flush, and send nothing more."""
+        await self.flush()
+        self._closed = True
+        self._writer.close()
+        self._wake.set()
+        if self._task is not None:
+            await self._task.join()
+
+    # -- sending
+
+    async def _run(self) -> None:
+        try:
+            await self._send_all()
+        finally:
+            if not self._closed:  # or else whoever sends would wait for ever
+                text = (
+                    "the producer has ended with the event loop or thread it ran on: make another"
+                )
+                self._fatal, self._open = Conflict(text), 0
+
+    async def _send_all(self) -> None:
+        while not self._closed:
+            await self._wake.wait(self._pause_s())
+            self._wake.clear()
+            for topic in list(self._unplaced):
+                if not any(lane.busy for lane in self._lanes_of(topic)):
+                    await self._learn(topic)
+            for lane in list(self._lanes.values()):
+                if not lane.busy and self._due(lane):
+                    lane.busy = True
+                    await self._workers.start(self._work, lane)
+        await self._workers.drain()
+
+    def _pause_s(self) -> float | None:
+        """Until the next batch is due."""
+        lanes = list(self._lanes.values())  # other threads add to it
+        waiting = [each.first_s for each in lanes if self._may_go(each) and not each.busy]
+        if not waiting:
+            return None
+        return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
+
+    def _may_go(self, lane: Lane[Delivery]) -> bool:
+        """Whether something waits, and its place is not in doubt."""
+        return bool(lane.waiting) and lane.at.topic in self._counts
+
+    def _due(self, lane: Lane[Delivery]) -> bool:
+        if not self._may_go(lane):
+            return False
+        waited_s = runtime.now_s() - lane.first_s
+        return (
+            len(lane.waiting) >= self._options.batch_size
+            or self._flushing > 0
+            or waited_s >= self._options.linger_ms / 1000
+        )
+
+    def _lanes_of(self, topic: str) -> list[Lane[Delivery]]:
+        return [lane for lane in list(self._lanes.values()) if lane.at.topic == topic]
+
+    async def _learn(self, topic: str) -> None:
+        """Ask how many partitions a topic has, and place what waits for it, in order."""
+        try:
+            count = await self._writer.insist(lambda: self._writer.count(topic))
+        except Exception as error:  # these messages fail; those of other topics go on
+            with self._guard:
+                waiting = self._take_back(topic)
+            self._decided(waiting, error)
+            return
+        with self._guard:
+            self._counts[topic] = count
+            for packed in self._take_back(topic):
+                self._place(topic, packed)
+
+    def _take_back(self, topic: str) -> list[Packed[Delivery]]:
+        """What waits for a topic, those placed before first: of one key, in order."""
+        found: list[Packed[Delivery]] = []
+        for lane in self._lanes_of(topic):
+            found += lane.waiting
+            lane.waiting.clear()
+        return found + self._unplaced.pop(topic)
+
+    def _forget_count(self, topic: str) -> None:
+        """The topic was created anew: what waits is placed again once nothing is under way."""
+        self._counts.pop(topic, None)
+        self._unplaced.setdefault(topic, [])
+        self._wake.set()
+
+    async def _work(self, lane: Lane[Delivery]) -> None:
+        """Send a lane's batches while they are due."""
+        while True:
+            again = await self._send(lane, self._cut(lane))
+            with self._guard:
+                if again:
+                    lane.waiting.extendleft(reversed(again))
+                    self._forget_count(lane.at.topic)
+                if not self._due(lane):
+                    lane.busy = False
+                    self._wake.set()
+                    return
+
+    def _cut(self, lane: Lane[Delivery]) -> list[Packed[Delivery]]:
+        with self._guard:
+            batch, size_bytes = [lane.waiting.popleft()], 0
+            while lane.waiting and len(batch) < self._options.batch_size:
+                size_bytes += batch[-1].size_bytes
+                if size_bytes + lane.waiting[0].size_bytes > BATCH_BYTES:
+                    break
+                batch.append(lane.waiting.popleft())
+            lane.first_s = runtime.now_s()
+            return batch
+
+    async def _send(
+        self, lane: Lane[Delivery], batch: list[Packed[Delivery]]
+    ) -> list[Packed[Delivery]]:
+        """Returns what has to be placed again."""
+        try:
+            first = await self._writer.write(lane.at, lane.count, batch)
+        except PayloadTooLarge as error:
+            return await self._send_singly(lane, batch, error)
+        except PartitionsChanged:
+            return batch
+        except Exception as error:  # these messages fail; those behind them go on
+            if isinstance(error, Fenced):
+                self._fatal = error
+            self._decided(batch, error)
+            return []
+        for number, packed in enumerate(batch):
+            packed.delivery.settle(RecordMetadata(*lane.at, first + number))
+        self._finished(len(batch))
+        return []
+
+    async def _send_singly(
+        self, lane: Lane[Delivery], batch: list[Packed[Delivery]], error: PayloadTooLarge
+    ) -> list[Packed[Delivery]]:
+        """Only the message that is too large shall fail."""
+        if len(batch) == 1:
+            self._decided(batch, error)
+            return []
+        for number, packed in enumerate(batch):
+            if await self._send(lane, [packed]):
+                return batch[number:]
+        return []
+
+    # -- what became of messages
+
+    def _decided(self, batch: list[Packed[Delivery]], error: BaseException) -> None:
+        for packed in batch:
+            packed.delivery.fail(error)
+        self._finished(len(batch))
+
+    def _finished(self, count: int) -> None:
+        with self._guard:
+            self._settled(count)
+
+    def _settled(self, count: int) -> None:
+        self._open -= count
+        if not self._open:
+            self._idle.set()
+
+    # -- all or none
+
+    async def send_together(
+        self, topic: str, records: Sequence[ProducerRecord]
+    ) -> list[RecordMetadata]:
+        """All of them or none."""
+        packed = [Packed(record, None) for record in records]
+        if not packed:
+            return []
+        try:
+            return await self._store_together(topic, packed)
+        except PartitionsChanged:  # nothing is stored
+            with self._guard:
+                self._forget_count(topic)
+            return await self._store_together(topic, packed)
+
+    async def _store_together(self, topic: str, packed: list[Packed[None]]) -> list[RecordMetadata]:
+        count = self._counts.get(topic) or await self._known_count(topic)
+        lanes: dict[int, list[int]] = {}
+        for number, each in enumerate(packed):
+            partition = self._chooser.partition_of(topic, each.partition, each.key, count)
+            lanes.setdefault(partition, []).append(number)
+        compression = Compression.named(self._options.compression)
+        return await store_together(self._client, topic, lanes, packed, count, compression)
+
+    async def _known_count(self, topic: str) -> int:
+        count = await self._writer.count(topic)
+        with self._guard:
+            if topic not in self._unplaced:  # else it is `_learn` that says so
+                self._counts.setdefault(topic, count)
+        return count

@@ -1,0 +1,1 @@
+"""Reads messages as a member of a group, and commits offsets."""

@@ -1,0 +1,117 @@
+# Generated from _async/consumer/message_source.py by tools/unasync.py; edit that file instead.
+"""What transactions ask of the consumer whose messages they commit (SPEC H1, H3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from nexo.client._sync.stream.transaction import Transaction
+from nexo.errors import (
+    ClientClosed,
+    Conflict,
+    ConnectionLost,
+    InvalidInput,
+    RequestTimeout,
+    TransactionAborted,
+    Unavailable,
+)
+from nexo.topics._sync.consumer.reader import NexoReader
+from nexo.topics._sync.consumer.subscription import Subscription
+from nexo.topics.model import Commits, Message, TopicPartition
+from nexo.topics.progress import Progress, last_of
+
+
+class MessageSource:
+    """A consumer as transactions know it: the `Message.source` of all that it hands out.
+
+    ``client.transaction()`` collects messages and calls `commit_within` and `ended_within`; a
+    transaction of an exactly-once context collects offsets and calls the others.
+    """
+
+    def __init__(
+        self, group_id: str, subscription: Subscription, progress: Progress[Any], doubts: Doubts
+    ) -> None:
+        self.group_id = group_id
+        self._subscription = subscription
+        self._progress = progress
+        self._doubts = doubts
+
+    def commit_within(self, transaction: Transaction, messages: list[Message[Any]]) -> None:
+        """Have these committed with it."""
+        self.give_commits(transaction, last_of(messages))
+
+    def ended_within(self, messages: list[Message[Any]], *, committed: bool) -> None:
+        """It has ended."""
+        commits = last_of(messages)
+        if committed:
+            self.committed(commits)
+        else:
+            self.rolled_back(messages, commits)
+
+    def doubt(self, transaction: Doubted) -> None:
+        """Nobody knows how it ended, so nothing may be handed out yet."""
+        self._doubts.add(transaction)
+
+    def give_commits(self, transaction: Transaction, commits: Commits) -> None:
+        """Add offsets to a transaction of the stream broker."""
+        reader = self._subscription.reader
+        if reader is None:
+            raise Conflict("the consumer is closed, or has not joined its group yet")
+        if not isinstance(reader, NexoReader):
+            raise InvalidInput("a message of a Kafka cluster cannot be committed on a Nexo server")
+        reader.commit_within(transaction, commits)
+
+    def committed(self, commits: Commits) -> None:
+        """A transaction has stored these."""
+        self._progress.committed_within(commits)
+
+    def rolled_back(
+        self, messages: Sequence[Message[Any]], partitions: Collection[TopicPartition]
+    ) -> None:
+        """Hand these out again, and what the user holds of the partitions to be committed."""
+        held = [each for each in self._progress.held if each.position.lane in partitions]
+        first = self._progress.take_back([*messages, *held])
+        if self._subscription.reader is not None:
+            self._subscription.reader.unread(first)
+
+
+class Doubted(Protocol):
+    """A transaction of which it is not known whether it was committed."""
+
+    def settle(self, wait_s: float) -> None:
+        """Find out and tell its consumers; `TransactionAborted` if it was rolled back."""
+        ...
+
+
+class Doubts:
+    """The transactions in doubt that have messages of one consumer."""
+
+    def __init__(self) -> None:
+        self._doubted: list[Doubted] = []
+
+    def __len__(self) -> int:
+        return len(self._doubted)
+
+    def add(self, transaction: Doubted) -> None:
+        """One more; the same one counts once."""
+        if transaction not in self._doubted:
+            self._doubted.append(transaction)
+
+    def clear(self) -> None:
+        """Nobody asks any more."""
+        self._doubted.clear()
+
+    def settled(self, wait_s: float) -> bool:
+        """Whether it is known by now how all of them have ended."""
+        while self._doubted:
+            try:
+                self._doubted[0].settle(wait_s)
+            except ClientClosed:
+                raise
+            except (ConnectionLost, RequestTimeout, Unavailable):
+                return False
+            except TransactionAborted:
+                pass  # its messages are handed out again
+            del self._doubted[0]
+        return True

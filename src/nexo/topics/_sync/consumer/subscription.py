@@ -1,0 +1,118 @@
+# Generated from _async/consumer/subscription.py by tools/unasync.py; edit that file instead.
+"""The topics a consumer reads, and the member of its group that reads them (SPEC G4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nexo.client.forks import from_before, tell_when_forked
+from nexo.errors import Conflict, NexoError
+from nexo.topics._sync.ports import Reader, Rebalanced, TopicsBackend
+from nexo.topics.model import Position, ReaderOptions, TopicPartition
+from nexo.topics.places import Partition, lanes_of
+from nexo.topics.progress import Progress
+
+
+class Subscription:
+    """Makes the member when it is first needed, and another one after it left."""
+
+    def __init__(
+        self, backend: TopicsBackend, options: ReaderOptions, told: Rebalanced, type_: Any
+    ) -> None:
+        self.reader: Reader | None = None
+        """The member; None before it joins, and after it left."""
+        self.closed = False
+        """Whether nobody may join any more."""
+        self._backend = backend
+        self._options = options
+        self._told = told
+        self._type = type_
+        self._inherited = False
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """Who joins here has to be another member."""
+        self.reader, self._inherited = None, True
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What is read."""
+        return self._options.topics
+
+    def change(self, topics: tuple[str, ...]) -> None:
+        """Join for these topics; if that fails, still those before are read."""
+        before, self._options = self._options, replace(self._options, topics=topics)
+        try:
+            self.join()
+        except NexoError:
+            if topics != before.topics:
+                self._options, self.reader = before, None
+            raise
+
+    def join(self) -> None:
+        """Be a member of the group."""
+        if self.closed:
+            raise Conflict("the consumer is closed")
+        if self._inherited:
+            raise Conflict(from_before("the consumer"))
+        if not self.topics:
+            raise Conflict("the consumer has no topic: subscribe it to one")
+        if self.reader is None:
+            self.reader = self._backend.reader(self._options, self._told, self._type)
+        self.reader.join()
+
+    def joined(self) -> Reader:
+        """The member, which owns partitions if there are any for it."""
+        reader = self.reader
+        if reader is None or not reader.assignment:
+            self.join()
+            reader = self.reader
+        if reader is None:
+            raise Conflict("the consumer is closed")
+        return reader
+
+    def chosen(self, partitions: Sequence[Partition]) -> tuple[Reader, Sequence[TopicPartition]]:
+        """The member, and of its partitions those named, or all."""
+        named = lanes_of(partitions, self.topics)
+        reader = self.joined()
+        return reader, named or reader.assignment
+
+    def leave(self) -> None:
+        """Give up everything it owns."""
+        if (reader := self.reader) is not None:
+            reader.close()
+            self.reader = None
+
+
+class Seeking:
+    """Without ``partitions``, all that the consumer owns are meant."""
+
+    def __init__(self, subscription: Subscription, progress: Progress[Any]) -> None:
+        self._subscription = subscription
+        self._progress = progress
+
+    def to(self, place: Position) -> None:
+        """The message at ``place`` is the next of its partition."""
+        self._seek({place.lane: place.offset})
+
+    def to_beginning(self, partitions: Sequence[Partition]) -> None:
+        """The first message that is kept is the next."""
+        reader, chosen = self._subscription.chosen(partitions)
+        self._seek({at: (reader.bounds(at))[0] for at in chosen})
+
+    def to_end(self, partitions: Sequence[Partition]) -> None:
+        """The first message that comes from now on is the next."""
+        reader, chosen = self._subscription.chosen(partitions)
+        self._seek({at: (reader.bounds(at))[1] for at in chosen})
+
+    def to_time(self, since_ms: int, partitions: Sequence[Partition]) -> None:
+        """The first message of ``since_ms`` or later is the next."""
+        reader, chosen = self._subscription.chosen(partitions)
+        self._seek({at: reader.offset_at(at, since_ms) for at in chosen})
+
+    def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        reader = self._subscription.joined()
+        reader.seek(positions)
+        self._progress.leave(positions)

@@ -1,0 +1,1 @@
+"""Exactly-once processing: what was done is kept with what it changed."""

@@ -1,0 +1,121 @@
+# Generated from _async/producer/batch_writer.py by tools/unasync.py; edit that file instead.
+"""Writes batches of messages to partitions, each of them once (SPEC G3).
+
+A batch is sent again until it is known to be stored, or its time is over. Its sequence tells
+the broker that it has it already. Sequences belong to the producer id they were counted under:
+when nobody knows whether a batch was stored, the next one is written under a new id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from nexo.batch import ANONYMOUS, Compression, Producer
+from nexo.client._sync import runtime
+from nexo.client._sync.link.link import Link
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
+from nexo.protocol.frames import pack_str
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import publish_head, read_places
+from nexo.topics.model import SenderOptions, TopicPartition
+from nexo.topics.packing import Packed, batch_of
+
+_T = TypeVar("_T")
+
+_AGAIN_S = 0.05
+"""Before a batch is sent again."""
+_UNCERTAIN = (ConnectionLost, RequestTimeout)
+"""After these nobody knows whether the batch was stored."""
+_PASSING = (*_UNCERTAIN, Unavailable)
+"""What may go well the next time."""
+
+
+class _Identity:
+    """What the broker knows a producer by."""
+
+    __slots__ = ("epoch", "id", "stored")
+
+    def __init__(self, start: transactions.ProducerStart) -> None:
+        self.id, self.epoch = start.producer, start.epoch
+        self.stored: Counter[TopicPartition] = Counter()
+        """Messages of each partition so far, which is the next one's sequence."""
+
+
+class BatchWriter:
+    """Whoever calls it writes one batch of a partition at a time: that keeps the order."""
+
+    def __init__(self, link: Link, options: SenderOptions) -> None:
+        self._link = link
+        self._options = options
+        self._compression = Compression.named(options.compression)
+        self._identity: _Identity | None = None
+        self._identifying = runtime.Lock()
+        self._closed = False
+
+    def write(self, at: TopicPartition, count: int, batch: Sequence[Packed[Any]]) -> int:
+        """Returns the offset of the first.
+
+        `PartitionsChanged` if the topic has not ``count`` partitions; then nothing is stored.
+        """
+        identity = self._identified() if self._options.idempotent else None
+        head, body = batch_of(batch).encode(
+            int(time.time() * 1000), producer=_producer(identity, at), compression=self._compression
+        )
+        where = publish_head(*at, count)
+        # Without a sequence, what is sent again might be stored twice.
+        passing = (Unavailable,) if identity is None else _PASSING
+        try:
+            reply = self.insist(lambda: self._link.call(Op.S_PUBLISH, where, head, *body), passing)
+        except _UNCERTAIN:
+            if self._identity is identity:
+                self._identity = None  # nobody knows where its sequence goes on
+            raise
+        if identity is not None:
+            identity.stored[at] += len(batch)
+        return next(read_places(reply or b""))[1]
+
+    def _identified(self) -> _Identity:
+        with self._identifying:
+            identity = self._identity
+            if identity is None:
+                name = pack_str(self._options.name)
+                reply = self.insist(lambda: self._link.call(Op.S_PRODUCER, name))
+                start = wire.unpack(transactions.ProducerStart, reply or b"")
+                identity = self._identity = _Identity(start)
+            return identity
+
+    def count(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        reply = self._link.call(Op.S_DESCRIBE, wire.pack(wire.Name(stream=topic)))
+        return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
+
+    def insist(self, ask: Callable[[], _T], passing: tuple[type[NexoError], ...] = _PASSING) -> _T:
+        """Ask again, for as long as a message may take, after errors that are ``passing``."""
+        deadline_s = runtime.now_s() + self._options.delivery_timeout_s
+        while True:
+            try:
+                return ask()
+            except ClientClosed as error:
+                raise ClientClosed(
+                    "the producer's client was closed before it: close the producer first"
+                ) from error
+            except passing:
+                if runtime.now_s() >= deadline_s or self._closed:
+                    raise
+            runtime.sleep(_AGAIN_S)
+
+    def close(self) -> None:
+        """Insist no more."""
+        self._closed = True
+
+
+def _producer(identity: _Identity | None, at: TopicPartition) -> Producer:
+    """Who the next batch of a partition is from."""
+    if identity is None:
+        return ANONYMOUS
+    return Producer(identity.id, identity.epoch, identity.stored[at])
