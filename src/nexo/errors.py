@@ -134,6 +134,12 @@ class PartitionsChanged(Conflict):
     code = "PARTITIONS_CHANGED"
 
 
+class StreamReplaced(Conflict):
+    """The stream was deleted and created again since the caller described it; describe it again."""
+
+    code = "STREAM_REPLACED"
+
+
 class TransactionAborted(Conflict):
     """The transaction was rolled back; nothing of it is visible."""
 

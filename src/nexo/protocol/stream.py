@@ -264,6 +264,7 @@ class StreamInfo(AsMap, frozen=True):
 
     name: str
     created_ms: int
+    """Identifies this incarnation: a stream created again under the name has a higher one."""
     options: dict[str, Any]
     partitions: list[PartitionInfo]
     groups: list[str]
@@ -277,6 +278,9 @@ class Read(AsArray, frozen=True):
     offset: int
     max_bytes: int
     wait_ms: int = 0
+    created_ms: int = 0
+    """Which incarnation of the stream is meant (`StreamInfo`); 0 for whichever there is. Another
+    one is refused with `StreamReplaced`."""
 
 
 class ReadReply(AsArray, frozen=True):
@@ -295,6 +299,8 @@ class ReadMany(AsArray, frozen=True):
     """``stream, partition, offset``."""
     max_bytes: int
     wait_ms: int = 0
+    created_ms: dict[str, int] = {}
+    """By stream, as in `Read`; those left out are not checked."""
 
 
 class ReadManyReply(AsArray, frozen=True):
@@ -340,3 +346,5 @@ class TieredTo(AsMap, frozen=True):
     stream: str
     partition: int
     offset: int
+    created_ms: int = 0
+    """As in `Read`."""

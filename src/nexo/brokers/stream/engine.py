@@ -102,7 +102,8 @@ class StreamEngine(BrokerState):
 
     def add(self, name: str, options: StreamOptions, now_ms: int) -> Stream:
         """A new stream under a name that is known to be free."""
-        created = Created(self.streams.next_id, name, options, now_ms)
+        created_ms = max(now_ms, self.streams.last_created_ms + 1)
+        created = Created(self.streams.next_id, name, options, created_ms)
         self._journal.append(created)
         return self.streams.add(created)
 
@@ -127,9 +128,8 @@ class StreamEngine(BrokerState):
         self._journal.append(Deleted(stream.id))
         return stream
 
-    def tiered(self, name: str, partition: int, offset: int) -> None:
+    def tiered(self, stream: Stream, partition: int, offset: int) -> None:
         """The lake holds everything below ``offset``: retention may free it (SPEC E4)."""
-        stream = self.streams.get(name)
         stream.partition(partition).check_offset(offset)
         if offset > stream.tiered[partition]:
             stream.tiered[partition] = offset

@@ -175,3 +175,4 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     lifetime: str = ""
     """The machine's when this was written; empty if the broker ended in good order."""
     outcomes: Outcomes = Outcomes()
+    last_created_ms: int = 0

@@ -16,7 +16,7 @@ from nexo.brokers.stream.numbering import ahead, jump
 from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
-from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged
+from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged, StreamReplaced
 from nexo.model import Persistence, path_segment
 from nexo.protocol.murmur import partition_of
 from nexo.storage.ports import Log
@@ -73,6 +73,14 @@ class Stream:
         """Raise `Forbidden` for a system stream."""
         if self.is_system:
             raise Forbidden(f"stream {self.name!r} belongs to the broker: it can only be read")
+
+    def check_incarnation(self, created_ms: int) -> None:
+        """Raise `StreamReplaced` if another stream of this name is meant; 0 means any."""
+        if created_ms and created_ms != self.created_ms:
+            raise StreamReplaced(
+                f"stream {self.name!r} was created at {self.created_ms} ms, not at {created_ms}: "
+                "it was deleted and created again; describe it and start over"
+            )
 
     def check_count(self, count: int) -> None:
         """Raise `PartitionsChanged` if a sender chose a partition by another count (SPEC E2)."""
@@ -219,6 +227,8 @@ class Registry:
         self._by_id: dict[int, Stream] = {}
         self._sorted: list[str] | None = None
         self.next_id = 1
+        self.last_created_ms = 0
+        """Of any stream that ever was: no two have the same."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -254,6 +264,7 @@ class Registry:
         self._by_name[stream.name] = self._by_id[stream.id] = stream
         self._sorted = None
         self.next_id = max(self.next_id, stream.id + 1)
+        self.last_created_ms = max(self.last_created_ms, stream.created_ms)
         return stream
 
     def remove(self, stream: int) -> Stream | None:

@@ -139,6 +139,7 @@ class BrokerState:
             {name: group.snapshot() for name, group in self.ordered.items()},
             "" if synced else self.lifetime,
             self.transactions.outcomes(),
+            self.streams.last_created_ms,
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -149,6 +150,7 @@ class BrokerState:
         for state in snapshot.streams:
             self.streams.restore(state)
         self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)
+        self.streams.last_created_ms = max(self.streams.last_created_ms, snapshot.last_created_ms)
         self.lifetime = snapshot.lifetime
         for name, group in snapshot.ordered.items():
             self.ordered[name] = OrderedGroup.restore(group)

@@ -120,7 +120,9 @@ class Admin:
     def tiered(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Note what the lake holds."""
         ask = wire.unpack(wire.TieredTo, payload)
-        self._core.engine.tiered(ask.stream, ask.partition, ask.offset)
+        stream = self._core.engine.streams.get(ask.stream)
+        stream.check_incarnation(ask.created_ms)
+        self._core.engine.tiered(stream, ask.partition, ask.offset)
         self._core.ok_when_safe(Persistence.FILE_SYNC, peer, request_id)
 
     def retain(self, peer: Peer, request_id: int, payload: memoryview) -> None:

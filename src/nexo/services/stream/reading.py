@@ -41,7 +41,7 @@ class Reading:
     def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Batches from an offset on; wait for some at the end."""
         ask = wire.unpack(wire.Read, payload)
-        place = self._place(ask.stream, ask.partition, ask.offset)
+        place = self._place(ask.stream, ask.partition, ask.offset, ask.created_ms)
 
         def reply(found: Found) -> None:
             head = wire.pack_headed(wire.ReadReply(*found.heads[0]))
@@ -54,7 +54,8 @@ class Reading:
         ask = wire.unpack(wire.ReadMany, payload)
         if not ask.places:
             raise InvalidInput("nothing to read: name at least one partition")
-        places = [self._place(*place) for place in ask.places]
+        meant = ask.created_ms
+        places = [self._place(*place, meant.get(place[0], 0)) for place in ask.places]
 
         def reply(found: Found) -> None:
             head = wire.pack_headed(wire.ReadManyReply(found.heads, found.batches))
@@ -75,8 +76,9 @@ class Reading:
 
         offsets_at(self._core.replay, stream, ask.time_ms, done)
 
-    def _place(self, name: str, index: int, offset: int) -> Place:
+    def _place(self, name: str, index: int, offset: int, created_ms: int) -> Place:
         stream = self._core.engine.streams.get(name)
+        stream.check_incarnation(created_ms)
         self._core.replay.check_offset(stream, index, offset)
         return Place(stream, index, offset)
 
@@ -130,6 +132,8 @@ class Reading:
                 peer.fail(request_id, found)
                 return
             try:
+                for place in places:
+                    self._core.check_there(place.stream)
                 reply(look(places, max_bytes, dict(zip(cold, found, strict=True))))
             except NexoError as error:
                 peer.fail(request_id, error)
