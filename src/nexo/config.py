@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,10 @@ class Settings:
     http_port: int = _setting(
         8080, "SERVER_DASHBOARD_HTTP_PORT", "Dashboard and HTTP API port.", 0, _PORT
     )
+    health_port: int = _setting(
+        8081, "NEXO_HEALTH_PORT", "Port of `/health` and `/ready`, plain HTTP.", 0, _PORT
+    )
+    health: bool = _setting(True, "NEXO_HEALTH", "Serve `/health` and `/ready`.")
     dashboard: bool = _setting(True, "NEXO_DASHBOARD", "Serve the dashboard and the HTTP API.")
     env: str = _setting(
         "dev",
@@ -243,8 +247,14 @@ def doubtful_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def _check_ports(settings: Settings) -> None:
-    if settings.dashboard and settings.port and settings.port == settings.http_port:
-        raise ConfigError(f"port and http_port are both {settings.port}: choose two ports")
+    ports = {"port": settings.port}
+    if settings.dashboard:
+        ports["http_port"] = settings.http_port
+    if settings.health:
+        ports["health_port"] = settings.health_port
+    for one, other in combinations(ports, 2):
+        if ports[one] and ports[one] == ports[other]:
+            raise ConfigError(f"{one} and {other} are both {ports[one]}: choose two ports")
 
 
 def _check_tls(settings: Settings) -> None:

@@ -146,6 +146,7 @@ class Process:
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="nexo-"))
         self.port = int(settings.pop("port", 0)) or free_port()
         self.http_port = int(settings.pop("http_port", 0)) or free_port()
+        self.health_port = int(settings.pop("health_port", 0)) or free_port()
         self.log_file = self.data_dir / "server.log"
         self._certificate = settings.pop("client_certificate", "")
         self._settings = settings
@@ -161,6 +162,11 @@ class Process:
     def http_url(self) -> str:
         """Where the dashboard and the HTTP API are."""
         return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def health_url(self) -> str:
+        """Where the probes are."""
+        return f"http://127.0.0.1:{self.health_port}"
 
     @property
     def pid(self) -> int:
@@ -182,7 +188,12 @@ class Process:
             raise
 
     def _command(self) -> list[str]:
-        flags = {"port": self.port, "http_port": self.http_port, "data_dir": self.data_dir}
+        flags = {
+            "port": self.port,
+            "http_port": self.http_port,
+            "health_port": self.health_port,
+            "data_dir": self.data_dir,
+        }
         command = [sys.executable, "-c", "from nexo.cli import main; main()", "serve"]
         for key, value in (flags | self._settings).items():
             name = key.replace("_", "-")

@@ -17,6 +17,7 @@ import pytest
 import nexo
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
+from nexo.admin.sessions import MOST_PER_USER
 from nexo.errors import Unauthenticated
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -230,3 +231,35 @@ def test_where_clients_must_show_a_certificate_browsers_must_too(tmp_path: Path)
             urllib.request.urlopen(url, timeout=10, context=stranger).close()
     finally:
         server.close()
+
+
+def test_a_user_who_logs_in_often_throws_nobody_else_out(guarded: Process) -> None:
+    """SPEC A10: the places for logins belong to all users."""
+    root, clerk = Api(guarded.http_url), Api(guarded.http_url)
+    assert log_in(root, "root", "a long secret").status == 200
+    cookies = []
+    for _ in range(MOST_PER_USER + 1):
+        assert log_in(clerk, "clerk", "a sharp pen").status == 200
+        cookies.append(clerk.cookie)
+    assert root.get("/session")["user"] == "root"
+    clerk.cookie = cookies[0]
+    assert clerk.get("/session")["user"] is None
+
+
+def test_a_login_is_small(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    assert log_in(api, "root", "x" * 10_000).status == 413
+
+
+def test_an_origin_that_is_no_address_is_refused(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    reply = api.request("POST", "/api/v1/login", b"{}", ACTION | {"Origin": "http://["})
+    assert reply.status == 403
+
+
+def test_the_cookie_is_secure_behind_a_proxy_that_speaks_tls(guarded: Process) -> None:
+    api = Api(guarded.http_url)
+    body = json.dumps({"user": "clerk", "password": "a sharp pen"}).encode()
+    headers = ACTION | {"X-Forwarded-Proto": "https"}
+    reply = api.request("POST", "/api/v1/login", body, headers)
+    assert "; Secure" in reply.headers["set-cookie"]

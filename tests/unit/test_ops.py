@@ -53,7 +53,7 @@ def test_the_commands_exist() -> None:
 def test_the_image_and_the_ports_agree_with_the_defaults() -> None:
     settings = config.Settings()
     text = (OPS / "Dockerfile").read_text()
-    assert f"EXPOSE {settings.port} {settings.http_port}" in text
-    assert f"http://127.0.0.1:{settings.http_port}/health" in text
+    assert f"EXPOSE {settings.port} {settings.http_port} {settings.health_port}" in text
+    assert f"http://127.0.0.1:{settings.health_port}/health" in text
     published = re.findall(r"\"127\.0\.0\.1:(\d+):\1\"", (OPS / "compose.yaml").read_text())
     assert published == [str(settings.port), str(settings.http_port)]

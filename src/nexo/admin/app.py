@@ -29,6 +29,9 @@ from nexo.model import Broker
 
 _STATIC = files("nexo.admin") / "static"
 
+LOGIN_BYTES = 8 * 1024
+"""The largest login: whoever sends it is not known yet."""
+
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -130,7 +133,7 @@ class Admin:
         return as_json(self._sessions.view(request))
 
     async def _log_in(self, request: Request) -> Response:
-        return await self._sessions.log_in(request, await body_of(request))
+        return await self._sessions.log_in(request, await body_of(request, LOGIN_BYTES))
 
 
 def _methods(routes: Iterable[BaseRoute]) -> dict[str, list[str]]:

@@ -97,7 +97,7 @@ class Guard:
 def _forged(host: str, headers: Headers) -> str | None:
     """Why an action may not be what its sender meant; None if all is well."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _netloc(origin) != host:
         return f"origin {origin!r} may not act here"
     if headers.get("x-nexo") != "1":
         return "an action needs the header X-Nexo: 1"
@@ -105,6 +105,13 @@ def _forged(host: str, headers: Headers) -> str | None:
     if media != "application/json" and (media or not _empty(headers)):
         return "an action needs a JSON body: Content-Type: application/json"
     return None
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as ``http://[``
+        return None
 
 
 def _empty(headers: Headers) -> bool:

@@ -118,9 +118,9 @@ def _parameters(given: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in given.items() if text}
 
 
-async def body_of(request: Request) -> bytes:
-    """The whole body; `PayloadTooLarge` past the limit."""
-    limit: int = request.app.state.max_body_bytes
+async def body_of(request: Request, limit: int = 0) -> bytes:
+    """The whole body; `PayloadTooLarge` past ``limit``, or the server's limit without one."""
+    limit = limit or request.app.state.max_body_bytes
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -33,6 +33,8 @@ from nexo.protocol.ops import Op
 COOKIE = "nexo"
 IDLE_S = 12 * 3600
 MOST = 1_000
+MOST_PER_USER = 50
+"""Logins of one user at a time; the least recently used goes."""
 RECHECK_S = 5.0
 PATIENCE_S = 2.0
 
@@ -152,7 +154,7 @@ class Sessions:
 
     async def _enter(self, request: Request, who: Credentials, secret: str) -> _Session:
         who = replace(who, caller=request.client.host if request.client else None)
-        await self._forget_idle()
+        await self._forget_idle(who)
         client = self._desk.place.client(who)
         try:
             await client.link(Broker.STORE).call(Op.ECHO, b"")
@@ -162,14 +164,16 @@ class Sessions:
         session = self._open[_hash(secret)] = _Session(who, client, time.monotonic())
         return session
 
-    async def _forget_idle(self) -> None:
-        """Close what nobody used for long, and the oldest if there are too many."""
+    async def _forget_idle(self, who: Credentials) -> None:
+        """Close what nobody used for long; make room for ``who``, at their own cost first."""
         by_age = sorted(self._open.items(), key=lambda item: item[1].used_s)
-        excess = len(by_age) - MOST + 1
-        for number, (key, session) in enumerate(by_age):
-            if number < excess or time.monotonic() - session.used_s > IDLE_S:
-                del self._open[key]
-                await session.end()
+        idle_s = time.monotonic() - IDLE_S
+        going = [key for key, session in by_age if session.used_s < idle_s]
+        of_user = [key for key, one in by_age if who.user and one.who.user == who.user]
+        going += of_user[: max(0, len(of_user) - MOST_PER_USER + 1)]
+        going += [key for key, _ in by_age][: max(0, len(by_age) - MOST + 1)]
+        for key in dict.fromkeys(going):
+            await self._open.pop(key).end()
 
     async def log_in(self, request: Request, body: bytes) -> Response:
         """Check a password and give the browser a cookie."""
@@ -181,8 +185,7 @@ class Sessions:
         who = Credentials(given.user, given.password)
         session = await self._enter(request, who, secret)
         reply = as_json(SessionView(self.required, session.who.user))
-        tls = self._desk.place.settings.tls_cert is not None
-        reply.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=tls)
+        reply.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=_secure(request))
         return reply
 
     async def log_out(self, request: Request) -> Response:
@@ -199,6 +202,11 @@ class Sessions:
         for session in self._open.values():
             await session.end()
         self._open.clear()
+
+
+def _secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, to us or to a proxy before us."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
 
 
 def _hash(secret: str) -> str:

@@ -152,6 +152,8 @@ def banner(settings: Settings, addresses: Addresses) -> str:
     rows = {"clients": addresses.url}
     if addresses.http_port is not None:
         rows["dashboard"] = f"{addresses.http_url} (in a moment)"
+    if addresses.health_port is not None:
+        rows["health"] = f"{addresses.health_url}/health, /ready"
     rows["access"] = f"auth {_on(settings.auth)}, TLS {_on(addresses.tls)}"
     rows["data"] = str(settings.data_dir.absolute())
     rows["brokers"] = ", ".join(broker.label for broker in Broker)

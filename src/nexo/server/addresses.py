@@ -17,6 +17,7 @@ class Addresses:
     port: int
     http_port: int | None
     tls: bool = False
+    health_port: int | None = None
 
     @property
     def url(self) -> str:
@@ -36,6 +37,11 @@ class Addresses:
     def http_url(self) -> str:
         """Of the dashboard and the HTTP API."""
         return f"{'https' if self.tls else 'http'}://{self._reachable}:{self.http_port}"
+
+    @property
+    def health_url(self) -> str:
+        """Of the probes, which speak no TLS."""
+        return f"http://{self._reachable}:{self.health_port}"
 
     @property
     def _reachable(self) -> str:

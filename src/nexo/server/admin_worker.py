@@ -8,13 +8,11 @@ way is its own, a socket of each broker in the run folder, so that it needs no c
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,6 +24,7 @@ from nexo.admin.desk import Credentials, Place
 from nexo.config import Settings, load
 from nexo.server import logs, loops
 from nexo.server.admin_process import Start
+from nexo.server.http_server import HttpServer
 from nexo.server.priority import stand_behind_brokers
 
 log = logging.getLogger("nexo.admin")
@@ -33,20 +32,12 @@ log = logging.getLogger("nexo.admin")
 GRACE_S = 1
 
 
-class _Uvicorn(uvicorn.Server):
-    """Leaves signals to this process, which ends with 0 when told to stop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def serve(settings: Settings, start: Start) -> None:
     """Serve until told to stop or until the supervisor is gone."""
     credentials = Credentials(token=read_token(start.run_folder))
     place = Place(settings, {"door_folder": str(start.run_folder)}, credentials)
     async with Admin(place) as admin:
-        server = _Uvicorn(_config(settings, admin))
+        server = HttpServer(_config(settings, admin))
 
         def stop() -> None:
             admin.stop()
@@ -77,7 +68,6 @@ def _config(settings: Settings, admin: Admin) -> uvicorn.Config:
     return uvicorn.Config(
         admin.app,
         lifespan="off",
-        http="h11",
         ws="none",
         log_config=None,
         access_log=False,

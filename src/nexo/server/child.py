@@ -39,16 +39,23 @@ class Child:
         loop, pause_s = asyncio.get_running_loop(), 0.0
         while True:
             started = loop.time()
-            code = await self._run()
+            ended = await self._try_to_run()
             if self._stopping:
                 return
             self.restarts += 1
-            log.error("the %s process ended with %s; restarting it", self.name, code)
+            log.error("the %s process %s; restarting it", self.name, ended)
             fast = loop.time() - started < FAST_S
             pause_s = (
                 min(LONGEST_PAUSE_S, pause_s * 2 + 0.05) if fast and self.restarts > 1 else 0.0
             )
             await asyncio.sleep(pause_s)
+
+    async def _try_to_run(self) -> str:
+        """How it ended. A machine short of processes or memory gets another try."""
+        try:
+            return f"ended with {await self._run()}"
+        except OSError as error:
+            return f"could not be started ({error.strerror or error})"
 
     async def _run(self) -> int:
         command, descriptors = self._start()

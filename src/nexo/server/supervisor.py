@@ -24,12 +24,17 @@ from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock, make_folders
 from nexo.server.gate import Gate, listening_socket
+from nexo.server.health import Health, HealthServer, State
 from nexo.server.run_folder import RunFolder
+from nexo.server.service_manager import notify
 from nexo.server.tls import server_context
 
 log = logging.getLogger("nexo.supervisor")
 
 RETRY_S = 0.01
+MAX_WAITING = 512
+"""Connections that wait for one broker's process. A process that hangs would let its clients,
+who reconnect, use up the descriptors that the other brokers need: the oldest goes."""
 
 
 class BrokerProcess:
@@ -50,7 +55,13 @@ class BrokerProcess:
         self._ready = asyncio.Event()
         self.child = Child(broker.label, self._start)
 
+    @property
+    def serves(self) -> bool:
+        """Whether the process has recovered its data and lives."""
+        return self._ready.is_set() and self.child.pid is not None
+
     def _start(self) -> tuple[list[str], Sequence[int]]:
+        self._ready.clear()
         self.close_channel()
         self._channel, self._theirs = handover.pair()
         self._loop.add_reader(self._channel.fileno(), self._on_ready, self._channel)
@@ -69,11 +80,13 @@ class BrokerProcess:
                     log.info("the %s process is back", self.broker.label)
 
     async def ready(self) -> None:
-        """Wait until the process has recovered its data and serves."""
+        """Wait until the process serves."""
         await self._ready.wait()
 
     def hand_over(self, sock: socket.socket) -> None:
         """Give a connection to the process; while it restarts, the connection waits."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.popleft().close()
         self._waiting.append(sock)
         if not self._retrying:
             self._send_waiting()
@@ -105,6 +118,7 @@ class Supervisor:
         listener: socket.socket,
         lock: FolderLock,
         http_listener: socket.socket | None = None,
+        health_listener: socket.socket | None = None,
     ) -> None:
         self._settings = settings
         self._lock = lock
@@ -118,11 +132,15 @@ class Supervisor:
         tls = settings.tls_cert is not None
         self._gate = Gate(listener, self._hand_over, settings.max_connections, tls=tls)
         host, port = listener.getsockname()[:2]
-        http_port = http_listener.getsockname()[1] if http_listener else None
-        self.addresses = Addresses(host, port, http_port, tls)
+        self.addresses = Addresses(host, port, _port(http_listener), tls, _port(health_listener))
+        self._health = Health(self._serving)
+        self._probes = HealthServer(self._health, health_listener) if health_listener else None
         self._admin: AdminProcess | None = None
         if http_listener is not None:
             self._admin = AdminProcess(settings, http_listener, run, self.addresses.http_url)
+
+    def _serving(self) -> dict[str, bool]:
+        return {broker.label: process.serves for broker, process in self._brokers.items()}
 
     def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
         self._brokers[broker].hand_over(sock)
@@ -133,11 +151,15 @@ class Supervisor:
         stop: asyncio.Future[str] = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _ask_to_stop, stop, number.name)
+        if self._probes is not None:
+            await self._probes.open()
         for process in self._brokers.values():
             process.child.open()
         self._gate.open()
         announcing = asyncio.create_task(self._announce(on_ready))
         log.info("stopping: %s", await stop)
+        self._health.state = State.DRAINING
+        notify("STOPPING=1")
         began_s = loop.time()
         announcing.cancel()
         await self._stop()
@@ -148,6 +170,8 @@ class Supervisor:
             await process.ready()
         if self._admin is not None:
             self._admin.child.open()
+        self._health.state = State.SERVING
+        notify("READY=1")
         self._lock.write(pid=os.getpid(), **asdict(self.addresses))
         on_ready(self.addresses)
 
@@ -162,8 +186,14 @@ class Supervisor:
             self._admin.close()
         for process in self._brokers.values():
             process.close_channel()
+        if self._probes is not None:
+            self._probes.close()
         self._run_folder.close()
         self._lock.close()
+
+
+def _port(listener: socket.socket | None) -> int | None:
+    return listener.getsockname()[1] if listener else None
 
 
 def _ask_to_stop(stop: asyncio.Future[str], reason: str) -> None:
@@ -185,11 +215,23 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
     try:
         listener = listening_socket(settings.host, settings.port)
         http = listening_socket(settings.host, settings.http_port) if settings.dashboard else None
+        health = _health_listener(settings) if settings.health else None
     except ConfigError:
         lock.close()
         raise
 
     async def main() -> None:
-        await Supervisor(settings, listener, lock, http).serve(on_ready)
+        await Supervisor(settings, listener, lock, http, health).serve(on_ready)
 
     loops.run(main())
+
+
+def _health_listener(settings: Settings) -> socket.socket | None:
+    """A second server beside one with the default port starts without probes, and says so."""
+    try:
+        return listening_socket(settings.host, settings.health_port)
+    except ConfigError as error:
+        if settings.health_port != Settings().health_port:
+            raise
+        log.warning("no /health and /ready: %s; set health_port", error.message)
+        return None

@@ -11,6 +11,7 @@ import pytest
 
 from nexo.config import Settings
 from nexo.model import Broker
+from nexo.server import supervisor
 from nexo.server.supervisor import BrokerProcess
 
 
@@ -31,6 +32,21 @@ async def test_one_timer_serves_all_connections_that_wait(
     assert len(timers) == 1
     timers.pop()()
     assert len(timers) == 1
+    for pair in pairs:
+        for end in pair:
+            end.close()
+
+
+async def test_a_broker_that_hangs_holds_a_bounded_number_of_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A2: its clients reconnect for ever; the other brokers need descriptors too."""
+    monkeypatch.setattr(supervisor, "MAX_WAITING", 3)
+    process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, ())
+    pairs = [socket.socketpair() for _ in range(5)]
+    for ours, _ in pairs:
+        process.hand_over(ours)
+    assert [ours.fileno() == -1 for ours, _ in pairs] == [True, True, False, False, False]
     for pair in pairs:
         for end in pair:
             end.close()

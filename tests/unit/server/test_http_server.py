@@ -1,0 +1,87 @@
+"""The HTTP port against clients that say nothing, or not enough (SPEC K4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from nexo.server import http_server
+from nexo.server.http_server import HttpServer
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def read_all(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that reads the whole body, then says so."""
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    monkeypatch.setattr(http_server, "SWEEP_S", 0.01)
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(read_all, lifespan="off", ws="none", log_config=None)
+    server = HttpServer(config)
+    task = asyncio.create_task(server.serve([listener]))
+    yield listener.getsockname()[1]
+    server.should_exit = True
+    await task
+    listener.close()
+
+
+async def connect(port: int, text: bytes = b"") -> Stream:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(text)
+    await writer.drain()
+    return reader, writer
+
+
+async def is_closed(stream: Stream) -> bool:
+    with contextlib.suppress(ConnectionResetError):
+        return await asyncio.wait_for(stream[0].read(), 10) == b""
+    return True
+
+
+async def get(port: int) -> bytes:
+    reader, writer = await connect(port, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    reply = await reader.read()
+    writer.close()
+    return reply
+
+
+@pytest.mark.parametrize("text", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nA: "])
+async def test_headers_have_a_deadline(
+    port: int, text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "HEADERS_S", 0.02)
+    stream = await connect(port, text)
+    assert await is_closed(stream)
+    stream[1].close()
+
+
+async def test_bodies_have_a_deadline(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "BODY_S", 0.02)
+    stream = await connect(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc")
+    assert await is_closed(stream)
+    stream[1].close()
+
+
+async def test_silent_connections_give_way_to_one_that_asks(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "MAX_PER_ADDRESS", 5)
+    silent = [await connect(port) for _ in range(5)]
+    assert (await get(port)).endswith(b"ok")
+    assert await is_closed(silent[0])
+    for _, writer in silent:
+        writer.close()
