@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from nexo.errors import ConfigError, Conflict, NexoError, NotFound, Unavailable
+from nexo.errors import ConfigError, Conflict, Corrupt, NexoError, NotFound, Unavailable
 from nexo.lake.moved import WAREHOUSE, settle
 from nexo.lake.paths import location_of
 from nexo.lake.settings import CATALOG, LakeSettings
@@ -29,7 +29,7 @@ KIND = "nexo.kind"
 are: every record, the newest per key, or those that typed columns refused."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
 
-_DRIVERS = ("pyiceberg", "sqlalchemy", "sqlite3", "requests")
+_DRIVERS = ("pyiceberg", "pydantic", "sqlalchemy", "sqlite3", "requests", "urllib3", "botocore")
 """Modules whose errors mean that a catalog or a store does not work, not that we do not."""
 _PLAIN = re.compile(r"[a-z][a-z0-9_]{0,120}")
 _VIEWS = {"stream_messages", "stream_offsets", "stream_groups"}
@@ -77,7 +77,7 @@ class Lake:
     @cached_property
     def catalog(self) -> Catalog:
         """PyIceberg's catalog; of a folder, made if need be."""
-        with as_ours(f"cannot open the catalog {self._label}"):
+        with as_ours(f"cannot open the catalog {self._label}", settings=True):
             return self._named() if self.settings.catalog else self._local()
 
     @property
@@ -90,12 +90,12 @@ class Lake:
         return load_catalog(self.settings.catalog)
 
     def _local(self) -> Catalog:
-        from pyiceberg.catalog.sql import SqlCatalog
+        from nexo.lake.folder_catalog import FolderCatalog
 
         folder = self.settings.folder.absolute()
         (folder / WAREHOUSE).mkdir(parents=True, exist_ok=True)
         settle(folder)
-        return SqlCatalog(
+        return FolderCatalog(
             "nexo",
             uri=f"sqlite:///{folder / CATALOG}",
             warehouse=location_of(folder / WAREHOUSE),
@@ -176,7 +176,7 @@ class Lake:
         properties = {
             STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,
         }  # fmt: skip
-        with as_ours(f"cannot create the table of stream {stream.name!r}"):
+        with as_ours(f"cannot create the table of stream {stream.name!r}", settings=True):
             self.catalog.create_namespace_if_not_exists(self.settings.namespace)
             try:
                 return self.catalog.create_table(
@@ -235,20 +235,35 @@ def _unpartitioned() -> PartitionSpec:
 
 
 @contextmanager
-def as_ours(what: str) -> Iterator[None]:
-    """Errors of catalogs and object stores as ours, with ``what`` was tried."""
+def as_ours(what: str, *, settings: bool = False) -> Iterator[None]:
+    """Errors of catalogs, object stores and data files as ours, with ``what`` was tried.
+
+    ``settings``: what is tried depends on the user's settings, so a bad value is theirs. Errors
+    of our own code are raised as they are.
+    """
     try:
         yield
     except (NexoError, ImportError):
         raise
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{what}: {error}") from error
     except Exception as error:  # catalogs raise whatever their drivers raise
-        if type(error).__name__ == "NotInstalledError":
-            raise ConfigError(f"{what}: {first_line(error)}") from error
-        if isinstance(error, OSError) or type(error).__module__.startswith(_DRIVERS):
-            raise Unavailable(f"{what}: {first_line(error)}") from error
-        raise
+        kind = _kind(error, settings)
+        if kind is None:
+            raise
+        raise kind(f"{what}: {first_line(error)}") from error
+
+
+def _kind(error: Exception, settings: bool) -> type[NexoError] | None:
+    """What an error means to the user; None if it is a mistake of ours."""
+    if type(error).__name__ == "NotInstalledError":
+        return ConfigError
+    home = type(error).__module__
+    if home.startswith("pyarrow") and isinstance(error, ValueError):
+        return Corrupt
+    if settings and isinstance(error, ValueError | TypeError | KeyError):
+        return ConfigError
+    if isinstance(error, OSError) or home.startswith(_DRIVERS):
+        return Unavailable
+    return None
 
 
 def first_line(error: BaseException) -> str:

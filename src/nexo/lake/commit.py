@@ -2,8 +2,12 @@
 
 The table's own properties are the only record of how far a stream has been taken. A commit says
 what they were when its ranges were planned; if they have moved meanwhile, another pipeline was
-first, and nothing is committed. PyIceberg's own retry is off (`nexo.lake.catalog`), because it
-would commit a second time what another already did.
+first, and nothing is committed.
+
+Every commit carries an id in its snapshot's summary. A catalog that fails may have committed all
+the same, so after any answer but a clear conflict the table is read again and searched for the id.
+Every attempt names the snapshot that it builds on, so at most one of several attempts succeeds.
+While an outcome is unknown, no file is deleted: the sweep removes what no snapshot names.
 """
 
 from __future__ import annotations
@@ -12,30 +16,37 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nexo.errors import Conflict, Unavailable
+from nexo.errors import Conflict, NexoError, Unavailable
 from nexo.lake.catalog import OFFSETS, as_ours, first_line
 from nexo.lake.files import DataFileFacts
 from nexo.lake.paths import delete_files, local_path, sync_local
+from nexo.lake.snapshot import Change, Draft, draft, landed
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 # ruff: noqa: PLC0415 - PyIceberg takes half a second to import
 
 ATTEMPTS = 20
-COMMIT_ID = "nexo.commit-id"
+_UNKNOWN_ATTEMPTS = 5
 _PAUSE_S = 0.05
 
 
 class LostRace(Conflict):
-    """Another pipeline committed these offsets first; the files of this one were removed."""
+    """Another pipeline committed these offsets first, or the table was replaced."""
 
     code = "LOST_RACE"
+
+
+class OutcomeUnknown(Unavailable):
+    """The catalog failed and cannot be asked whether it committed; nothing was deleted."""
+
+    code = "OUTCOME_UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +77,142 @@ def commit(table: Table, taken: Sequence[Taken], replaced: Sequence[str] = ()) -
     """Add files and move the offsets, together, as one durable snapshot; returns the table so.
 
     ``replaced`` are paths of files that the new ones stand for. Raises `LostRace` if the table
-    is no longer where the ranges were planned.
+    is no longer where the ranges were planned; the new files are deleted then.
     """
     commit_id = uuid.uuid4().hex
+
+    def prepare(fresh: Table) -> Draft:
+        _check(fresh, taken)
+        _check_files(fresh, taken)
+        offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in taken}
+        moved = {OFFSETS: offsets_text(offsets)}
+        added = [facts for part in taken for facts in part.files]
+        change = Change(commit_id, added, frozenset(replaced), moved, moved)
+        return draft(fresh, change)
+
+    return apply(table, prepare, commit_id, [facts.path for part in taken for facts in part.files])
+
+
+def apply(
+    table: Table,
+    prepare: Callable[[Table], Draft | None],
+    commit_id: str = "",
+    new_files: Sequence[str] = (),
+) -> Table:
+    """Change a table once: prepare the change for the table as it is now, again after a conflict.
+
+    ``prepare`` returns None if nothing is left to do. ``new_files`` are deleted if it is certain
+    that the change did not happen because of a conflict.
+    """
+    attempt = _Attempts(table, commit_id, new_files)
     with as_ours(f"cannot commit to table {'.'.join(table.name())}"):
-        for attempt in range(ATTEMPTS):
-            table = table.refresh()
-            if _landed(table, commit_id):
-                return _durable(table)
-            _check(table, taken)
-            _check_files(table, taken)
-            try:
-                return _durable(_append(table, taken, commit_id, replaced))
-            except Exception as error:  # drivers raise whatever they like
-                if not may_retry(error):
-                    raise
-                time.sleep(_PAUSE_S * (1 + attempt))
-                refused = first_line(error)
-    raise Unavailable(
-        f"table {'.'.join(table.name())} changed {ATTEMPTS} times while committing: {refused}"
-    )
+        while True:
+            attempt.refresh()
+            if commit_id and landed(table, commit_id):
+                return _synced(table)
+            drafted = attempt.prepared(prepare)
+            if drafted is None or attempt.commit(drafted):
+                return table
 
 
-def _landed(table: Table, commit_id: str) -> bool:
-    """Whether an attempt succeeded although it was reported as failed."""
-    return any(
-        snapshot.summary is not None and snapshot.summary.get(COMMIT_ID) == commit_id
-        for snapshot in table.metadata.snapshots[-ATTEMPTS:]
-    )
+class _Attempts:
+    """Attempts at one change: what is known of their outcome, and when to give up."""
+
+    def __init__(self, table: Table, commit_id: str, new_files: Sequence[str]) -> None:
+        self._table = table
+        self._commit_id = commit_id
+        self._new_files = new_files
+        self._conflicts = self._failures = 0
+
+    def refresh(self) -> None:
+        try:
+            refresh(self._table)
+        except LostRace:
+            self._discard()
+            raise
+        except Exception as error:
+            if self._failures:
+                raise self._unknown(error) from error
+            raise
+
+    def prepared(self, prepare: Callable[[Table], Draft | None]) -> Draft | None:
+        try:
+            return prepare(self._table)
+        except Conflict:
+            self._discard()
+            raise
+
+    def commit(self, drafted: Draft) -> bool:
+        from pyiceberg.exceptions import CommitFailedException
+
+        sync_local(drafted.written)
+        try:
+            _update(self._table, drafted)
+        except CommitFailedException as error:
+            delete_files(self._table.io, drafted.written)
+            self._conflicts += 1
+            self._pause(error, self._conflicts, ATTEMPTS)
+            return False
+        except Exception as error:  # catalogs raise whatever their drivers raise
+            if _is_refusal(error):
+                raise
+            self._failures += 1
+            self._pause(error, self._failures, _UNKNOWN_ATTEMPTS)
+            return False
+        return True
+
+    def _pause(self, error: Exception, count: int, most: int) -> None:
+        if count >= most:
+            raise self._unknown(error) from error
+        time.sleep(_PAUSE_S * count)
+
+    def _unknown(self, error: Exception) -> NexoError:
+        name = ".".join(self._table.name())
+        if self._failures:
+            return OutcomeUnknown(
+                f"the catalog failed while committing to table {name}: {first_line(error)}"
+            )
+        return Unavailable(f"table {name} changed {ATTEMPTS} times while committing")
+
+    def _discard(self) -> None:
+        """Delete the new files, unless an attempt that failed may have committed them."""
+        if not self._failures:
+            delete_files(self._table.io, self._new_files)
+
+
+def refresh(table: Table) -> Table:
+    """Bring a table up to date; `LostRace` if another table has its name now."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    name = ".".join(table.name())
+    try:
+        fresh = table.catalog.load_table(table.name())
+    except NoSuchTableError:
+        raise LostRace(f"table {name} was removed or renamed meanwhile") from None
+    if fresh.metadata.table_uuid != table.metadata.table_uuid:
+        raise LostRace(f"table {name} was replaced by another one meanwhile")
+    table.metadata, table.metadata_location = fresh.metadata, fresh.metadata_location
+    table.io, table.config = fresh.io, fresh.config
+    return table
+
+
+def _update(table: Table, drafted: Draft) -> None:
+    """Have the catalog apply an update; sync and drop metadata files as the update says."""
+    known = {entry.metadata_file for entry in table.metadata.metadata_log}
+    reply = table.catalog.commit_table(table, drafted.requirements, drafted.updates)
+    table.metadata, table.metadata_location = reply.metadata, reply.metadata_location
+    sync_local([table.metadata_location])
+    dropped = known - {entry.metadata_file for entry in reply.metadata.metadata_log}
+    with suppress(OSError):  # the sweep removes what is left
+        delete_files(table.io, dropped)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a catalog says clearly that it will not commit, and never would."""
+    from pyiceberg import exceptions as known
+
+    refusals = known.UnauthorizedError, known.ForbiddenError, known.BadRequestError
+    return isinstance(error, (*refusals, known.NoSuchTableError))
 
 
 def _check(table: Table, taken: Sequence[Taken]) -> None:
@@ -101,7 +220,6 @@ def _check(table: Table, taken: Sequence[Taken]) -> None:
     for part in taken:
         found = offsets.get(part.partition)
         if found != part.after:
-            delete_files(table.io, (facts.path for each in taken for facts in each.files))
             raise LostRace(
                 f"table {'.'.join(table.name())} is at offset {found} of partition "
                 f"{part.partition}, not at {part.after}: another pipeline was first"
@@ -120,76 +238,7 @@ def _check_files(table: Table, taken: Sequence[Taken]) -> None:
                 )
 
 
-def _append(table: Table, taken: Sequence[Taken], commit_id: str, replaced: Sequence[str]) -> Table:
-    offsets = offsets_of(table.properties) | {part.partition: part.end for part in taken}
-    text = offsets_text(offsets)
-    with table.transaction() as transaction:
-        transaction.set_properties({OFFSETS: text})
-        snapshot = transaction.update_snapshot(
-            snapshot_properties={COMMIT_ID: commit_id, OFFSETS: text}
-        )
-        with snapshot.overwrite() if replaced else snapshot.fast_append() as update:
-            for old in _files_at(table, replaced):
-                update.delete_data_file(old)
-            for data_file in data_files(table, (f for part in taken for f in part.files)):
-                update.append_data_file(data_file)
+def _synced(table: Table) -> Table:
+    """Sync the metadata of a commit that was reported as failed: the broker will forget records."""
+    sync_local([table.metadata_location])
     return table
-
-
-def _files_at(table: Table, paths: Sequence[str]) -> list[DataFile]:
-    wanted = set(paths)
-    if not wanted:
-        return []
-    return [task.file for task in table.scan().plan_files() if task.file.file_path in wanted]
-
-
-def may_retry(error: Exception) -> bool:
-    """Whether a commit failed only because another was first."""
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-
-    busy = type(error).__name__ == "OperationalError"  # SQLite: another process commits
-    return busy or isinstance(error, CommitFailedException | CommitStateUnknownException)
-
-
-def _durable(table: Table) -> Table:
-    """Sync what a commit wrote beside the data files, so that the broker may forget them."""
-    snapshot = table.current_snapshot()
-    written = [table.metadata_location]
-    if snapshot is not None:
-        written.append(snapshot.manifest_list)
-        written += [
-            manifest.manifest_path
-            for manifest in snapshot.manifests(table.io)
-            if manifest.added_snapshot_id == snapshot.snapshot_id
-        ]
-    sync_local(written)
-    return table
-
-
-def data_files(table: Table, facts: Iterable[DataFileFacts]) -> list[DataFile]:
-    """Manifest entries of a table's current partition spec."""
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
-
-    def one(fact: DataFileFacts) -> DataFile:
-        made = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=fact.path,
-            file_format=FileFormat.PARQUET,
-            partition=Record() if fact.day is None else Record(fact.day),
-            file_size_in_bytes=fact.size_bytes,
-            record_count=fact.count,
-            column_sizes=fact.column_sizes,
-            value_counts=fact.value_counts,
-            null_value_counts=fact.null_counts,
-            lower_bounds=fact.lower,
-            upper_bounds=fact.upper,
-            split_offsets=fact.split_offsets,
-            sort_order_id=None,
-            equality_ids=None,
-            key_metadata=None,
-        )
-        made.spec_id = table.metadata.default_spec_id
-        return made
-
-    return [one(fact) for fact in facts]

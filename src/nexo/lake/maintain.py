@@ -1,6 +1,6 @@
 """Keeping a table small: files merged, manifests merged, old snapshots and their files gone.
 
-Safe beside running appends. Merging replaces files under snapshot isolation and is tried again
+Safe beside running appends. Merging replaces files in one commit per table, which is tried again
 when the table moved. A file is deleted only after no snapshot has named it for a grace period, so
 that neither a write under way nor a reader of an expired snapshot loses what it needs; snapshots
 with a tag or a branch are never expired.
@@ -9,24 +9,23 @@ with a tag or a branch are never expired.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours
-from nexo.lake.commit import ATTEMPTS, data_files, may_retry, offsets_of, offsets_text
+from nexo.lake.commit import apply, offsets_of, offsets_text, refresh
 from nexo.lake.files import DataFileFacts, FileWriter, target
-from nexo.lake.paths import delete_files
 from nexo.lake.read import Span, row_groups, spans
 from nexo.lake.rows import chunked
+from nexo.lake.snapshot import Change, Draft, FilesGone, draft, expiry
 from nexo.lake.sweep import sweep
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,8 @@ class Care:
     max_snapshots: int = 100
     grace_s: float = 3_600.0
     """How long a file that no snapshot names is kept."""
+    budget_s: float = float("inf")
+    """How long files are merged at a time; the rest is left to the next time."""
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class Report:
 
 
 def maintain(table: Table, care: Care | None = None) -> Report:
-    """Do what is due."""
+    """Do what is due, as far as the budget goes."""
     care = care or Care()
     report = Report(".".join(table.name()))
     with as_ours(f"cannot maintain table {report.table}"):
@@ -82,7 +83,7 @@ def maintain(table: Table, care: Care | None = None) -> Report:
             _merge_files(table, care, report)
         _merge_manifests(table, care, report)
         _expire(table, care, report)
-        swept = sweep(table.refresh(), care.grace_s)
+        swept = sweep(refresh(table), care.grace_s)
         report.deleted_files, report.waiting_files = swept.deleted, swept.waiting
     return report
 
@@ -91,17 +92,34 @@ def maintain(table: Table, care: Care | None = None) -> Report:
 
 
 def _merge_files(table: Table, care: Care, report: Report) -> None:
-    from pyiceberg.exceptions import ValidationException  # noqa: PLC0415 - slow to import
+    """Merge small files, as many as the budget allows, in one commit."""
+    ends_s = time.monotonic() + care.budget_s
+    removed: list[str] = []
+    merged: list[DataFileFacts] = []
+    for run in _runs(refresh(table), care):
+        merged += _rewritten(table, run)
+        removed += [span.path for span in run]
+        if time.monotonic() >= ends_s:
+            break
+    if not removed:
+        return
+    change = partial(Change, added=merged, removed=frozenset(removed), rewrites=True)
+    try:
+        _apply(table, change, [facts.path for facts in merged])
+    except FilesGone:  # another has merged or erased some of them meanwhile
+        return
+    report.merged_files, report.merged_into = len(removed), len(merged)
 
-    for run in list(_runs(table.refresh(), care)):
-        merged = _rewritten(table, run)
-        try:
-            _retried(table, partial(_replace, run=run, merged=merged))
-        except ValidationException:  # another has merged or erased some of them meanwhile
-            delete_files(table.io, [facts.path for facts in merged])
-            continue
-        report.merged_files += len(run)
-        report.merged_into += len(merged)
+
+def _apply(table: Table, change: Callable[..., Change], new_files: Sequence[str] = ()) -> None:
+    """Commit a change that moves no offsets."""
+    commit_id = uuid.uuid4().hex
+
+    def prepare(fresh: Table) -> Draft:
+        summary = {OFFSETS: offsets_text(offsets_of(fresh.properties))}
+        return draft(fresh, change(commit_id, summary=summary))
+
+    apply(table, prepare, commit_id, new_files)
 
 
 def _runs(table: Table, care: Care) -> Iterator[list[Span]]:
@@ -136,65 +154,24 @@ def _rewritten(table: Table, run: Sequence[Span]) -> list[DataFileFacts]:
     return FileWriter(where, run[0].partition, label).save(chunked(small))
 
 
-def _replace(table: Table, run: Sequence[Span], merged: Sequence[DataFileFacts]) -> None:
-    summary = {OFFSETS: offsets_text(offsets_of(table.properties))}
-    with (
-        table.transaction() as transaction,
-        transaction.update_snapshot(snapshot_properties=summary).overwrite() as update,
-    ):
-        for span in run:
-            update.delete_data_file(span.file)
-        for made in data_files(table, merged):
-            update.append_data_file(made)
-
-
-def _retried(table: Table, change: Callable[[Table], T]) -> T:
-    """A change to the table as it is now, again if another was first."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return change(table.refresh())
-        except Exception as error:  # drivers raise whatever they like
-            if attempt == ATTEMPTS - 1 or not may_retry(error):
-                raise
-            time.sleep(0.05 * (1 + attempt))
-    raise AssertionError("the loop returns or raises")
-
-
 # -- manifests and snapshots -------------------------------------------------------------
 
 
 def _merge_manifests(table: Table, care: Care, report: Report) -> None:
-    snapshot = table.refresh().current_snapshot()
-    before = len(snapshot.manifests(table.io)) if snapshot is not None else 0
+    before = _manifests(refresh(table))
     if before <= care.max_manifests:
         return
+    _apply(table, partial(Change, merge_at=2))
+    report.merged_manifests = max(before - _manifests(table), 0)
 
-    def change(fresh: Table) -> None:
-        summary = {OFFSETS: offsets_text(offsets_of(fresh.properties))}
-        # An append of nothing, for the merging that comes with it.
-        with (
-            fresh.transaction() as transaction,
-            transaction.update_snapshot(snapshot_properties=summary).merge_append(),
-        ):
-            pass
 
-    _retried(table, change)
-    merged = table.refresh().current_snapshot()
-    after = len(merged.manifests(table.io)) if merged is not None else 0
-    report.merged_manifests = max(before - after, 0)
+def _manifests(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else len(snapshot.manifests(table.io))
 
 
 def _expire(table: Table, care: Care, report: Report) -> None:
-    def change(fresh: Table) -> int:
-        kept = {ref.snapshot_id for ref in fresh.metadata.refs.values()}
-        ordered = sorted(fresh.metadata.snapshots, key=lambda each: each.sequence_number or 0)
-        old = [
-            snapshot.snapshot_id
-            for snapshot in ordered[: -care.max_snapshots]
-            if snapshot.snapshot_id not in kept
-        ]
-        if old:
-            fresh.maintenance.expire_snapshots().by_ids(old).commit()
-        return len(old)
-
-    report.expired_snapshots = _retried(table, change)
+    before = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    apply(table, lambda fresh: expiry(fresh, care.max_snapshots))
+    left = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    report.expired_snapshots = len(before - left)
