@@ -47,3 +47,17 @@ def visible(
         return bool
     user = identity.user  # not the identity, which would remember every name there is
     return lambda name: any(user.allows(broker, action, extent, name) for action in actions)
+
+
+def visible_rows(
+    identity: Identity | None, broker: Broker, actions: Sequence[Action], extent: Extent
+) -> Callable[[str], bool] | None:
+    """Which rows of a list of everything to show: None for all of them.
+
+    `Forbidden` for a user who may see none, whatever there is.
+    """
+    if identity is None or may(identity, broker, actions, "", Extent.PREFIX):
+        return None
+    if not identity.user.may_some(broker, actions):
+        raise forbidden(identity.user.name, broker, actions, Extent.PREFIX, "")
+    return visible(identity, broker, actions, extent)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nexo.access.grants import Action, Extent
-from nexo.protocol import pubsub, queue, store, stream, xstreams
+from nexo.protocol import pubsub, store, stream, xstreams
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
-from nexo.protocol.survey import SurveyAsk
 
 Names: TypeAlias = Callable[[memoryview], Iterable[str]]
 
@@ -143,59 +142,8 @@ _PUBSUB = {
 # -- queue ---------------------------------------------------------------------------
 
 
-def _after_id(payload: memoryview) -> Iterable[str]:
-    reader = Reader(payload)
-    reader.take(queue.ID_SIZE)
-    return (reader.text(),)
-
-
-def _queue(kind: type[Any]) -> Names:
-    return lambda payload: (queue.decode(payload, kind).queue,)
-
-
-def _pushed_queue(payload: memoryview) -> Iterable[str]:
-    return (queue.decode(queue.split_head(payload)[0], queue.PushHead).queue,)
-
-
-def _surveyed(payload: memoryview) -> Iterable[str]:
-    queue.decode(payload, SurveyAsk)
-    return _all(payload)
-
-
-_QUEUE = {
-    Op.Q_CREATE: Rule(ADMIN, _first_text),
-    Op.Q_PUSH: Rule(WRITE, _first_text),
-    Op.Q_CONSUME: Rule(READ, _first_text),
-    Op.Q_ACK: Rule(READ, _after_id),
-    Op.Q_NACK: Rule(READ, _after_id),
-    Op.Q_EXISTS: Rule(ANY, _first_text),
-    Op.Q_DELETE: Rule(ADMIN, _first_text),
-    Op.Q_PEEK_DLQ: Rule(READ, _first_text),
-    Op.Q_MOVE_TO_QUEUE: Rule(ADMIN, _first_text),
-    Op.Q_DELETE_DLQ: Rule(ADMIN, _first_text),
-    Op.Q_PURGE_DLQ: Rule(ADMIN, _first_text),
-    Op.Q_DECLARE: Rule(ADMIN, _queue(queue.Declare)),
-    Op.Q_UPDATE: Rule(ADMIN, _queue(queue.Update)),
-    Op.Q_INFO: Rule(ANY, _queue(queue.Named)),
-    Op.Q_LIST: _everything(ANY, rows=Extent.NAME),
-    Op.Q_SURVEY: Rule(ANY, _surveyed, Extent.PREFIX, rows=Extent.NAME),
-    Op.Q_PURGE: Rule(ADMIN, _queue(queue.Named)),
-    Op.Q_PAUSE: Rule(ADMIN, _queue(queue.Pause)),
-    Op.Q_PUSH_MANY: Rule(WRITE, _pushed_queue),
-    Op.Q_POP: Rule(READ, _queue(queue.Pop)),
-    Op.Q_SETTLE: Rule(READ, _queue(queue.Settle)),
-    Op.Q_RENEW: Rule(READ, _queue(queue.Renew)),
-    Op.Q_PROGRESS: Rule(READ, _queue(queue.Progress)),
-    Op.Q_JOB: Rule(ANY, _queue(queue.JobRequest)),
-    Op.Q_PEEK: Rule(READ, _queue(queue.Page)),
-    Op.Q_CANCEL_JOB: Rule(WRITE, _queue(queue.Jobs)),
-    Op.Q_DLQ_LIST: Rule(READ, _queue(queue.Page)),
-    Op.Q_DLQ_REPLAY: Rule(ADMIN, _queue(queue.Jobs)),
-    Op.Q_DLQ_DELETE: Rule(ADMIN, _queue(queue.Jobs)),
-    Op.Q_CRON_SET: Rule(ADMIN, _queue(queue.CronRequest)),
-    Op.Q_CRON_DELETE: Rule(ADMIN, _queue(queue.CronRequest)),
-    Op.Q_CRON_LIST: Rule(READ, _queue(queue.Named)),
-}
+_QUEUE = dict.fromkeys((op for op in Op if op.name.startswith("Q_")), LOGIN)
+"""The use cases ask themselves."""
 
 # -- stream --------------------------------------------------------------------------
 

@@ -22,9 +22,15 @@ def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
 
             return PubSubService
         case Broker.QUEUE:
+            from nexo.dialects.nexo.queue import QueueRequests
             from nexo.services.queue import QueueService
 
-            return QueueService
+            def queue(runtime: HostRuntime) -> Service:
+                service = QueueService(runtime)
+                service.handlers = QueueRequests(service).handlers
+                return service
+
+            return queue
         case Broker.STREAM:
             from nexo.services.stream import StreamService
 

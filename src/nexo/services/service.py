@@ -16,24 +16,18 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock, Persistence
 from nexo.protocol.frames import Buffer
+from nexo.services.connection import Connection
 from nexo.storage.ports import Files
 
 
-class Peer(Protocol):
+class Peer(Connection, Protocol):
     """One client connection as a service sees it.
 
     A reply may be sent at any later time; on a closed connection it is dropped.
     """
 
-    id: int
-    """Unique in this process, never reused."""
-    name: str
-    """What the client called itself, or its address."""
     coded: bool
     """Said HELLO: speaks our additions (coded errors, timestamped pushes)."""
-    closed: bool
-    congested: bool
-    """The peer reads too slowly: its write buffer is over the limit."""
 
     def ok(self, request_id: int) -> None:
         """Reply OK."""
@@ -49,9 +43,6 @@ class Peer(Protocol):
 
     def push(self, frames: Buffer) -> None:
         """Send whole frames that answer no request."""
-
-    def kick(self, reason: str) -> None:
-        """Close the connection."""
 
 
 ANY_NAME: Callable[[str], bool] = bool

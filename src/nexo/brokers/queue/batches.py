@@ -19,15 +19,19 @@ Range = tuple[int, int]
 
 
 class Batch:
-    """Jobs ``base`` to ``end`` that share priority and times."""
+    """Jobs ``base`` to ``end`` that share priority, times and owner."""
 
-    __slots__ = ("base", "due_ms", "expires_ms", "kept", "marks", "priority")
+    __slots__ = ("base", "due_ms", "expires_ms", "kept", "marks", "owner", "priority")
 
-    def __init__(self, base: int, count: int, priority: int, due_ms: int, expires_ms: int) -> None:
+    def __init__(
+        self, base: int, count: int, priority: int, due_ms: int, expires_ms: int, owner: str = ""
+    ) -> None:
         self.base = base
         self.priority = priority
         self.due_ms = due_ms
         self.expires_ms = expires_ms
+        self.owner = owner
+        """The user who pushed them, where users log in."""
         self.marks = bytearray(count)
         self.kept = count
         """Jobs that are not done."""
@@ -120,6 +124,6 @@ def _alike(last: Batch, new: Batch) -> bool:
     return (
         last.end == new.base
         and len(last.marks) + len(new.marks) <= MERGE_JOBS
-        and (last.priority, last.due_ms, last.expires_ms)
-        == (new.priority, new.due_ms, new.expires_ms)
+        and (last.priority, last.due_ms, last.expires_ms, last.owner)
+        == (new.priority, new.due_ms, new.expires_ms, new.owner)
     )

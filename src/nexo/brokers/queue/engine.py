@@ -1,7 +1,7 @@
 """One queue: what can be asked of it, and the records each answer leaves behind.
 
 Every change is a record, applied to the ledger at once and collected in ``outbox`` for the
-service to write. Nothing here knows clocks, files or connections: time, luck and holders
+service to write. Nothing here knows clocks, files or connections: time, jitter and holders
 are arguments.
 """
 
@@ -14,7 +14,7 @@ from nexo.brokers.queue.batches import DEAD, OPEN, Range
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import Accepted, NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
-from nexo.brokers.queue.ledger import Ledger, flatten, forget
+from nexo.brokers.queue.ledger import Ledger, flatten, forget, pairs, within
 from nexo.brokers.queue.lifetimes import Lifetimes
 from nexo.brokers.queue.options import (
     MAX_DELAY_MS,
@@ -40,7 +40,7 @@ from nexo.brokers.queue.records import (
 from nexo.brokers.queue.schedules import following, job_of, schedule
 from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
 
-Luck = Callable[[], float]
+Jitter = Callable[[], float]
 """A random number in 0..1, asked for once per jittered wait."""
 
 TOKEN_BITS = 16
@@ -59,6 +59,9 @@ class Queue:
         self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
         """What running jobs last said of themselves."""
+        self.watched: set[int] = set()
+        """Jobs whose end somebody waits for."""
+        self._ended: list[int] = []
         self._lifetimes = Lifetimes(ledger.batches, now_ms)
         self._dropped_ms = now_ms
 
@@ -85,6 +88,27 @@ class Queue:
     def _log(self, record: Record) -> None:
         self.ledger.apply(record)
         self.outbox.append(record)
+        if self.watched:
+            self._note_ended(record)
+
+    def _note_ended(self, record: Record) -> None:
+        """Remember which watched jobs a record ends, at the cost of the smaller side."""
+        match record:
+            case Finished(runs=runs):
+                ended = [job for span in pairs(runs) for job in within(self.watched, *span)]
+            case Died(jobs=jobs):
+                ended = [job for job in jobs if job in self.watched]
+            case Replaced(job=job):
+                ended = [job] if job in self.watched else []
+            case _:
+                return
+        self._ended += ended
+        self.watched.difference_update(ended)
+
+    def take_ended(self) -> list[int]:
+        """The watched jobs that ended since this was last asked."""
+        ended, self._ended = self._ended, []
+        return ended
 
     # -- push -----------------------------------------------------------------
 
@@ -103,10 +127,10 @@ class Queue:
                 self._lifetimes.began()
             self._log(Pushed(
                 base, jobs.count, now_ms, jobs.block, jobs.priority, due_ms, expires_ms,
-                jobs.keys, jobs.dedup_keys, sorted(instead) or None,
+                jobs.keys, jobs.dedup_keys, sorted(instead) or None, jobs.owner,
             ))  # fmt: skip
             self.dispatch.wait([(base, base + jobs.count)], now_ms)
-        return Accepted(base, jobs.count, instead)
+        return Accepted(self.ledger.incarnation, base, jobs.count, instead)
 
     def withdraw(self, push: Pushed) -> None:
         """Undo a push whose record could not be written, before any of its jobs went out.
@@ -184,7 +208,7 @@ class Queue:
         runs: Iterable[Range] | None,
         error: str,
         now_ms: int,
-        luck: Luck,
+        jitter: Jitter,
         *,
         retry: bool = True,
         delay_ms: int | None = None,
@@ -192,7 +216,7 @@ class Queue:
         """Count a failure of each job: a retry after the back-off, or death (SPEC D5)."""
         check_range("delay_ms", delay_ms or 0, MAX_DELAY_MS)
         held, refused = self._settle(token, runs)
-        self._fail(held, "nack" if retry else "rejected", error, now_ms, luck, retry, delay_ms)
+        self._fail(held, "nack" if retry else "rejected", error, now_ms, jitter, retry, delay_ms)
         return refused
 
     def release(self, token: int, runs: Iterable[Range] | None, now_ms: int) -> list[int]:
@@ -236,7 +260,7 @@ class Queue:
         reason: str,
         error: str,
         now_ms: int,
-        luck: Luck,
+        jitter: Jitter,
         retry: bool = True,
         delay_ms: int | None = None,
     ) -> None:
@@ -249,7 +273,7 @@ class Queue:
                 dead.append(job)
                 continue
             wait_ms = (
-                retry_wait_ms(self.options, failures, luck()) if delay_ms is None else delay_ms
+                retry_wait_ms(self.options, failures, jitter()) if delay_ms is None else delay_ms
             )
             again.append(job)
             dues.append(now_ms + wait_ms)
@@ -315,7 +339,7 @@ class Queue:
             self.dispatch.wait(((job, job + 1) for job in sorted(free)), now_ms)
         return len(free)
 
-    def bury(self, jobs: list[int]) -> int:
+    def delete_dead(self, jobs: list[int]) -> int:
         """Remove dead letters for good; returns how many there were."""
         found = sorted(job for job in set(jobs) if self.ledger.batches.mark_of(job) == DEAD)
         if found:
@@ -344,13 +368,13 @@ class Queue:
 
     # -- time -----------------------------------------------------------------
 
-    def tick(self, now_ms: int, luck: Luck) -> None:
+    def tick(self, now_ms: int, jitter: Jitter) -> None:
         """Do what is due: delays, leases, schedules, lifetimes, results."""
         self.dispatch.promote(now_ms)
         for lease in self.dispatch.expired_leases(now_ms):
             held = self.dispatch.leases.end(lease)
             self._ended(held)
-            self._fail(held, "timeout", f"no ack within {lease.lease_ms} ms", now_ms, luck)
+            self._fail(held, "timeout", f"no ack within {lease.lease_ms} ms", now_ms, jitter)
         for cron in self.ledger.schedules.due(now_ms):
             self._fire(cron, now_ms)
         self.dispatch.unblock_due(now_ms)

@@ -20,6 +20,7 @@ class _Batch(msgspec.Struct, array_like=True):
     due_ms: int
     expires_ms: int
     marks: bytes
+    owner: str = ""
 
 
 class _Image(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,7 +52,14 @@ _decoder = msgspec.msgpack.Decoder(_Image)
 def snapshot(ledger: Ledger, where: places.Places) -> bytes:
     """The ledger and the places of its values."""
     batches = [
-        _Batch(batch.base, batch.priority, batch.due_ms, batch.expires_ms, bytes(batch.marks))
+        _Batch(
+            batch.base,
+            batch.priority,
+            batch.due_ms,
+            batch.expires_ms,
+            bytes(batch.marks),
+            batch.owner,
+        )
         for batch in ledger.batches
     ]
     image = _Image(
@@ -80,7 +88,9 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
 
 
 def _add(ledger: Ledger, saved: _Batch) -> None:
-    batch = Batch(saved.base, len(saved.marks), saved.priority, saved.due_ms, saved.expires_ms)
+    batch = Batch(
+        saved.base, len(saved.marks), saved.priority, saved.due_ms, saved.expires_ms, saved.owner
+    )
     batch.marks = bytearray(saved.marks)
     batch.kept = len(batch.marks) - batch.marks.count(DONE)
     ledger.open_jobs += batch.marks.count(OPEN)

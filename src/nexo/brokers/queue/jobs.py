@@ -22,6 +22,8 @@ class NewJobs:
     dedup_keys: list[str | None] | None = None
     replace: bool = False
     """Whether a taken dedup key replaces the waiting job instead of dropping the new one."""
+    owner: str = ""
+    """The user who pushes them, where users log in."""
 
     def check(self) -> None:
         """Raise `InvalidInput` for anything out of range."""
@@ -37,6 +39,7 @@ class NewJobs:
 class Accepted:
     """The answer to a push: numbers ``base`` on, except where an older job stands for a new one."""
 
+    incarnation: int
     base: int
     count: int
     instead: dict[int, int] = field(default_factory=dict)

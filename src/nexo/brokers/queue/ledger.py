@@ -7,7 +7,7 @@ is over, and `withdraw` undoes a push that was never written. It knows nothing o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -138,6 +138,11 @@ class Ledger:
         failed = self.failures.get(job)
         return failed.count + 1 if failed else 1
 
+    def owner(self, job: int) -> str:
+        """The user who pushed a job; empty if nobody was logged in or the job is long done."""
+        batch = self.batches.of(job)
+        return batch.owner if batch is not None else ""
+
     # -- one method per record ------------------------------------------------
 
     def _created(self, record: Created) -> None:
@@ -153,7 +158,9 @@ class Ledger:
         self.next_job = end
         self.open_jobs += record.count
         self.totals["pushed"] += record.count - len(record.dropped or ())
-        batch = Batch(base, record.count, record.priority, record.due_ms, record.expires_ms)
+        batch = Batch(
+            base, record.count, record.priority, record.due_ms, record.expires_ms, record.owner
+        )
         self.batches.add(batch)
         dropped = set(record.dropped or ())
         for index, key in enumerate(record.keys or ()):
@@ -275,8 +282,11 @@ def forget(mapping: dict[int, Any], lo: int, hi: int) -> list[tuple[int, Any]]:
     """Remove the keys within lo..hi, at the cost of the smaller side."""
     if not mapping:
         return []
-    if hi - lo <= len(mapping):
-        found = [job for job in range(lo, hi) if job in mapping]
-    else:
-        found = [job for job in mapping if lo <= job < hi]
-    return [(job, mapping.pop(job)) for job in found]
+    return [(job, mapping.pop(job)) for job in within(mapping, lo, hi)]
+
+
+def within(jobs: Collection[int], lo: int, hi: int) -> list[int]:
+    """Those of ``jobs`` in lo..hi, at the cost of the smaller side."""
+    if hi - lo <= len(jobs):
+        return [job for job in range(lo, hi) if job in jobs]
+    return [job for job in jobs if lo <= job < hi]

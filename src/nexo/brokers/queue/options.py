@@ -136,8 +136,8 @@ def differences(now: QueueOptions, asked: QueueOptions) -> str:
     )
 
 
-def retry_wait_ms(rules: QueueOptions, failures: int, luck: float) -> int:
-    """How long a job waits after its ``failures``-th failure; ``luck`` is random in 0..1."""
+def retry_wait_ms(rules: QueueOptions, failures: int, jitter: float) -> int:
+    """How long a job waits after its ``failures``-th failure; ``jitter`` is random in 0..1."""
     match rules.backoff:
         case Backoff.NONE:
             return 0
@@ -145,7 +145,7 @@ def retry_wait_ms(rules: QueueOptions, failures: int, luck: float) -> int:
             return rules.backoff_ms
     # 2**62 is past every cap; a larger exponent would only build a huge number.
     full = min(rules.backoff_max_ms, rules.backoff_ms << min(failures - 1, 62))
-    return round(full * (1 - rules.backoff_jitter * luck))
+    return round(full * (1 - rules.backoff_jitter * jitter))
 
 
 def check_range(what: str, value: int, high: int, low: int = 0) -> int:

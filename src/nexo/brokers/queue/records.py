@@ -38,7 +38,7 @@ class Pushed(msgspec.Struct, array_like=True, tag=3, frozen=True):
     count: int
     now_ms: int
     block: bytes
-    """The values (`nexo.protocol.queue`); never looked at here."""
+    """The values (`nexo.blocks`); never looked at here."""
     priority: int = 0
     due_ms: int = 0
     expires_ms: int = 0
@@ -46,6 +46,8 @@ class Pushed(msgspec.Struct, array_like=True, tag=3, frozen=True):
     dedup_keys: list[str | None] | None = None
     dropped: list[int] | None = None
     """Indexes of jobs that were not taken, because their dedup key was."""
+    owner: str = ""
+    """The user who pushed them, where users log in."""
 
 
 class Finished(msgspec.Struct, array_like=True, tag=4, frozen=True):

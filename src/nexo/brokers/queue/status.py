@@ -3,30 +3,89 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 import msgspec
 
+from nexo.blocks import id_text
 from nexo.brokers.queue.batches import DEAD, OPEN
 from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.leases import Lease
+from nexo.brokers.queue.options import QueueOptions
 
 
-def info(name: str, queue: Queue) -> dict[str, Any]:
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Options and counts of one queue."""
-    ledger, dispatch = queue.ledger, queue.dispatch
-    return {
-        "name": name,
-        "options": msgspec.to_builtins(ledger.options),
-        "created_ms": ledger.created_ms,
-        "paused": ledger.paused,
-        "waiting": queue.waiting,
-        "scheduled": dispatch.delays.jobs,
-        "working": dispatch.leases.jobs,
-        "dead": len(ledger.dead),
-        "schedules": len(ledger.schedules.by_name),
-        **{f"{what}_total": count for what, count in ledger.totals.items()},
-    }
+
+    name: str
+    options: QueueOptions
+    created_ms: int
+    paused: bool
+    waiting: int
+    scheduled: int
+    working: int
+    dead: int
+    schedules: int
+    pushed_total: int
+    finished_total: int
+    failed_total: int
+    died_total: int
+
+
+class JobState(msgspec.Struct, frozen=True):
+    """Where a job is."""
+
+    state: str
+    """``waiting``, ``scheduled``, ``working``, ``dead``, ``replaced`` or ``done``."""
+    failures: int
+    error: str | None
+    """What its last failure said."""
+    progress: bytes | None
+    result: bytes | None
+    replaced_by: str | None
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A cron schedule, without what it pushes."""
+
+    name: str
+    cron: str
+    next_ms: int = 0
+    priority: int = 0
+    key: str | None = None
+
+
+def info(name: str, queue: Queue) -> QueueInfo:
+    """Options and counts of one queue."""
+    ledger, dispatch, totals = queue.ledger, queue.dispatch, queue.ledger.totals
+    return QueueInfo(
+        name=name,
+        options=ledger.options,
+        created_ms=ledger.created_ms,
+        paused=ledger.paused,
+        waiting=queue.waiting,
+        scheduled=dispatch.delays.jobs,
+        working=dispatch.leases.jobs,
+        dead=len(ledger.dead),
+        schedules=len(ledger.schedules.by_name),
+        pushed_total=totals["pushed"],
+        finished_total=totals["finished"],
+        failed_total=totals["failed"],
+        died_total=totals["died"],
+    )
+
+
+def job_state(queue: Queue, job: int, now_ms: int) -> JobState:
+    """Where a job is, and what is known of it."""
+    ledger = queue.ledger
+    failed, by = ledger.failures.get(job), ledger.replaced.get(job)
+    return JobState(
+        state_of(queue, job),
+        failed.count if failed else 0,
+        failed.history[-1][1] if failed and failed.history else None,
+        queue.progress.get(job),
+        queue.result(job, now_ms),
+        None if by is None else id_text(ledger.incarnation, by),
+    )
 
 
 def state_of(queue: Queue, job: int) -> str:
@@ -64,10 +123,9 @@ def dead_jobs(queue: Queue, limit: int, offset: int) -> list[int]:
     return list(islice(reversed(queue.ledger.dead), offset, offset + limit))
 
 
-def schedules(queue: Queue) -> list[dict[str, Any]]:
+def schedules(queue: Queue) -> list[Schedule]:
     """The queue's cron schedules."""
     return [
-        {"name": cron.name, "cron": cron.text, "next_ms": cron.next_ms, "priority": cron.priority,
-         "key": cron.key}
+        Schedule(cron.name, cron.text, cron.next_ms, cron.priority, cron.key)
         for cron in queue.ledger.schedules.by_name.values()
-    ]  # fmt: skip
+    ]

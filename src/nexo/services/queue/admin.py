@@ -1,223 +1,248 @@
-"""Our own requests about queues as a whole: create, look, pause, dead letters, schedules."""
+"""Use cases about queues as a whole: create, look, pause, dead letters, schedules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from nexo.brokers.queue.engine import Queue
+from nexo.access.grants import Action, Extent
+from nexo.access.permit import ADMIN, ANY, READ, WRITE, may, permit, visible_rows
+from nexo.blocks import pack_block
 from nexo.brokers.queue.options import check_range, differences, options
-from nexo.brokers.queue.status import dead_jobs, info, schedules, waiting_jobs, working_jobs
-from nexo.errors import AlreadyExists, InvalidInput
-from nexo.model import check_name
-from nexo.protocol.ops import Op
-from nexo.protocol.queue import (
-    CronRequest,
-    Declare,
-    Jobs,
-    Named,
-    Page,
-    Pause,
-    Update,
-    decode,
-    encode,
-    pack_block,
+from nexo.brokers.queue.status import (
+    QueueInfo,
+    Schedule,
+    dead_jobs,
+    info,
+    schedules,
+    waiting_jobs,
+    working_jobs,
 )
-from nexo.protocol.survey import MAX_LIMIT, QueueSurvey, SurveyAsk
-from nexo.services.queue.deliveries import described
+from nexo.errors import AlreadyExists, InvalidInput
+from nexo.model import Broker, check_name
+from nexo.services.connection import Connection, Done
+from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue
+from nexo.services.queue.views import JobView, job_views, working_views
 from nexo.services.queue.work import job_number
-from nexo.services.service import ANY_NAME, Handler, Peer, shown_to
-
-if TYPE_CHECKING:
-    from nexo.services.queue.service import QueueService
 
 MAX_PAGE = 10_000
+MAX_SURVEY = 1_000
+
+IfExists: TypeAlias = Literal["agree", "update", "keep"]
+"""What creating does with a queue that exists: its options must agree, are changed, or stay."""
 
 
-class AdminRequests:
-    """Handlers of everything that is rare."""
+class Survey(NamedTuple):
+    """A page of queues."""
 
-    def __init__(self, service: QueueService) -> None:
-        self._service = service
-        self._find = service.registry.find
-        self.handlers: dict[int, Handler] = {
-            Op.Q_DECLARE: self._declare,
-            Op.Q_UPDATE: self._update,
-            Op.Q_INFO: self._info,
-            Op.Q_LIST: self._list,
-            Op.Q_SURVEY: self._survey,
-            Op.Q_PURGE: self._purge,
-            Op.Q_PAUSE: self._pause,
-            Op.Q_PEEK: self._peek,
-            Op.Q_CANCEL_JOB: self._cancel,
-            Op.Q_DLQ_LIST: self._dead,
-            Op.Q_DLQ_REPLAY: self._replay,
-            Op.Q_DLQ_DELETE: self._bury,
-            Op.Q_CRON_SET: self._set_cron,
-            Op.Q_CRON_DELETE: self._drop_cron,
-            Op.Q_CRON_LIST: self._crons,
-        }
+    queues: list[QueueInfo]
+    total: int
+    """Queues that match."""
+    next: int
+    """Where the next page begins; 0 after the last."""
 
-    def _confirm(self, queue: OpenQueue, peer: Peer, request_id: int, reply: object) -> None:
-        self._service.turn.confirm(queue, peer, request_id, encode(reply))
 
-    # -- the queue ------------------------------------------------------------
+class DeadPage(NamedTuple):
+    """Some of a queue's dead letters."""
 
-    def _declare(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Create; an existing queue must agree with every option given, or be updated."""
-        asked = decode(payload, Declare)
-        queue = self._service.registry.get(asked.queue)
+    total: int
+    jobs: list[JobView]
+
+
+class QueueAdmin(QueueCore):
+    """Everything that is rare."""
+
+    def _find(self, connection: Connection, actions: Sequence[Action], name: str) -> OpenQueue:
+        permit(connection.identity, Broker.QUEUE, actions, name)
+        return self.registry.find(name)
+
+    def check_admin(self, connection: Connection, name: str) -> None:
+        """Raise `NotFound` or `Forbidden` unless the user may administer the queue."""
+        self._find(connection, ADMIN, name)
+
+    # -- the queue ----------------------------------------------------------------
+
+    def create(
+        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueInfo],
+        if_exists: IfExists = "agree",
+    ) -> None:  # fmt: skip
+        """Make sure a queue exists (SPEC D1)."""
+        permit(connection.identity, Broker.QUEUE, ADMIN, name)
+        queue = self.registry.get(name)
         if queue is None:
-            rules = options(asked.options, self._service.defaults)
-            self._service.runtime.check_writable()
-            queue = self._service.registry.create(asked.queue, rules, self._service.now_ms())
-        else:
-            self._agree(queue, asked)
-        self._confirm(queue, peer, request_id, info(queue.name, queue.engine))
+            rules = options(given, self.defaults)
+            self.runtime.check_writable()
+            queue = self.registry.create(name, rules, self.now_ms())
+        elif if_exists != "keep":
+            self._agree(queue, given, may_change=if_exists == "update")
+        self.confirm(queue, done, info(queue.name, queue.engine))
 
-    def _agree(self, queue: OpenQueue, asked: Declare) -> None:
-        rules = options(asked.options, queue.engine.options)
-        if rules != queue.engine.options and not asked.update:
+    def _agree(self, queue: OpenQueue, given: dict[str, Any], *, may_change: bool) -> None:
+        rules = options(given, queue.engine.options)
+        if rules != queue.engine.options and not may_change:
             raise AlreadyExists(
                 f"Queue '{queue.name}' exists with other options "
                 f"({differences(queue.engine.options, rules)}); update it, or create with update"
             )
-        queue.engine.update(rules, self._service.now_ms())
+        queue.engine.update(rules, self.now_ms())
 
-    def _update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Update)
-        queue = self._find(asked.queue)
-        rules = options(asked.options, queue.engine.options)
-        queue.engine.update(rules, self._service.now_ms())
-        self._confirm(queue, peer, request_id, info(queue.name, queue.engine))
+    def update(
+        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueInfo]
+    ) -> None:
+        """Change options; those not given stay."""
+        queue = self._find(connection, ADMIN, name)
+        queue.engine.update(options(given, queue.engine.options), self.now_ms())
+        self.confirm(queue, done, info(queue.name, queue.engine))
 
-    def _info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        queue = self._find(decode(payload, Named).queue)
-        peer.data(request_id, encode(info(queue.name, queue.engine)))
+    def delete(self, connection: Connection, name: str) -> None:
+        """Remove a queue with all its jobs, durably."""
+        self.remove(self._find(connection, ADMIN, name))
 
-    def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        shows, registry = shown_to(peer), self._service.registry
-        shown = [info(queue.name, queue.engine) for queue in registry if shows(queue.name)]
-        peer.data(request_id, encode(sorted(shown, key=lambda queue: str(queue["name"]))))
+    def info(self, connection: Connection, name: str) -> QueueInfo:
+        """Options and counts; `NotFound` if there is no such queue."""
+        queue = self._find(connection, ANY, name)
+        return info(queue.name, queue.engine)
 
-    def _survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, SurveyAsk)
-        check_range("limit", asked.limit, MAX_LIMIT, 1)
-        check_range("position", asked.position, 2**53)
-        shows, registry = shown_to(peer), self._service.registry
-        found = registry.by_name(asked.search) if asked.by_name else list(registry)
-        if shows is not ANY_NAME:
-            found = [queue for queue in found if shows(queue.name)]
-        after = asked.position + asked.limit
-        page = found[asked.position : after]
-        reply = QueueSurvey(
-            queues=[info(queue.name, queue.engine) for queue in page],
-            total=len(found),
-            next=after if after < len(found) else 0,
+    def list(self, connection: Connection) -> list[QueueInfo]:
+        """Every queue that the user may see, by name."""
+        return [info(queue.name, queue.engine) for queue in self._shown(connection, True)]
+
+    def survey(
+        self, connection: Connection, position: int, limit: int, *, by_name: bool = False,
+        search: str = "",
+    ) -> Survey:  # fmt: skip
+        """Some of the queues that the user may see, in the order of their making or by name."""
+        check_range("limit", limit, MAX_SURVEY, 1)
+        check_range("position", position, 2**53)
+        found = self._shown(connection, by_name, search)
+        after = position + limit
+        page = [info(queue.name, queue.engine) for queue in found[position:after]]
+        return Survey(page, len(found), after if after < len(found) else 0)
+
+    def _shown(self, connection: Connection, by_name: bool, search: str = "") -> list[OpenQueue]:
+        shows = visible_rows(connection.identity, Broker.QUEUE, ANY, Extent.NAME)
+        found = self.registry.by_name(search) if by_name else [*self.registry]
+        return found if shows is None else [queue for queue in found if shows(queue.name)]
+
+    def purge(self, connection: Connection, name: str, done: Done[int]) -> None:
+        """Remove every job that waits or is scheduled; the answer is how many."""
+        queue = self._find(connection, ADMIN, name)
+        self.confirm(queue, done, queue.engine.purge())
+
+    def pause(self, connection: Connection, name: str, paused: bool, done: Done[None]) -> None:
+        """Stop or resume deliveries."""
+        queue = self._find(connection, ADMIN, name)
+        queue.engine.pause(paused)
+        self.confirm(queue, done, None)
+
+    # -- jobs ---------------------------------------------------------------------
+
+    def peek(
+        self, connection: Connection, name: str, state: str, limit: int, offset: int
+    ) -> list[JobView]:
+        """Jobs that are ``waiting``, ``scheduled`` or ``working``, without leasing them."""
+        _check_page(limit, offset)
+        queue = self._find(connection, READ, name)
+        queue.write_pushes(self.now_ms())
+        engine = queue.engine
+        match state:
+            case "waiting":
+                return job_views(queue, waiting_jobs(engine, limit, offset))
+            case "scheduled":
+                due = engine.dispatch.delays.upcoming(limit, offset)
+                return job_views(queue, (job for _, job in due))
+            case "working":
+                return working_views(queue, working_jobs(engine, limit, offset))
+        raise InvalidInput(f"state {state!r} is not 'waiting', 'scheduled' or 'working'")
+
+    def cancel_jobs(
+        self, connection: Connection, name: str, ids: Sequence[str], done: Done[int]
+    ) -> None:
+        """Remove jobs that have not started; the answer is how many.
+
+        A user who may only push cancels what the same user pushed.
+        """
+        identity = connection.identity
+        permit(identity, Broker.QUEUE, (*WRITE, *ADMIN), name)
+        queue = self.registry.find(name)
+        jobs = [job_number(queue, text) for text in ids]
+        if identity is not None and not may(identity, Broker.QUEUE, ADMIN, name):
+            owned = queue.engine.ledger.owner
+            if any(owned(job) != identity.user.name for job in jobs):
+                permit(identity, Broker.QUEUE, ADMIN, name)
+        self.confirm(queue, done, sum(map(queue.engine.cancel, jobs)))
+
+    # -- dead letters -------------------------------------------------------------
+
+    def dead(self, connection: Connection, name: str, limit: int, offset: int) -> DeadPage:
+        """Dead letters, newest first."""
+        _check_page(limit, offset)
+        queue = self._find(connection, READ, name)
+        queue.write_pushes(self.now_ms())
+        jobs = job_views(queue, dead_jobs(queue.engine, limit, offset))
+        return DeadPage(len(queue.engine.ledger.dead), jobs)
+
+    def replay(
+        self, connection: Connection, name: str, ids: Sequence[str] | None, done: Done[int]
+    ) -> None:
+        """Let dead letters (all for None) run again from the start (SPEC D6)."""
+        self._with_dead(
+            connection,
+            name,
+            ids,
+            done,
+            lambda queue, jobs: queue.engine.replay(jobs, self.now_ms()),
         )
-        peer.data(request_id, encode(reply))
 
-    def _purge(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        queue = self._find(decode(payload, Named).queue)
-        self._confirm(queue, peer, request_id, queue.engine.purge())
+    def delete_dead(
+        self, connection: Connection, name: str, ids: Sequence[str] | None, done: Done[int]
+    ) -> None:
+        """Remove dead letters (all for None) for good."""
+        self._with_dead(
+            connection, name, ids, done, lambda queue, jobs: queue.engine.delete_dead(jobs)
+        )
 
-    def _pause(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Pause)
-        queue = self._find(asked.queue)
-        queue.engine.pause(asked.paused)
-        self._service.turn.confirm(queue, peer, request_id)
-
-    # -- jobs -----------------------------------------------------------------
-
-    def _peek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = _page(payload)
-        queue = self._find(asked.queue)
-        queue.write_pushes(self._service.now_ms())
-        if asked.state == "working":
-            found = _in_work(queue, asked)
+    def _with_dead(
+        self, connection: Connection, name: str, ids: Sequence[str] | None, done: Done[int],
+        act: Callable[[OpenQueue, list[int]], int],
+    ) -> None:  # fmt: skip
+        queue = self._find(connection, ADMIN, name)
+        if ids is None:
+            jobs = [*queue.engine.ledger.dead]
         else:
-            found = described(queue, _listed(queue.engine, asked))
-        peer.data(request_id, encode(found))
+            jobs = [job_number(queue, text) for text in ids]
+        self.confirm(queue, done, act(queue, jobs))
 
-    def _cancel(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Jobs)
-        queue = self._find(asked.queue)
-        jobs = [job_number(queue, text) for text in asked.ids or ()]
-        self._confirm(queue, peer, request_id, sum(map(queue.engine.cancel, jobs)))
+    # -- schedules ----------------------------------------------------------------
 
-    # -- dead letters ---------------------------------------------------------
-
-    def _dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = _page(payload)
-        queue = self._find(asked.queue)
-        queue.write_pushes(self._service.now_ms())
-        jobs = dead_jobs(queue.engine, asked.limit, asked.offset)
-        reply = {"total": len(queue.engine.ledger.dead), "jobs": described(queue, jobs)}
-        peer.data(request_id, encode(reply))
-
-    def _replay(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        queue, jobs = self._chosen_dead(payload)
-        count = queue.engine.replay(jobs, self._service.now_ms())
-        self._confirm(queue, peer, request_id, count)
-
-    def _bury(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        queue, jobs = self._chosen_dead(payload)
-        self._confirm(queue, peer, request_id, queue.engine.bury(jobs))
-
-    def _chosen_dead(self, payload: memoryview) -> tuple[OpenQueue, list[int]]:
-        asked = decode(payload, Jobs)
-        queue = self._find(asked.queue)
-        if asked.ids is None:
-            return queue, list(queue.engine.ledger.dead)
-        return queue, [job_number(queue, text) for text in asked.ids]
-
-    # -- schedules ------------------------------------------------------------
-
-    def _set_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, CronRequest)
-        queue = self._find(asked.queue)
-        check_name(asked.name, "schedule name")
-        if not asked.value:
+    def set_cron(
+        self, connection: Connection, name: str, schedule: Schedule, value: bytes,
+        done: Done[int],
+    ) -> None:  # fmt: skip
+        """Push ``value`` whenever the schedule matches; the answer is its next time in ms."""
+        queue = self._find(connection, ADMIN, name)
+        check_name(schedule.name, "schedule name")
+        if not value:
             raise InvalidInput("a value needs at least its type byte")
-        self._service.runtime.check_writable()
+        self.runtime.check_writable()
         next_ms = queue.engine.set_cron(
-            asked.name, asked.cron, pack_block([asked.value]), self._service.now_ms(),
-            asked.priority, asked.key,
+            schedule.name, schedule.cron, pack_block([value]), self.now_ms(), schedule.priority,
+            schedule.key,
         )  # fmt: skip
-        self._confirm(queue, peer, request_id, next_ms)
+        self.confirm(queue, done, next_ms)
 
-    def _drop_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, CronRequest)
-        queue = self._find(asked.queue)
-        queue.engine.drop_cron(asked.name)
-        self._service.turn.confirm(queue, peer, request_id)
+    def drop_cron(self, connection: Connection, name: str, schedule: str, done: Done[None]) -> None:
+        """Remove a schedule; `NotFound` if there is none of that name."""
+        queue = self._find(connection, ADMIN, name)
+        queue.engine.drop_cron(schedule)
+        self.confirm(queue, done, None)
 
-    def _crons(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        queue = self._find(decode(payload, Named).queue)
-        peer.data(request_id, encode(schedules(queue.engine)))
-
-
-def _page(payload: memoryview) -> Page:
-    asked = decode(payload, Page)
-    check_range("limit", asked.limit, MAX_PAGE)
-    check_range("offset", asked.offset, 2**53)
-    return asked
+    def crons(self, connection: Connection, name: str) -> Sequence[Schedule]:
+        """The queue's schedules."""
+        return schedules(self._find(connection, READ, name).engine)
 
 
-def _listed(engine: Queue, asked: Page) -> list[int]:
-    match asked.state:
-        case "waiting":
-            return waiting_jobs(engine, asked.limit, asked.offset)
-        case "scheduled":
-            return [job for _, job in engine.dispatch.delays.upcoming(asked.limit, asked.offset)]
-    raise InvalidInput(f"state {asked.state!r} is not 'waiting', 'scheduled' or 'working'")
-
-
-def _in_work(queue: OpenQueue, asked: Page) -> list[dict[str, Any]]:
-    """Jobs with who holds them: the number of a connection, as PEERS lists it."""
-    leased = working_jobs(queue.engine, asked.limit, asked.offset)
-    rows = described(queue, (job for job, _ in leased))
-    return [
-        row | {"holder": lease.holder, "lease_ms": lease.lease_ms, "expires_ms": lease.expires_ms}
-        for row, (_, lease) in zip(rows, leased, strict=False)
-    ]
+def _check_page(limit: int, offset: int) -> None:
+    check_range("limit", limit, MAX_PAGE)
+    check_range("offset", offset, 2**53)

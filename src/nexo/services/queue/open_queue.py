@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from nexo.blocks import pack_block
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN
 from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.image import restore, snapshot
@@ -26,9 +27,7 @@ from nexo.brokers.queue.records import (
     encode_record,
 )
 from nexo.errors import Corrupt, DiskFull, NexoError
-from nexo.protocol.queue import pack_block
 from nexo.services.queue.values import Budget, Values
-from nexo.services.queue.waiters import Waiters
 from nexo.services.service import Runtime
 from nexo.storage.journal import Journal
 from nexo.storage.snapshot import Snapshot, Snapshots
@@ -55,9 +54,6 @@ class OpenQueue:
         self._snapshot_bytes = 0
         self.engine: Queue
         self.values: Values
-        self.pops = Waiters()
-        self.watchers = Waiters()
-        """Those who wait for a job's end."""
         self._asked: set[int] = set()
         """The first job of each push that a client asked for and that is not yet written."""
         self._refusal: NexoError | None = None
@@ -95,10 +91,10 @@ class OpenQueue:
         elif isinstance(record, Moved):
             self.values.moved(record, offset)
 
-    def next_ms(self, now_ms: int) -> int | None:
-        """When something here falls due."""
-        times = [self.engine.next_ms(now_ms), self.pops.next_ms(), self.watchers.next_ms()]
-        if len(self.pops):
+    def next_ms(self, now_ms: int, *, someone_waits: bool) -> int | None:
+        """When something here falls due; ``someone_waits`` for a job."""
+        times = [self.engine.next_ms(now_ms)]
+        if someone_waits:
             times.append(self.engine.dispatch.next_delivery_ms(now_ms))
         return min((time for time in times if time is not None), default=None)
 
@@ -113,15 +109,15 @@ class OpenQueue:
             self._asked.add(taken.base)
         return taken
 
-    def write(self, now_ms: int) -> bool:
-        """Append what the engine has to say, not yet durably; says whether there was anything.
+    def write(self, now_ms: int) -> None:
+        """Append what the engine has to say, not yet durably.
 
         If it fails the records stay, to be written with the next: the log never has a gap.
-        Whoever is told so calls `refuse_pushes`.
+        `undo` follows.
         """
         records = self.engine.outbox
         if not records:
-            return False
+            return
         raw = [encode_record(record) for record in records]
         try:
             offset = self._journal.append(raw, now_ms)
@@ -135,7 +131,6 @@ class OpenQueue:
         self.values.hold(())
         for number, record in enumerate(records, offset):
             self._place(record, number)
-        return True
 
     def write_pushes(self, now_ms: int) -> bool:
         """Make sure that the values of all jobs can be found.
@@ -150,8 +145,8 @@ class OpenQueue:
             return False
         return True
 
-    def refuse_pushes(self, error: NexoError) -> None:
-        """Undo the pushes that could not be written, as their clients hear (SPEC I7)."""
+    def undo(self, error: NexoError) -> None:
+        """Undo the pushes that could not be written; their clients are told (SPEC I7)."""
         self._refusal = error
         for at, push in enumerate(self.engine.outbox):
             if isinstance(push, Pushed) and push.base in self._asked:

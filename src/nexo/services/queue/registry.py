@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nexo.brokers.queue.options import QueueOptions
-from nexo.errors import Corrupt, NotFound
+from nexo.errors import Corrupt, NotFound, Unavailable
 from nexo.model import check_name, name_of_segment, path_segment
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.values import Budget
 from nexo.services.service import Runtime
+from nexo.storage.removal import Removals
 
 log = logging.getLogger("nexo.queue")
-
-_REMOVED = ".removed-"
-"""Where a deleted queue's folder goes before its files do; no queue's folder begins with a dot."""
 
 
 class Registry:
@@ -25,6 +23,7 @@ class Registry:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._budget = Budget()
+        self._removals = Removals(runtime.files, runtime.folder)
         self._by_name: dict[str, OpenQueue] = {}
         self._sorted: list[str] | None = None
         self._damaged: dict[str, Corrupt] = {}
@@ -38,10 +37,9 @@ class Registry:
 
     def open(self, now_ms: int) -> None:
         """Recover every queue; finish deletions that were cut short."""
+        self._removals.finish()
         for segment in self._runtime.files.list(self._runtime.folder):
-            if segment.startswith(_REMOVED):
-                self._runtime.files.remove(self._runtime.folder / segment)
-            elif not segment.startswith("."):
+            if not segment.startswith("."):
                 self._load(name_of_segment(segment), now_ms)
 
     def _load(self, name: str, now_ms: int) -> None:
@@ -99,14 +97,18 @@ class Registry:
         return queue
 
     def delete(self, queue: OpenQueue) -> None:
-        """Remove a queue and all its jobs, durably."""
+        """Remove a queue and all its jobs, durably; if the disk refuses, the queue stays."""
+        tag = str(queue.engine.ledger.incarnation)
+        try:
+            self._removals.set_aside(queue.folder, tag)
+        except OSError as error:
+            raise Unavailable(
+                f"Queue '{queue.name}' was not deleted: the disk refused ({error.strerror}); try again"
+            ) from None
         del self._by_name[queue.name]
         self._sorted = None
         queue.abandon()
-        files, folder = self._runtime.files, queue.folder
-        grave = folder.with_name(f"{_REMOVED}{queue.engine.ledger.incarnation}")
-        files.rename(folder, grave)
-        files.remove(grave)
+        self._removals.forget(tag)
 
     def close(self, now_ms: int) -> None:
         """Close every queue."""

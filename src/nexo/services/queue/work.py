@@ -1,183 +1,216 @@
-"""Our own requests of producers and workers: the hot ones."""
+"""Use cases of producers and workers: push, pop, settle, renew, watch a job (the hot ones)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
 
-from nexo.brokers.queue.batches import OPEN
-from nexo.brokers.queue.jobs import NewJobs
-from nexo.brokers.queue.leases import check_runs
-from nexo.brokers.queue.ledger import pairs
+from nexo.access.permit import ANY, READ, WRITE, permit
+from nexo.blocks import parse_id, unpack_id
+from nexo.brokers.queue.batches import OPEN, Range
+from nexo.brokers.queue.jobs import Accepted, NewJobs
+from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.options import MAX_WAIT_MS, check_range
-from nexo.brokers.queue.status import state_of
-from nexo.errors import InvalidInput, LeaseLost, NotFound
-from nexo.protocol.ops import Op
-from nexo.protocol.queue import (
-    ACK,
-    NACK,
-    REJECT,
-    RELEASE,
-    JobRequest,
-    Pop,
-    Progress,
-    PushHead,
-    PushReply,
-    Renew,
-    Settle,
-    Settled,
-    check_block,
-    decode,
-    encode,
-    id_text,
-    parse_id,
-    split_head,
-    unpack_id,
-)
-from nexo.services.queue.deliveries import delivery_parts
+from nexo.brokers.queue.status import JobState, job_state
+from nexo.errors import LeaseLost, NexoError, NotFound
+from nexo.model import Broker
+from nexo.services.connection import Connection, Done
+from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue
-from nexo.services.queue.waiters import Waiter
-from nexo.services.service import Handler, Peer
-
-if TYPE_CHECKING:
-    from nexo.services.queue.service import QueueService
+from nexo.services.queue.views import Delivered, gather
+from nexo.services.waiting import Wait
 
 WHOLE_LEASE = -1
 """Stands for the job when a whole lease is refused."""
 
 
-class WorkRequests:
-    """Handlers of pushes, pops and settlements."""
+class Outcome(IntEnum):
+    """What becomes of jobs that are settled."""
 
-    def __init__(self, service: QueueService) -> None:
-        self._service = service
-        self.handlers: dict[int, Handler] = {
-            Op.Q_PUSH_MANY: self._push,
-            Op.Q_POP: self._pop,
-            Op.Q_SETTLE: self._settle,
-            Op.Q_RENEW: self._renew,
-            Op.Q_PROGRESS: self._progress,
-            Op.Q_JOB: self._job,
-        }
+    ACK = 0
+    NACK = 1
+    REJECT = 2
+    RELEASE = 3
 
-    def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        head, rest = split_head(payload)
-        asked = decode(head, PushHead)
-        queue = self._service.registry.find(asked.queue)
-        self._service.runtime.check_writable()
-        block = bytes(rest)
-        jobs = NewJobs(
-            check_block(block), block, asked.priority, asked.delay_ms, asked.ttl_ms, asked.keys,
-            asked.dedup_keys, asked.replace,
-        )  # fmt: skip
-        taken = queue.push(jobs, self._service.now_ms())
-        reply = PushReply(queue.engine.ledger.incarnation, taken.base, taken.count, taken.instead)
-        turn = self._service.turn
-        confirm = turn.confirm if asked.replace else turn.confirm_or_undo
-        confirm(queue, peer, request_id, encode(reply))
 
-    def _pop(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Pop)
-        queue = self._service.registry.find(asked.queue)
-        self._service.pop(
-            queue, peer, request_id, delivery_parts, lambda: peer.null(request_id),
-            asked.limit, asked.wait_ms, asked.lease_ms,
-        )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a worker says of jobs of one lease."""
 
-    # -- settling -------------------------------------------------------------
+    token: int
+    runs: list[Range] | None = None
+    """None for all that the lease still holds."""
+    results: dict[int, bytes] | None = None
 
-    def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Settle)
-        queue = self._service.registry.find(asked.queue)
-        _check(asked.leases)
+
+class QueueWork(QueueCore):
+    """Pushes, pops and settlements."""
+
+    def push(self, connection: Connection, name: str, jobs: NewJobs, done: Done[Accepted]) -> None:
+        """Add jobs; answered once they are as safe as the queue promises (SPEC D2, D7)."""
+        permit(connection.identity, Broker.QUEUE, WRITE, name)
+        queue = self.registry.find(name)
+        self.runtime.check_writable()
+        if connection.identity is not None:
+            jobs = replace(jobs, owner=connection.identity.user.name)
+        taken = queue.push(jobs, self.now_ms())
+        (self.confirm if jobs.replace else self.confirm_or_undo)(queue, done, taken)
+
+    def pop(
+        self,
+        connection: Connection,
+        ticket: int,
+        name: str,
+        limit: int,
+        wait_ms: int,
+        done: Done[Delivered | None],
+        lease_ms: int = 0,
+    ) -> None:
+        """Lease up to ``limit`` jobs, now or when there are some; None if there are none."""
+        permit(connection.identity, Broker.QUEUE, READ, name)
+        check_range("wait_ms", wait_ms, MAX_WAIT_MS)
+        queue, holder = self.registry.find(name), connection.id
+
+        def attempt() -> Delivered | None:
+            now_ms = self.now_ms()
+            while (lease := queue.engine.pop(holder, limit, now_ms, lease_ms)) is not None:
+                if (found := gather(queue, lease, now_ms, self.jitter)) is not None:
+                    return found
+            return None
+
+        now_ms = self.now_ms()
+        self.used(queue, holder)
+        if queue.write_pushes(now_ms):  # else the end of the turn decides what may go out
+            found = attempt()
+            if found is not None or not wait_ms:
+                done(found)
+                self.turn.touch(queue)
+                return
+        self._wait(Wait(connection, ticket, (queue,), now_ms + wait_ms, attempt, done))
+        self.turn.touch(queue)
+
+    def _wait(self, wait: Wait) -> None:
+        self.room.add(wait)
+        self.runtime.wake_at(wait.due_ms)
+
+    # -- settling -----------------------------------------------------------------
+
+    def settle(
+        self,
+        connection: Connection,
+        name: str,
+        outcome: Outcome,
+        settlements: Sequence[Settlement],
+        done: Done[list[tuple[int, int]]],
+        error: str = "",
+        delay_ms: int | None = None,
+    ) -> None:
+        """Ack, nack, reject or release jobs of leases.
+
+        The answer is the ``(token, job)`` that were refused because the lease was lost; job
+        `WHOLE_LEASE` stands for all of a lease. ``delay_ms`` replaces the queue's back-off.
+        """
+        permit(connection.identity, Broker.QUEUE, READ, name)
+        queue = self.registry.find(name)
+        if len(settlements) > 1:  # the engine checks a lone one before it changes anything
+            for each in settlements:
+                check_runs(each.runs or ())
         refused: list[tuple[int, int]] = []
-        for settled in asked.leases:
+        for each in settlements:
             try:
-                lost = self._settle_lease(queue, asked, settled)
+                lost = self._settle(queue, outcome, each, error, delay_ms)
             except LeaseLost:
                 lost = [WHOLE_LEASE]
-            refused += ((settled.token, job) for job in lost)
-        parts = (encode(refused),) if refused else ()
-        self._service.turn.confirm(queue, peer, request_id, *parts)
+            if lost:
+                refused += ((each.token, job) for job in lost)
+        self.confirm(queue, done, refused)
 
-    def _settle_lease(self, queue: OpenQueue, asked: Settle, settled: Settled) -> list[int]:
-        engine, now_ms = queue.engine, self._service.now_ms()
-        runs = None if settled.runs is None else list(pairs(settled.runs))
-        match asked.how:
-            case how if how == ACK:
-                return engine.ack(settled.token, runs, settled.results, now_ms)
-            case how if how == RELEASE:
-                return engine.release(settled.token, runs, now_ms)
-            case how if how in (NACK, REJECT):
-                delay_ms = None if asked.delay_ms < 0 else asked.delay_ms
-                return engine.nack(
-                    settled.token, runs, asked.error, now_ms, self._service.luck,
-                    retry=how == NACK, delay_ms=delay_ms,
-                )  # fmt: skip
-        raise InvalidInput(f"{asked.how} is not a way to settle a job")
+    def settle_held(
+        self, connection: Connection, name: str, raw_id: bytes, outcome: Outcome,
+        done: Done[None], error: str = "",
+    ) -> None:  # fmt: skip
+        """Settle one job that this connection holds: here the connection is what fences.
 
-    def _renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Renew)
-        queue, now_ms = self._service.registry.find(asked.queue), self._service.now_ms()
+        For protocols without lease tokens. `LeaseLost` if the connection does not hold it.
+        """
+        permit(connection.identity, Broker.QUEUE, READ, name)
+        queue = self.registry.find(name)
+        lease, job = _held(queue, connection, raw_id)
+        self._settle(queue, outcome, Settlement(lease.token, [(job, job + 1)]), error, None)
+        self.confirm(queue, done, None)
+
+    def _settle(
+        self, queue: OpenQueue, outcome: Outcome, each: Settlement, error: str,
+        delay_ms: int | None,
+    ) -> list[int]:  # fmt: skip
+        engine, now_ms = queue.engine, self.now_ms()
+        match outcome:
+            case Outcome.ACK:
+                return engine.ack(each.token, each.runs, each.results, now_ms)
+            case Outcome.RELEASE:
+                return engine.release(each.token, each.runs, now_ms)
+        return engine.nack(
+            each.token, each.runs, error, now_ms, self.jitter,
+            retry=outcome is Outcome.NACK, delay_ms=delay_ms,
+        )  # fmt: skip
+
+    def renew(
+        self, connection: Connection, name: str, tokens: Sequence[int], lease_ms: int = 0
+    ) -> list[int]:
+        """Lengthen leases from now; returns the tokens of those that were lost."""
+        permit(connection.identity, Broker.QUEUE, READ, name)
+        queue, now_ms = self.registry.find(name), self.now_ms()
         lost: list[int] = []
-        for token in asked.tokens:
+        for token in tokens:
             try:
-                queue.engine.renew(token, now_ms, asked.lease_ms)
+                queue.engine.renew(token, now_ms, lease_ms)
             except LeaseLost:
                 lost.append(token)
-        peer.data(request_id, encode(lost))
+        return lost
 
-    def _progress(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Progress)
-        queue = self._service.registry.find(asked.queue)
-        queue.engine.report_progress(asked.token, asked.job, asked.value)
-        peer.ok(request_id)
+    def progress(
+        self, connection: Connection, name: str, token: int, job: int, value: bytes
+    ) -> None:
+        """Note how far a running job is."""
+        permit(connection.identity, Broker.QUEUE, READ, name)
+        self.registry.find(name).engine.report_progress(token, job, value)
 
-    # -- one job --------------------------------------------------------------
+    # -- one job ------------------------------------------------------------------
 
-    def _job(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, JobRequest)
-        check_range("wait_ms", asked.wait_ms, MAX_WAIT_MS)
-        queue, now_ms = self._service.registry.find(asked.queue), self._service.now_ms()
-        job = job_number(queue, asked.id)
+    def job(
+        self, connection: Connection, ticket: int, name: str, job_id: str, wait_ms: int,
+        done: Done[JobState],
+    ) -> None:  # fmt: skip
+        """Where a job is; with ``wait_ms``, once it has ended or the time is over."""
+        permit(connection.identity, Broker.QUEUE, ANY, name)
+        check_range("wait_ms", wait_ms, MAX_WAIT_MS)
+        queue, now_ms = self.registry.find(name), self.now_ms()
+        job = job_number(queue, job_id)
+        engine, channel = queue.engine, (queue, job)
 
-        def answer() -> None:
-            peer.data(request_id, encode(self._seen(queue, job)))
+        def attempt() -> JobState | None:
+            ended = engine.ledger.batches.mark_of(job) != OPEN
+            return job_state(engine, job, self.now_ms()) if ended else None
 
-        def attempt(_now_ms: int) -> bool:
-            if queue.engine.ledger.batches.mark_of(job) == OPEN:
-                return False
-            answer()
-            return True
+        def answer(found: JobState | NexoError | None) -> None:
+            if not self.room.waiting_on(channel):
+                engine.watched.discard(job)
+            done(job_state(engine, job, self.now_ms()) if found is None else found)
 
-        if not asked.wait_ms:
-            answer()
-        elif not attempt(now_ms):
-            deadline_ms = now_ms + asked.wait_ms
-            self._service.watch(queue, Waiter(peer, request_id, deadline_ms, attempt, answer))
-
-    def _seen(self, queue: OpenQueue, job: int) -> dict[str, object]:
-        engine = queue.engine
-        failed = engine.ledger.failures.get(job)
-        by = engine.ledger.replaced.get(job)
-        return {
-            "state": state_of(engine, job),
-            "failures": failed.count if failed else 0,
-            "error": failed.history[-1][1] if failed and failed.history else None,
-            "progress": engine.progress.get(job),
-            "result": engine.result(job, self._service.now_ms()),
-            "replaced_by": None if by is None else id_text(engine.ledger.incarnation, by),
-        }
+        if not wait_ms or attempt() is not None:
+            answer(None)
+            return
+        engine.watched.add(job)
+        self._wait(Wait(connection, ticket, (channel,), now_ms + wait_ms, attempt, answer))
 
 
-def _check(leases: list[Settled]) -> None:
-    """Refuse what makes no sense before any of it is done."""
-    for settled in leases:
-        if settled.runs is None:
-            continue
-        if len(settled.runs) % 2:
-            raise InvalidInput("runs of jobs are pairs of first and end")
-        if len(leases) > 1:  # the engine checks a lone one before it changes anything
-            check_runs(pairs(settled.runs))
+def _held(queue: OpenQueue, connection: Connection, raw_id: bytes) -> tuple[Lease, int]:
+    incarnation, job = unpack_id(raw_id)
+    lease = queue.engine.dispatch.leases.find(connection.id, job)
+    if lease is None or incarnation != queue.engine.ledger.incarnation:
+        raise LeaseLost("the job is not held by this connection")
+    return lease, job
 
 
 def job_number(queue: OpenQueue, text: str) -> int:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nexo.access.login import Identity
 from nexo.config import Settings
+from nexo.dialects.nexo.queue import QueueRequests
 from nexo.errors import NexoError, RequestTimeout
 from nexo.model import Clock, Persistence
 from nexo.protocol.frames import Buffer
@@ -90,6 +92,7 @@ class DeskPeer:
     def __init__(self, desk: Desk, number: int) -> None:
         self.id = number
         self.name = f"peer{number}"
+        self.identity: Identity | None = None
         self.coded = True
         self.closed = False
         self.congested = False
@@ -119,7 +122,7 @@ class DeskPeer:
         """Make a request within the current turn; returns its id."""
         self._last_id += 1
         try:
-            self._desk.service.handlers[op](self, self._last_id, memoryview(payload))
+            self._desk.handlers[op](self, self._last_id, memoryview(payload))
         except NexoError as error:
             self.fail(self._last_id, error)
         return self._last_id
@@ -179,6 +182,7 @@ class Desk:
     def __init__(self, files: Files, now_ms: int = START_MS, **settings: Any) -> None:
         self.runtime = DeskRuntime(files, now_ms, **settings)
         self.service = QueueService(self.runtime)
+        self.handlers = QueueRequests(self.service).handlers
         self.service.open()
         self._peers = 0
 

@@ -46,7 +46,7 @@ def test_a_deleted_queue_leaves_the_levels_but_not_the_totals() -> None:
     peer.create("a")
     peer.push_many("a", [b"\0x"] * 5)
     assert desk.service.status()["waiting"] == 5
-    desk.service.delete(desk.service.registry.find("a"))
+    desk.service.delete(peer, "a")
     status = desk.service.status()
     assert (status["waiting"], status["pushed_total"]) == (0, 5)
     peer.create("a")

@@ -1,0 +1,194 @@
+"""The queue requests of the existing client, as it knows them: opcodes 0x10 to 0x1A."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from nexo.blocks import ID_SIZE, pack_block, pack_id, parse_id, values_of
+from nexo.brokers.queue.jobs import NewJobs
+from nexo.dialects.nexo.replying import data, ok
+from nexo.errors import InvalidInput, LeaseLost, NexoError, NotFound
+from nexo.protocol.frames import Buffer, Reader, pack_str, pack_u32
+from nexo.protocol.ops import Op
+from nexo.protocol.values import check_value
+from nexo.services.connection import Done
+from nexo.services.queue import QueueService
+from nexo.services.queue.views import DeadView, Delivered
+from nexo.services.queue.work import Outcome
+from nexo.services.service import Handler, Peer
+
+T = TypeVar("T")
+
+RETURNED = "Consumer stopped"
+"""The reason with which that client gives back what it never started."""
+MAX_PAGE = 1_000
+
+
+class _Create(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    visibility_timeout_ms: int | None = None
+    max_retries: int | None = None
+
+
+class _Push(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    priority: int | None = None
+    delay_ms: int | None = None
+
+
+class _Consume(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    batch_size: int | None = None
+    wait_ms: int | None = None
+
+
+def _options(text: str, type_: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text or "{}", type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"Invalid JSON options: {error}") from None
+
+
+@contextmanager
+def _in_its_words(lease_lost: str = "") -> Iterator[None]:
+    """The error texts that client looks for."""
+    try:
+        yield
+    except NotFound:
+        raise NotFound("Queue not found") from None
+    except LeaseLost:
+        raise LeaseLost(lease_lost) from None
+
+
+class ClassicQueueRequests:
+    """Handlers for opcodes 0x10 to 0x1A."""
+
+    def __init__(self, service: QueueService) -> None:
+        self._queues = service
+        self.handlers: dict[int, Handler] = {
+            Op.Q_CREATE: self._create,
+            Op.Q_PUSH: self._push,
+            Op.Q_CONSUME: self._consume,
+            Op.Q_ACK: self._ack,
+            Op.Q_NACK: self._nack,
+            Op.Q_EXISTS: self._exists,
+            Op.Q_DELETE: self._delete,
+            Op.Q_PEEK_DLQ: self._peek_dead,
+            Op.Q_MOVE_TO_QUEUE: self._replay,
+            Op.Q_DELETE_DLQ: self._delete_dead,
+            Op.Q_PURGE_DLQ: self._purge_dead,
+        }
+
+    # -- queues -------------------------------------------------------------------
+
+    def _create(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Idempotent; the first options stay."""
+        reader = Reader(payload)
+        name, given = reader.text(), _options(reader.text(), _Create)
+        self._queues.create(peer, name, self._rules(given), ok(peer, request_id), "keep")
+
+    def _rules(self, given: _Create) -> dict[str, Any]:
+        deliveries = given.max_retries
+        if deliveries is None:
+            deliveries = self._queues.defaults.max_retries
+        # That client counts deliveries where our own API counts retries.
+        changed = {"max_retries": max(1, deliveries) - 1}
+        if given.visibility_timeout_ms is not None:
+            changed["visibility_ms"] = given.visibility_timeout_ms
+        return changed
+
+    def _exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        with _in_its_words():
+            self._queues.info(peer, Reader(payload).text())
+        peer.ok(request_id)
+
+    def _delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        with _in_its_words():
+            self._queues.delete(peer, Reader(payload).text())
+        peer.ok(request_id)
+
+    # -- jobs ---------------------------------------------------------------------
+
+    def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        name, given, value = reader.text(), _options(reader.text(), _Push), bytes(reader.rest())
+        check_value(value)
+        jobs = NewJobs(1, pack_block([value]), given.priority or 0, given.delay_ms or 0)
+        self._queues.push(peer, name, jobs, ok(peer, request_id))
+
+    def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        name, given = reader.text(), _options(reader.text(), _Consume)
+        limit = 50 if given.batch_size is None else given.batch_size
+        wait_ms = 20_000 if given.wait_ms is None else given.wait_ms
+
+        def done(found: Delivered | NexoError | None) -> None:
+            if isinstance(found, NexoError):
+                peer.fail(request_id, found)
+            else:
+                peer.data(request_id, *_delivery(found))
+
+        self._queues.pop(peer, request_id, name, limit, wait_ms, done)
+
+    def _ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        raw_id, name = bytes(reader.take(ID_SIZE)), reader.text()
+        with _in_its_words("ACK failed"):
+            self._queues.settle_held(peer, name, raw_id, Outcome.ACK, ok(peer, request_id))
+
+    def _nack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        raw_id, name, reason = bytes(reader.take(ID_SIZE)), reader.text(), reader.text()
+        outcome = Outcome.RELEASE if reason == RETURNED else Outcome.NACK
+        with _in_its_words("NACK failed"):
+            self._queues.settle_held(peer, name, raw_id, outcome, ok(peer, request_id), reason)
+
+    # -- dead letters -------------------------------------------------------------
+
+    def _peek_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        name, limit, offset = reader.text(), reader.u32(), reader.u32()
+        with _in_its_words():
+            page = self._queues.dead(peer, name, min(limit, MAX_PAGE), offset)
+        parts: list[Buffer] = [pack_u32(page.total), pack_u32(len(page.jobs))]
+        for row in page.jobs:
+            assert isinstance(row, DeadView)
+            parts += (parse_id(row.id), pack_u32(len(row.value)), row.value)
+            parts += (pack_u32(row.attempts), pack_str(row.error))
+        peer.data(request_id, *parts)
+
+    def _replay(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        self._one_dead(peer, request_id, payload, self._queues.replay)
+
+    def _delete_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        self._one_dead(peer, request_id, payload, self._queues.delete_dead)
+
+    def _one_dead(
+        self, peer: Peer, request_id: int, payload: memoryview,
+        act: Callable[[Peer, str, Sequence[str], Done[int]], None],
+    ) -> None:  # fmt: skip
+        reader = Reader(payload)
+        name, job_id = reader.text(), bytes(reader.take(ID_SIZE)).hex()
+        with _in_its_words():
+            self._queues.check_admin(peer, name)
+        try:
+            act(peer, name, [job_id], data(peer, request_id, lambda count: bytes((count,))))
+        except NotFound:  # a job that never was in this queue
+            peer.data(request_id, b"\0")
+
+    def _purge_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        with _in_its_words():
+            done = data(peer, request_id, pack_u32)
+            self._queues.delete_dead(peer, Reader(payload).text(), None, done)
+
+
+def _delivery(found: Delivered | None) -> list[Buffer]:
+    """``count u32, {id 16 bytes, length u32, value}*``."""
+    if found is None:
+        return [pack_u32(0)]
+    parts: list[Buffer] = [pack_u32(sum(some.jobs for some in found.slices))]
+    for some in found.slices:
+        for job, value in enumerate(values_of(some.ends, some.content), some.first):
+            parts += (pack_id(found.incarnation, job), pack_u32(len(value)), value)
+    return parts

@@ -1,0 +1,231 @@
+"""Our own queue requests: bytes to use cases of `nexo.services.queue` and back."""
+
+from __future__ import annotations
+
+from nexo.blocks import check_block
+from nexo.brokers.queue.jobs import Accepted, NewJobs
+from nexo.brokers.queue.ledger import pairs
+from nexo.brokers.queue.status import Schedule
+from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
+from nexo.dialects.nexo.replying import data, ok
+from nexo.errors import InvalidInput, NexoError
+from nexo.protocol.frames import Buffer
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import (
+    CronRequest,
+    Declare,
+    Delivery,
+    JobRequest,
+    Jobs,
+    Named,
+    Page,
+    Pause,
+    Piece,
+    Pop,
+    Progress,
+    PushHead,
+    PushReply,
+    Renew,
+    Settle,
+    Settled,
+    Update,
+    decode,
+    encode,
+    encode_head,
+    split_head,
+)
+from nexo.protocol.survey import QueueSurvey, SurveyAsk
+from nexo.services.queue import QueueService
+from nexo.services.queue.views import Delivered
+from nexo.services.queue.work import Outcome, Settlement
+from nexo.services.service import Handler, Peer
+
+
+class QueueRequests:
+    """Handlers of every queue request, the existing client's included."""
+
+    def __init__(self, service: QueueService) -> None:
+        self._queues = service
+        self.handlers: dict[int, Handler] = {
+            Op.Q_PUSH_MANY: self._push,
+            Op.Q_POP: self._pop,
+            Op.Q_SETTLE: self._settle,
+            Op.Q_RENEW: self._renew,
+            Op.Q_PROGRESS: self._progress,
+            Op.Q_JOB: self._job,
+            Op.Q_DECLARE: self._declare,
+            Op.Q_UPDATE: self._update,
+            Op.Q_INFO: self._info,
+            Op.Q_LIST: self._list,
+            Op.Q_SURVEY: self._survey,
+            Op.Q_PURGE: self._purge,
+            Op.Q_PAUSE: self._pause,
+            Op.Q_PEEK: self._peek,
+            Op.Q_CANCEL_JOB: self._cancel_jobs,
+            Op.Q_DLQ_LIST: self._dead,
+            Op.Q_DLQ_REPLAY: self._replay,
+            Op.Q_DLQ_DELETE: self._delete_dead,
+            Op.Q_CRON_SET: self._set_cron,
+            Op.Q_CRON_DELETE: self._drop_cron,
+            Op.Q_CRON_LIST: self._crons,
+            **ClassicQueueRequests(service).handlers,
+        }
+
+    # -- producers and workers ----------------------------------------------------
+
+    def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        head, rest = split_head(payload)
+        asked, block = decode(head, PushHead), bytes(rest)
+        jobs = NewJobs(
+            check_block(block), block, asked.priority, asked.delay_ms, asked.ttl_ms, asked.keys,
+            asked.dedup_keys, asked.replace,
+        )  # fmt: skip
+        self._queues.push(peer, asked.queue, jobs, data(peer, request_id, _push_reply))
+
+    def _pop(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Pop)
+
+        def done(found: Delivered | NexoError | None) -> None:
+            if found is None:
+                peer.null(request_id)
+            elif isinstance(found, NexoError):
+                peer.fail(request_id, found)
+            else:
+                peer.data(request_id, *_delivery(found))
+
+        self._queues.pop(
+            peer, request_id, asked.queue, asked.limit, asked.wait_ms, done, asked.lease_ms
+        )
+
+    def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Settle)
+        try:
+            outcome = Outcome(asked.how)
+        except ValueError:
+            raise InvalidInput(f"{asked.how} is not a way to settle a job") from None
+
+        def done(refused: list[tuple[int, int]] | NexoError) -> None:
+            if isinstance(refused, NexoError):
+                peer.fail(request_id, refused)
+            elif refused:
+                peer.data(request_id, encode(refused))
+            else:
+                peer.ok(request_id)
+
+        self._queues.settle(
+            peer, asked.queue, outcome, [_settlement(each) for each in asked.leases], done,
+            asked.error, None if asked.delay_ms < 0 else asked.delay_ms,
+        )  # fmt: skip
+
+    def _renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Renew)
+        lost = self._queues.renew(peer, asked.queue, asked.tokens, asked.lease_ms)
+        peer.data(request_id, encode(lost))
+
+    def _progress(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Progress)
+        self._queues.progress(peer, asked.queue, asked.token, asked.job, asked.value)
+        peer.ok(request_id)
+
+    def _job(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, JobRequest)
+        done = data(peer, request_id, encode)
+        self._queues.job(peer, request_id, asked.queue, asked.id, asked.wait_ms, done)
+
+    # -- queues -------------------------------------------------------------------
+
+    def _declare(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Declare)
+        self._queues.create(
+            peer, asked.queue, asked.options, data(peer, request_id, encode),
+            "update" if asked.update else "agree",
+        )  # fmt: skip
+
+    def _update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Update)
+        self._queues.update(peer, asked.queue, asked.options, data(peer, request_id, encode))
+
+    def _info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        peer.data(request_id, encode(self._queues.info(peer, decode(payload, Named).queue)))
+
+    def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        peer.data(request_id, encode(self._queues.list(peer)))
+
+    def _survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, SurveyAsk)
+        found = self._queues.survey(
+            peer, asked.position, asked.limit, by_name=asked.by_name, search=asked.search
+        )
+        peer.data(request_id, encode(QueueSurvey(**found._asdict())))
+
+    def _purge(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        self._queues.purge(peer, decode(payload, Named).queue, data(peer, request_id, encode))
+
+    def _pause(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Pause)
+        self._queues.pause(peer, asked.queue, asked.paused, ok(peer, request_id))
+
+    # -- jobs and dead letters ----------------------------------------------------
+
+    def _peek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Page)
+        found = self._queues.peek(peer, asked.queue, asked.state, asked.limit, asked.offset)
+        peer.data(request_id, encode(found))
+
+    def _cancel_jobs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Jobs)
+        done = data(peer, request_id, encode)
+        self._queues.cancel_jobs(peer, asked.queue, asked.ids or (), done)
+
+    def _dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Page)
+        found = self._queues.dead(peer, asked.queue, asked.limit, asked.offset)
+        peer.data(request_id, encode(found._asdict()))
+
+    def _replay(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Jobs)
+        self._queues.replay(peer, asked.queue, asked.ids, data(peer, request_id, encode))
+
+    def _delete_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Jobs)
+        self._queues.delete_dead(peer, asked.queue, asked.ids, data(peer, request_id, encode))
+
+    # -- schedules ----------------------------------------------------------------
+
+    def _set_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, CronRequest)
+        schedule = Schedule(asked.name, asked.cron, 0, asked.priority, asked.key)
+        done = data(peer, request_id, encode)
+        self._queues.set_cron(peer, asked.queue, schedule, asked.value, done)
+
+    def _drop_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, CronRequest)
+        self._queues.drop_cron(peer, asked.queue, asked.name, ok(peer, request_id))
+
+    def _crons(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        found = self._queues.crons(peer, decode(payload, Named).queue)
+        peer.data(request_id, encode(found))
+
+
+def _push_reply(taken: Accepted) -> bytes:
+    return encode(PushReply(taken.incarnation, taken.base, taken.count, taken.instead))
+
+
+def _settlement(settled: Settled) -> Settlement:
+    runs = settled.runs
+    if runs is not None and len(runs) % 2:
+        raise InvalidInput("runs of jobs are pairs of first and end")
+    return Settlement(settled.token, None if runs is None else list(pairs(runs)), settled.results)
+
+
+def _delivery(found: Delivered) -> list[Buffer]:
+    pieces: list[Piece] = []
+    parts: list[Buffer] = []
+    for some, priority in zip(found.slices, found.priorities, strict=True):
+        pieces.append(Piece(some.first, some.jobs, priority, some.pushed_ms))
+        parts += (some.ends, some.content)
+    head = Delivery(
+        found.incarnation, found.lease.token, found.lease.lease_ms, pieces, found.attempts,
+        found.keys, found.keeps_results, found.max_retries,
+    )  # fmt: skip
+    return [encode_head(head), *parts]

@@ -1,0 +1,127 @@
+"""What the queue broker's use cases share: the queues, the durable turn, the waiting room, time."""
+
+from __future__ import annotations
+
+import logging
+from heapq import heappop, heappush
+from random import Random
+from typing import TypeVar
+
+from nexo.brokers.queue.engine import Jitter
+from nexo.brokers.queue.options import QueueOptions, defaults
+from nexo.errors import NexoError
+from nexo.services.connection import Done
+from nexo.services.queue.open_queue import OpenQueue
+from nexo.services.queue.registry import Registry, missing
+from nexo.services.queue.totals import Totals
+from nexo.services.service import Runtime
+from nexo.services.turn import Turn
+from nexo.services.waiting import WaitingRoom
+
+log = logging.getLogger("nexo.queue")
+
+T = TypeVar("T")
+
+
+class QueueCore:
+    """All queues of one broker. Pops wait on the channel of their queue, watchers of a job's
+    end on the channel ``(queue, job number)``."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.now_ms = runtime.clock.now_ms
+        self.jitter: Jitter = Random().random
+        self.registry = Registry(runtime)
+        self.totals = Totals(self.registry)
+        self.turn: Turn[OpenQueue] = Turn(runtime, self._after_turn)
+        self.room = WaitingRoom()
+        self._wakes: list[tuple[int, str]] = []
+        self._used_by: dict[int, set[OpenQueue]] = {}
+        """The queues that each connection took jobs from."""
+
+    @property
+    def defaults(self) -> QueueOptions:
+        """Options of a queue that is created without any."""
+        return defaults(self.runtime.settings)
+
+    def used(self, queue: OpenQueue, connection_id: int) -> None:
+        """Remember that a connection may hold jobs of this queue."""
+        self._used_by.setdefault(connection_id, set()).add(queue)
+
+    def confirm(self, queue: OpenQueue, done: Done[T], result: T) -> None:
+        """Answer once everything the queue did so far is as safe as it promises (SPEC D7)."""
+
+        def safe(error: NexoError | None) -> None:
+            done(result if error is None else error)
+
+        self.turn.when_safe(queue, queue.engine.options.persistence, safe)
+
+    def confirm_or_undo(self, queue: OpenQueue, done: Done[T], result: T) -> None:
+        """As `confirm`, for a push: it is undone if the disk has no room for it."""
+
+        def safe(error: NexoError | None) -> None:
+            done(result if error is None else error)
+
+        self.turn.when_safe_or_undone(queue, queue.engine.options.persistence, safe)
+
+    def remove(self, queue: OpenQueue) -> None:
+        """Delete a queue with its jobs; whoever waits on it is answered."""
+        self.registry.delete(queue)
+        gone = missing(queue.name)
+        self.turn.forget(queue, gone)
+        self.room.fail(queue, gone)
+        for job in list(queue.engine.watched):
+            self.room.fail((queue, job), gone)
+        for queues in self._used_by.values():
+            queues.discard(queue)
+
+    def release(self, connection_id: int) -> None:
+        """Free the jobs of a connection that ended, at once (SPEC D8)."""
+        for queue in self._used_by.pop(connection_id, ()):
+            if queue.engine.release_holder(connection_id, self.now_ms()):
+                self.turn.touch(queue)
+
+    # -- time ---------------------------------------------------------------------
+
+    def _after_turn(self, queue: OpenQueue, now_ms: int) -> None:
+        self.room.wake(queue)
+        for job in queue.engine.take_ended():
+            self.room.wake_every((queue, job))
+        if queue.engine.outbox and not queue.is_refused:
+            self.turn.touch(queue)
+        if queue.checkpoint_due:
+            self._checkpoint(queue, now_ms)
+        self.plan_wake(queue, now_ms)
+
+    def _checkpoint(self, queue: OpenQueue, now_ms: int) -> None:
+        """Snapshots only save time: if one fails, the log still has everything."""
+        try:
+            queue.checkpoint(now_ms)
+        except (NexoError, OSError):
+            log.exception("queue %s: no snapshot could be written", queue.name)
+            queue.postpone_checkpoint()
+
+    def plan_wake(self, queue: OpenQueue, now_ms: int) -> None:
+        """Have `tick` called when something of this queue is due."""
+        due_ms = queue.next_ms(now_ms, someone_waits=self.room.waiting_on(queue))
+        if due_ms is None or (queue.wake_ms is not None and queue.wake_ms <= due_ms):
+            return
+        queue.wake_ms = due_ms
+        heappush(self._wakes, (due_ms, queue.name))
+        self.runtime.wake_at(due_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due in each queue, and end waits that are due."""
+        while self._wakes and self._wakes[0][0] <= now_ms:
+            due_ms, name = heappop(self._wakes)
+            queue = self.registry.get(name)
+            if queue is not None and queue.wake_ms == due_ms:
+                queue.wake_ms = None
+                queue.engine.tick(now_ms, self.jitter)
+                self.turn.touch(queue)
+        self.room.expire(now_ms)
+        self.turn.tick(now_ms)
+        if self._wakes:
+            self.runtime.wake_at(self._wakes[0][0])
+        if (due := self.room.next_due_ms()) is not None:
+            self.runtime.wake_at(due)

@@ -1,0 +1,190 @@
+"""Jobs as the use cases answer with them: leased with their values, or listed one by one."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from nexo.blocks import id_text
+from nexo.brokers.queue.engine import Jitter
+from nexo.brokers.queue.leases import Lease
+from nexo.errors import Corrupt
+from nexo.services.queue.open_queue import OpenQueue
+from nexo.services.queue.values import Slice
+
+log = logging.getLogger("nexo.queue")
+
+V = TypeVar("V")
+
+MAX_DELIVERY_BYTES = 8 * 1024 * 1024
+"""A pop ends early when its values reach this."""
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+"""A page of listed jobs ends early when its values reach this."""
+DAMAGED = b"\x02null"
+"""Stands for a value that cannot be read: null, as JSON."""
+
+
+# -- deliveries -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The jobs of one pop: cut from blocks, without looking at single ones."""
+
+    incarnation: int
+    lease: Lease
+    slices: list[Slice]
+    priorities: list[int]
+    """One per slice."""
+    attempts: dict[int, int]
+    """Of jobs that were delivered before, which delivery this is."""
+    keys: dict[int, str]
+    keeps_results: bool
+    max_retries: int
+
+
+def gather(queue: OpenQueue, lease: Lease, now_ms: int, jitter: Jitter) -> Delivered | None:
+    """A lease's jobs with their values, up to `MAX_DELIVERY_BYTES`; what is beyond goes back.
+
+    Jobs whose values are damaged become dead letters, so that they hold up nobody (SPEC E6).
+    """
+    found: list[Slice] = []
+    size, left = 0, deque(lease.runs)
+    while left and size < MAX_DELIVERY_BYTES:
+        lo, hi = left.popleft()
+        try:
+            found.append(queue.values.slice_at(lo, hi))
+        except Corrupt as error:
+            end = _set_aside(queue, lease, lo, hi, error, now_ms, jitter)
+        else:
+            size += len(found[-1].content)
+            end = lo + found[-1].jobs
+        if end < hi:
+            left.appendleft((end, hi))
+    if left:
+        queue.engine.release(lease.token, left, now_ms)
+    return _delivered(queue, lease, found) if found else None
+
+
+def _set_aside(
+    queue: OpenQueue, lease: Lease, lo: int, hi: int, error: Corrupt, now_ms: int, jitter: Jitter
+) -> int:
+    """Let the jobs of a damaged entry die; returns the first job after them."""
+    log.error("queue %s: %s; its jobs are dead letters now", queue.name, error)
+    end = min(hi, queue.values.places.end_of(lo) or hi)
+    queue.engine.nack(lease.token, [(lo, end)], f"damaged: {error}", now_ms, jitter, retry=False)
+    return end
+
+
+def _delivered(queue: OpenQueue, lease: Lease, found: list[Slice]) -> Delivered:
+    ledger, rules = queue.engine.ledger, queue.engine.options
+    attempts = {job: failed.count + 1 for job, failed in _among(ledger.failures, lease).items()}
+    batches = (ledger.batches.of(some.first) for some in found)
+    priorities = [batch.priority if batch else 0 for batch in batches]
+    return Delivered(
+        ledger.incarnation, lease, found, priorities, attempts, _among(ledger.keys, lease),
+        rules.result_ttl_ms > 0, rules.max_retries,
+    )  # fmt: skip
+
+
+def _among(mapping: Mapping[int, V], lease: Lease) -> dict[int, V]:
+    """What is noted of a lease's jobs, at the cost of the smaller side."""
+    if not mapping:
+        return {}
+    if lease.count < len(mapping):
+        jobs = (job for lo, hi in lease.runs for job in range(lo, hi))
+        return {job: mapping[job] for job in jobs if job in mapping}
+    return {job: noted for job, noted in mapping.items() if lease.holds(job)}
+
+
+# -- lists ------------------------------------------------------------------------
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """One job that is not done."""
+
+    id: str
+    value: bytes
+    """With its type byte; `DAMAGED` if it cannot be read, as the job's error says."""
+    priority: int
+    key: str | None
+    pushed_ms: int
+    due_ms: int
+    attempts: int
+    history: list[tuple[int, str]]
+
+
+class DeadView(JobView, frozen=True, kw_only=True):
+    """A dead letter."""
+
+    reason: str
+    died_ms: int
+    error: str
+
+
+class WorkingView(JobView, frozen=True, kw_only=True):
+    """A job in work."""
+
+    holder: int
+    """The number of a connection."""
+    lease_ms: int
+    expires_ms: int
+
+
+def job_views(queue: OpenQueue, jobs: Iterable[int]) -> list[JobView]:
+    """Jobs for a list, up to `MAX_PAGE_BYTES`."""
+    found: list[JobView] = []
+    left = MAX_PAGE_BYTES
+    for job in jobs:
+        found.append(_view(queue, job))
+        left -= len(found[-1].value)
+        if left <= 0:
+            break
+    return found
+
+
+def working_views(queue: OpenQueue, leased: list[tuple[int, Lease]]) -> list[JobView]:
+    """Jobs with who holds them."""
+    rows = job_views(queue, (job for job, _ in leased))
+    return [
+        WorkingView(
+            **msgspec.structs.asdict(row), holder=lease.holder, lease_ms=lease.lease_ms,
+            expires_ms=lease.expires_ms,
+        )
+        for row, (_, lease) in zip(rows, leased, strict=False)
+    ]  # fmt: skip
+
+
+def _view(queue: OpenQueue, job: int) -> JobView:
+    ledger = queue.engine.ledger
+    value, pushed_ms = _value(queue, job)
+    failed, letter = ledger.failures.get(job), ledger.dead.get(job)
+    batch, history = ledger.batches.of(job), failed.history if failed else []
+    view = JobView(
+        id=id_text(ledger.incarnation, job),
+        value=value,
+        priority=batch.priority if batch else 0,
+        key=ledger.keys.get(job),
+        pushed_ms=pushed_ms,
+        due_ms=failed.due_ms if failed else batch.due_ms if batch else 0,
+        attempts=failed.count if failed else 0,
+        history=history,
+    )
+    if letter is None:
+        return view
+    return DeadView(
+        **msgspec.structs.asdict(view), reason=letter.reason, died_ms=letter.died_ms,
+        error=history[-1][1] if history else "",
+    )  # fmt: skip
+
+
+def _value(queue: OpenQueue, job: int) -> tuple[bytes, int]:
+    try:
+        return queue.values.one(job)
+    except Corrupt:
+        return DAMAGED, queue.values.places.find(job).pushed_ms
