@@ -16,6 +16,7 @@ from typing import Any
 import google_crc32c
 
 from nexo import batch
+from nexo.access.login import Identity
 from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker
@@ -97,6 +98,7 @@ class SilentPeer:
     def __init__(self) -> None:
         self.id = 1
         self.name = "fuzz"
+        self.identity: Identity | None = None
         self.coded = True
         self.closed = False
         self.congested = False

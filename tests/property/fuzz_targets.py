@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nexo import batch
+from nexo import batch, blocks
 from nexo.access.grants import parse_grant
 from nexo.access.rules import RULES
 from nexo.access.users import parse_users
@@ -33,7 +33,7 @@ from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
-from nexo.protocol import hello, pubsub, queue, store, stream, values
+from nexo.protocol import hello, pubsub, store, stream, values
 from nexo.protocol.frames import Kind, Reader, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
@@ -115,8 +115,8 @@ def _batches(data: bytes) -> None:
 
 
 def _block(data: bytes) -> None:
-    count = queue.check_block(data)
-    queue.values_of(*queue.cut(data, 0, count))
+    count = blocks.check_block(data)
+    blocks.values_of(*blocks.cut(data, 0, count))
 
 
 def _pushes(data: bytes) -> None:
@@ -161,7 +161,7 @@ WIRE = {
     "batch": Target(_batch, [sample_batch()]),
     "hostile batch": Target(lambda data: _batch(resealed(data)), [sample_batch()]),
     "batches": Target(_batches, [sample_batch() * 2]),
-    "job block": Target(_block, [queue.pack_block([b"\x01a", b"\x02{}"])]),
+    "job block": Target(_block, [blocks.pack_block([b"\x01a", b"\x02{}"])]),
     "message run": Target(_pushes, [REQUESTS[Op.PUBLISH_RUN]]),
     "map set": Target(lambda data: store.decode_map_set(memoryview(data)), [REQUESTS[Op.MAP_SET]]),
     "ttl options": Target(store.options_ttl_ms, [b'{"ttl": 1.5}']),

@@ -8,6 +8,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexo.blocks import (
+    block_count,
+    check_block,
+    cut,
+    id_text,
+    pack_block,
+    pack_id,
+    parse_id,
+    unpack_id,
+    values_of,
+)
 from nexo.errors import NexoError, ProtocolError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
@@ -20,19 +31,10 @@ from nexo.protocol.queue import (
     Renew,
     Settle,
     Settled,
-    block_count,
-    check_block,
-    cut,
     encode,
     encode_head,
-    id_text,
-    pack_block,
-    pack_id,
-    parse_id,
     pieces_of,
     split_head,
-    unpack_id,
-    values_of,
 )
 from nexo.storage.memory import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, overload
 
+from nexo.blocks import id_text
 from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS
 from nexo.client.checks import Duration, each, millis, positive_millis, text, whole
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.errors import InvalidInput, InvalidOption, NexoError
 from nexo.protocol.hello import Welcome
-from nexo.protocol.queue import Pop, PushReply, id_text
+from nexo.protocol.queue import Pop, PushReply
 from nexo.protocol.values import ValueType, decode_value, encode_value
 
 T = TypeVar("T")

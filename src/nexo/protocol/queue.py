@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from nexo.blocks import WORD, values_of, words_of
-from nexo.blocks import id_text as id_text
-from nexo.blocks import pack_block as pack_block
 from nexo.errors import InvalidInput
 from nexo.protocol.frames import Buffer
 from nexo.protocol.messages import pack, pack_headed, split_headed, unpack

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from nexo.blocks import pack_block
 from nexo.protocol import backup, pubsub, queue, store, stream, survey, xstreams
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
@@ -76,7 +77,7 @@ _QUEUE = {
     Op.Q_DELETE_DLQ: _STR + _ID,
     Op.Q_PURGE_DLQ: _STR,
     Op.Q_NACK: _ID + _STR + pack_str("no"),
-    Op.Q_PUSH_MANY: queue.encode_head(queue.PushHead(NAME)) + queue.pack_block([b"\x01v"]),
+    Op.Q_PUSH_MANY: queue.encode_head(queue.PushHead(NAME)) + pack_block([b"\x01v"]),
     Op.Q_LIST: b"",
 } | {
     op: request(kind)

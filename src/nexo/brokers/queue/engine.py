@@ -61,7 +61,7 @@ class Queue:
         """What running jobs last said of themselves."""
         self.watched: set[int] = set()
         """Jobs whose end somebody waits for."""
-        self._ended: list[int] = []
+        self._ended_jobs: list[int] = []
         self._lifetimes = Lifetimes(ledger.batches, now_ms)
         self._dropped_ms = now_ms
 
@@ -102,12 +102,12 @@ class Queue:
                 ended = [job] if job in self.watched else []
             case _:
                 return
-        self._ended += ended
+        self._ended_jobs += ended
         self.watched.difference_update(ended)
 
     def take_ended(self) -> list[int]:
         """The watched jobs that ended since this was last asked."""
-        ended, self._ended = self._ended, []
+        ended, self._ended_jobs = self._ended_jobs, []
         return ended
 
     # -- push -----------------------------------------------------------------

@@ -149,7 +149,7 @@ class QueueRequests:
         peer.data(request_id, encode(self._queues.info(peer, decode(payload, Named).queue)))
 
     def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        peer.data(request_id, encode(self._queues.list(peer)))
+        peer.data(request_id, encode(self._queues.queues(peer)))
 
     def _survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, SurveyAsk)

@@ -104,7 +104,7 @@ class QueueAdmin(QueueCore):
         queue = self._find(connection, ANY, name)
         return info(queue.name, queue.engine)
 
-    def list(self, connection: Connection) -> list[QueueInfo]:
+    def queues(self, connection: Connection) -> list[QueueInfo]:
         """Every queue that the user may see, by name."""
         return [info(queue.name, queue.engine) for queue in self._shown(connection, True)]
 

@@ -103,7 +103,8 @@ class Registry:
             self._removals.set_aside(queue.folder, tag)
         except OSError as error:
             raise Unavailable(
-                f"Queue '{queue.name}' was not deleted: the disk refused ({error.strerror}); try again"
+                f"Queue '{queue.name}' was not deleted, as the disk refused ({error.strerror}): "
+                "try again"
             ) from None
         del self._by_name[queue.name]
         self._sorted = None

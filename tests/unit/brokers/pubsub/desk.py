@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nexo.access.login import Identity
 from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Clock, Persistence
@@ -75,6 +76,7 @@ class Connection:
         Connection._ids += 1
         self.id = Connection._ids
         self.name = f"client-{self.id}"
+        self.identity: Identity | None = None
         self.coded = coded
         self.closed = False
         self.congested = False

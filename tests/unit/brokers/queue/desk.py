@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nexo.access.login import Identity
+from nexo.blocks import pack_block
 from nexo.config import Settings
 from nexo.dialects.nexo.queue import QueueRequests
 from nexo.errors import NexoError, RequestTimeout
@@ -25,7 +26,6 @@ from nexo.protocol.queue import (
     decode,
     encode,
     encode_head,
-    pack_block,
     pieces_of,
     split_head,
 )

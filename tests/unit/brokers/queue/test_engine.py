@@ -241,7 +241,7 @@ def test_replay_resets_attempts_and_delete_removes() -> None:  # SPEC D6
     assert q.replay([0, 0, 99], NOW) == 1
     assert pop(q) == [0]
     assert q.ledger.attempt(0) == 1
-    assert q.bury([1, 0, 77]) == 1
+    assert q.delete_dead([1, 0, 77]) == 1
     assert list(q.ledger.dead) == [2]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from nexo.access.login import Identity
 from nexo.brokers.store.expiry import SLOT_MS
 from nexo.brokers.store.snapshot import NAME
 from nexo.config import Settings
@@ -72,6 +73,7 @@ class ManualRuntime:
 class RecordingPeer:
     id = 1
     name = "test"
+    identity: Identity | None = None
     coded = True
     closed = False
     congested = False

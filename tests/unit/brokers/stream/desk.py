@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from nexo.access.login import Identity
 from nexo.batch import Entry, Producer, decode, encode, entries
 from nexo.config import Settings
 from nexo.errors import NexoError
@@ -96,6 +97,7 @@ class Peer:
     def __init__(self, desk: Desk, *, coded: bool = True) -> None:
         self.id = next(Peer.ids)
         self.name = f"client-{self.id}"
+        self.identity: Identity | None = None
         self.coded = coded
         self.closed = False
         self.congested = False

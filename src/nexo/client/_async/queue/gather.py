@@ -12,6 +12,7 @@ from functools import partial
 from typing import ClassVar, Protocol
 from weakref import WeakKeyDictionary, ref
 
+from nexo.blocks import pack_block
 from nexo.client._async.link.gathering import Gathering
 from nexo.client._async.link.link import Link
 from nexo.client.queue_views import pushed_id
@@ -28,7 +29,6 @@ from nexo.protocol.queue import (
     decode,
     encode,
     encode_head,
-    pack_block,
 )
 
 log = logging.getLogger("nexo.client")

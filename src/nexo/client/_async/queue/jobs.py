@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar, overload
 
+from nexo.blocks import id_text
 from nexo.brokers.queue.options import MAX_DELAY_MS
 from nexo.client._async.queue.gather import Settler
 from nexo.client.checks import Duration, millis, positive_millis
@@ -28,7 +29,6 @@ from nexo.protocol.queue import (
     Settled,
     decode,
     encode,
-    id_text,
     pieces_of,
     split_head,
 )

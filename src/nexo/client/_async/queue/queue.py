@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
+from nexo.blocks import pack_block
 from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, MAX_WAIT_MS
 from nexo.client._async.link.link import Link
 from nexo.client._async.queue.admin import Crons, DeadLetters, Scheduled
@@ -48,7 +49,6 @@ from nexo.protocol.queue import (
     decode,
     encode,
     encode_head,
-    pack_block,
     split_head,
 )
 from nexo.protocol.values import encode_value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from nexo.blocks import pack_block
 from nexo.client._sync.link.duplex import Duplex
 from nexo.client._sync.link.link import Link
 from nexo.client.queue_views import pushed_id
@@ -21,7 +22,6 @@ from nexo.protocol.queue import (
     decode,
     encode,
     encode_head,
-    pack_block,
 )
 
 log = logging.getLogger("nexo.client")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
+from nexo.blocks import pack_block
 from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, MAX_WAIT_MS
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.admin import Crons, DeadLetters, Scheduled
@@ -49,7 +50,6 @@ from nexo.protocol.queue import (
     decode,
     encode,
     encode_head,
-    pack_block,
     split_head,
 )
 from nexo.protocol.values import encode_value
