@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
 
 import nexo
 from nexo.testing import Server
-from tests.integration.classic import Classic, Refused, text, unvalue, value
+from tests.integration.classic import DATA, Classic, Refused, text, unvalue, value
 
 CREATE, PUB, FETCH, JOIN, ACK, EXISTS, DELETE, NACK, SEEK, LEAVE = range(0x30, 0x3A)
 
@@ -141,3 +142,16 @@ def test_streams_of_several_partitions_keep_sequences_apart(
     for number, _ in got:
         streams.settle(ACK, "wide", "g", me, number)
     assert streams.fetch("wide", "g", me) == []
+
+
+def test_a_leave_answers_the_fetch_that_waits(streams: Streams) -> None:
+    """Finding F15: `stop()` of the existing client returns in well under 2 s."""
+    streams.ask(CREATE, text("s") + text(""))
+    me = streams.join("g", "s")
+    names = text("s") + text("g") + text(me[2])
+    classic = streams.classic
+    waiting = classic.send(FETCH, names + struct.pack(">QII", me[1], 10, 20_000))
+    began = time.monotonic()
+    classic.call(LEAVE, names + struct.pack(">Q", me[1]))
+    assert classic.reply(waiting) == (DATA, bytes(4))
+    assert time.monotonic() - began < 2

@@ -32,6 +32,12 @@ def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
 
             return queue
         case Broker.STREAM:
+            from nexo.dialects.nexo.stream import StreamRequests
             from nexo.services.stream import StreamService
 
-            return StreamService
+            def stream(runtime: HostRuntime) -> Service:
+                service = StreamService(runtime)
+                service.handlers = StreamRequests(service).handlers
+                return service
+
+            return stream

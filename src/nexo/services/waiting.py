@@ -1,8 +1,10 @@
 """Requests that wait for something to happen: long polls, watchers of a job, blocked reads.
 
 One room per broker. A wait names the channels whose news concern it, such as a group's records
-or one job's end; whoever brings the news wakes the channel. Every way a wait can end is here:
-an answer, its deadline, a cancel, an error of what it waits for, the end of its connection.
+or one job's end; whoever brings the news wakes the channel. A channel that is a tuple lies under
+its first field, so that all channels of one stream can be woken together. Every way a wait can
+end is here: an answer, its deadline, a cancel, an error of what it waits for, the end of its
+connection.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, Final
 
 from nexo.errors import NexoError
 from nexo.services.connection import Connection, Done
@@ -19,6 +21,10 @@ Key = tuple[int, Hashable]
 
 _STALE = 64
 """Deadlines of ended waits that may stay in the heap before it is rebuilt."""
+
+
+ELSEWHERE: Final = object()
+"""What `Wait.attempt` returns to leave the room unanswered: it will be added or answered later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +40,9 @@ class Wait:
     """The result, or None while there is none; may raise the `NexoError` that answers instead."""
     done: Done[Any]
     nothing: Any = None
-    """The answer at the deadline."""
+    """The answer at the deadline, or a function that gives it."""
+    each: bool = False
+    """Looks for something of its own: when it finds nothing, the next one may still find some."""
 
     @property
     def key(self) -> Key:
@@ -48,6 +56,7 @@ class WaitingRoom:
     def __init__(self) -> None:
         self._waits: dict[Key, Wait] = {}
         self._channels: dict[Hashable, dict[Key, Wait]] = {}
+        self._under: dict[Hashable, dict[Hashable, None]] = {}
         self._by_connection: dict[int, dict[Key, Wait]] = {}
         self._deadlines: list[tuple[int, int, Key]] = []
         self._entered = 0
@@ -55,15 +64,21 @@ class WaitingRoom:
     def __len__(self) -> int:
         return len(self._waits)
 
-    def answer_or_wait(self, wait: Wait, now_ms: int) -> None:
-        """Answer now if there is something; else wait, or answer with nothing if it is due."""
+    def answer_or_wait(self, wait: Wait, now_ms: int) -> bool:
+        """Answer now if there is something, or with nothing if it is due; else wait.
+
+        Says whether it waits. Raises what the first attempt raises.
+        """
         result = wait.attempt()
         if result is not None:
-            wait.done(result)
-        elif wait.due_ms <= now_ms:
-            wait.done(wait.nothing)
-        else:
-            self.add(wait)
+            if result is not ELSEWHERE:
+                wait.done(result)
+            return False
+        if wait.due_ms <= now_ms:
+            _answer_nothing(wait)
+            return False
+        self.add(wait)
+        return True
 
     def add(self, wait: Wait) -> None:
         """Have a request wait without trying it first."""
@@ -71,7 +86,9 @@ class WaitingRoom:
         self._waits[key] = wait
         self._by_connection.setdefault(key[0], {})[key] = wait
         for channel in wait.channels:
-            self._channels.setdefault(channel, {})[key] = wait
+            if channel not in self._channels:
+                self._open(channel)
+            self._channels[channel][key] = wait
         self._entered += 1
         heappush(self._deadlines, (wait.due_ms, self._entered, key))
         if len(self._deadlines) > 2 * len(self._waits) + _STALE:
@@ -81,13 +98,22 @@ class WaitingRoom:
         """Whether news of the channel concern anybody."""
         return channel in self._channels
 
+    def waiting_under(self, subject: Hashable) -> bool:
+        """Whether anybody waits on a channel ``(subject, ...)``."""
+        return subject in self._under
+
     # -- ways to end ------------------------------------------------------------
 
     def wake(self, channel: Hashable) -> None:
         """Answer in order until one finds nothing: then there is nothing for the next either."""
         for wait in self._in(channel):
-            if not self._try(wait):
+            if not self._try(wait) and not wait.each:
                 return
+
+    def wake_under(self, subject: Hashable) -> None:
+        """Wake every channel ``(subject, ...)``."""
+        for channel in list(self._under.get(subject, ())):
+            self.wake(channel)
 
     def wake_every(self, channel: Hashable) -> None:
         """Answer whoever finds something; each looks for something else."""
@@ -98,7 +124,7 @@ class WaitingRoom:
         """Answer all of a channel with nothing, as if they were due."""
         for wait in self._in(channel):
             self._remove(wait)
-            wait.done(wait.nothing)
+            _answer_nothing(wait)
 
     def fail(self, channel: Hashable, error: NexoError) -> None:
         """Answer all of a channel with an error: what they wait for is gone."""
@@ -106,13 +132,18 @@ class WaitingRoom:
             self._remove(wait)
             wait.done(error)
 
+    def fail_under(self, subject: Hashable, error: NexoError) -> None:
+        """Answer all on channels ``(subject, ...)`` with an error."""
+        for channel in list(self._under.get(subject, ())):
+            self.fail(channel, error)
+
     def cancel(self, connection: Connection, ticket: Hashable) -> bool:
         """Answer one with nothing; False if it does not wait."""
         wait = self._waits.get((connection.id, ticket))
         if wait is None:
             return False
         self._remove(wait)
-        wait.done(wait.nothing)
+        _answer_nothing(wait)
         return True
 
     def drop(self, connection: Connection) -> None:
@@ -124,14 +155,14 @@ class WaitingRoom:
         """Answer everyone with nothing, as before a stop."""
         for wait in list(self._waits.values()):
             self._remove(wait)
-            wait.done(wait.nothing)
+            _answer_nothing(wait)
 
     def expire(self, now_ms: int) -> None:
         """Answer with nothing whoever is due."""
         while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
             wait = self._waits[heappop(self._deadlines)[2]]
             self._remove(wait)
-            wait.done(wait.nothing)
+            _answer_nothing(wait)
 
     def next_due_ms(self) -> int | None:
         """When `expire` has something to do."""
@@ -153,14 +184,12 @@ class WaitingRoom:
                 yield wait
 
     def _try(self, wait: Wait) -> bool:
-        try:
-            result = wait.attempt()
-        except NexoError as error:
-            result = error
+        result = _outcome(wait.attempt)
         if result is None:
             return False
         self._remove(wait)
-        wait.done(result)
+        if result is not ELSEWHERE:
+            wait.done(result)
         return True
 
     def _remove(self, wait: Wait) -> None:
@@ -168,7 +197,17 @@ class WaitingRoom:
         del self._waits[key]
         _take_out(self._by_connection, key[0], key)
         for channel in wait.channels:
-            _take_out(self._channels, channel, key)
+            if _take_out(self._channels, channel, key):
+                self._shut(channel)
+
+    def _open(self, channel: Hashable) -> None:
+        self._channels[channel] = {}
+        if isinstance(channel, tuple):
+            self._under.setdefault(channel[0], {})[channel] = None
+
+    def _shut(self, channel: Hashable) -> None:
+        if isinstance(channel, tuple):
+            _take_out(self._under, channel[0], channel)
 
     def _rebuild_deadlines(self) -> None:
         self._deadlines = [
@@ -177,9 +216,24 @@ class WaitingRoom:
         heapify(self._deadlines)
 
 
-def _take_out(rooms: dict[Any, dict[Key, Wait]], name: Hashable, key: Key) -> None:
-    waits = rooms.get(name)
-    if waits is not None:
-        waits.pop(key, None)
-        if not waits:
-            del rooms[name]
+def _answer_nothing(wait: Wait) -> None:
+    wait.done(_outcome(wait.nothing) if callable(wait.nothing) else wait.nothing)
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    """The result or the error, without the frames it passed: they would form a cycle with it."""
+    try:
+        return call()
+    except NexoError as error:
+        return error.with_traceback(None)
+
+
+def _take_out(rooms: dict[Any, dict[Any, Any]], name: Hashable, key: Hashable) -> bool:
+    """Take a key out of a room; says whether that emptied, and so removed, the room."""
+    found = rooms.get(name)
+    if found is None:
+        return False
+    found.pop(key, None)
+    if not found:
+        del rooms[name]
+    return not found

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nexo.batch import cut, decode
 from nexo.brokers.stream.groups.flight import Delivery
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.groups.records import Span
+from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.partition import Cold, Partition
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt
@@ -28,9 +28,9 @@ class Gathered:
     """Whole entries, one after another, some in several parts."""
     partitions: list[int] = field(default_factory=list)
     """The partition of each entry."""
-    gaps: list[Span] = field(default_factory=list)
+    gaps: list[Range] = field(default_factory=list)
     """Delivered offsets that hold no record (any more)."""
-    unsent: list[Span] = field(default_factory=list)
+    unsent: list[Range] = field(default_factory=list)
     """Delivered offsets that did not fit, or are not at hand."""
     cold: list[tuple[int, int]] = field(default_factory=list)
     """Partition and offset of what is not at hand, because only the lake may have it."""
@@ -63,7 +63,7 @@ def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Ga
     return found
 
 
-def _rest(delivery: Delivery, found: Gathered) -> Span:
+def _rest(delivery: Delivery, found: Gathered) -> Range:
     """What of a delivery lies behind the entries found for it."""
     reached = max(delivery.first, found.reached.get(delivery.partition, 0))
     return delivery.partition, reached, delivery.end
@@ -114,7 +114,7 @@ def _add(
     return stop
 
 
-def _holes(index: int, entry: memoryview, first: int, stop: int) -> list[Span]:
+def _holes(index: int, entry: memoryview, first: int, stop: int) -> list[Range]:
     """What compaction removed between ``first`` and ``stop``."""
     batch, there = decode(entry), RangeSet()
     base, deltas = batch.base_offset, batch.deltas

@@ -12,7 +12,7 @@ import msgspec
 
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.groups.records import Span
+from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.records import Outcomes
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, OutcomeUnknown, TransactionAborted
@@ -30,7 +30,7 @@ class Acks(msgspec.Struct, frozen=True):
     group: str
     consumer: str
     generation: int
-    spans: list[Span]
+    spans: list[Range]
 
 
 class Offsets(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 import msgspec
@@ -29,6 +30,8 @@ class Admin:
     def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
         self._keyed = keyed
+        self.on_deleted: Callable[[], None] = lambda: None
+        """Called when a stream was deleted."""
         self.handlers: dict[int, Handler] = {
             Op.S_MAKE: self.make,
             Op.S_DESCRIBE: self.describe,
@@ -36,7 +39,6 @@ class Admin:
             Op.S_LIST: self.names,
             Op.S_GROUPS: self.groups,
             Op.S_SURVEY: self.survey,
-            Op.S_GROUP_DELETE: self.delete_group,
             Op.S_TIERED: self.tiered,
             Op.S_RETAIN: self.retain,
         }
@@ -84,7 +86,8 @@ class Admin:
         core = self._core
         stream = core.delete(name, lambda error: answer(peer, request_id, error))
         self._keyed.forget(stream)
-        core.waits.fail_stream(stream.id, NotFound(f"stream {name!r} was deleted"))
+        core.waits.fail_under(stream.id, NotFound(f"stream {name!r} was deleted"))
+        self.on_deleted()
 
     def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """List names in order."""
@@ -108,14 +111,6 @@ class Admin:
         check_not_negative(ask.position, "position")
         page = survey(self._core.engine, ask.position, min(ask.limit, MAX_LIMIT))
         peer.data(request_id, wire.pack(page))
-
-    def delete_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Forget a group."""
-        ask = wire.unpack(wire.GroupName, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        self._core.engine.drop_group(stream, ask.group)
-        self._core.touched(stream)
-        self._core.ok_when_safe(stream.options.persistence, peer, request_id)
 
     def tiered(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Note what the lake holds."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidInput
-from nexo.protocol.stream import Position
 from nexo.services.stream.replay import Replay
 
+Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
+"""Where to start: a word, one offset for every partition, or an offset per partition."""
+
+REPLY_BYTES = 4 * 1024**2
+"""How much one reply carries, unless the client says otherwise."""
 MAX_WAIT_MS = 600_000
 """Longer waits are cut to this; the client asks again."""
 MAX_LIMIT = 1_000_000

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -19,19 +20,22 @@ from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import HotTier
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence
+from nexo.services.connection import Done
 from nexo.services.service import Peer
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.granting import Granting, Runtime
 from nexo.services.stream.graves import Graves
 from nexo.services.stream.lake import LakeTier
 from nexo.services.stream.replay import Replay
-from nexo.services.stream.waits import Waits
 from nexo.services.turn import Safe, Turn
+from nexo.services.waiting import Wait, WaitingRoom
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Log
 
 log = logging.getLogger("nexo.stream")
+
+T = TypeVar("T")
 
 SNAPSHOT_BYTES = 16 * 1024**2
 """The journal's growth after which a new snapshot of the whole state is written."""
@@ -47,7 +51,7 @@ class Core:
     def __init__(self, runtime: Runtime) -> None:
         settings = runtime.settings
         self.runtime = runtime
-        self.waits = Waits()
+        self.waits = WaitingRoom()
         self.engine = StreamEngine(self._open_log, defaults(settings))
         self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
@@ -220,6 +224,10 @@ class Core:
         """Reply DATA then."""
         self.when_safe(mode, lambda error: answer(peer, request_id, error, payload))
 
+    def done_when_safe(self, mode: Persistence, done: Done[T], result: T) -> None:
+        """Give ``done`` the result once all that this turn changed has the safety of ``mode``."""
+        self.when_safe(mode, lambda error: done(result if error is None else error))
+
     def end_turn_soon(self) -> None:
         """Write the journal and wake waiting consumers after this turn's requests."""
         self._turn.touch(self)
@@ -280,7 +288,7 @@ class Core:
         if self._capturing is not None:
             self._capturing.grown[stream.id] = stream
             self.end_turn_soon()
-        if self.waits.waiting_on(stream.id):
+        if self.waits.waiting_under(stream.id):
             self._touched[stream.id] = stream
             self.end_turn_soon()
 
@@ -294,7 +302,12 @@ class Core:
     def _wake_touched(self, _now_ms: int) -> None:
         touched, self._touched = self._touched, {}
         for number in touched:
-            self.waits.wake(number)
+            self.waits.wake_under(number)
+
+    def answer_or_wait(self, wait: Wait) -> None:
+        """Answer a request that may wait, now or when there is news for it."""
+        if self.waits.answer_or_wait(wait, self.now_ms):
+            self.runtime.wake_at(wait.due_ms)
 
     def changed(self, stream: Stream, name: str, group: SharedGroup) -> None:
         """A group did something: journal it, mind its next deadline."""

@@ -1,35 +1,80 @@
-"""Shared groups on the wire: join, take, settle, seek."""
+"""Shared groups as use cases: join, take, settle, seek (SPEC F)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from nexo.access.permit import ADMIN
+from nexo.brokers.stream.delivery import Gathered
 from nexo.brokers.stream.groups.flight import Delivery, Refusal
-from nexo.brokers.stream.groups.records import SharedOptions
+from nexo.brokers.stream.groups.records import Range, SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidOption, NexoError
-from nexo.protocol import stream as wire
-from nexo.protocol.ops import Op
+from nexo.model import check_name
 from nexo.protocol.refusals import in_words
-from nexo.services.service import Handler, Peer
+from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import (
     MAX_READ_BYTES,
+    MAX_WAIT_MS,
+    REPLY_BYTES,
+    Position,
     check_limit,
     check_not_negative,
     positions,
 )
 from nexo.services.stream.core import Core
 from nexo.services.stream.leasing import Leasing
-from nexo.services.stream.parked import Parked
-from nexo.services.stream.polling import Poll, Polling
+from nexo.services.stream.permits import permit_group
+from nexo.services.stream.polling import Polling
 from nexo.services.stream.times import offsets_at
+from nexo.services.waiting import Wait
+
+Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
+"""What became of leased records."""
 
 _FLEETING = frozenset({"extend", "start"})
-"""Ways to settle that change leases only. Those are in memory, so no reply waits for the disk."""
+"""Verbs that change leases only. Leases are kept in memory, so no reply waits for the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Who a consumer is from now on."""
+
+    consumer: str
+    generation: int
+    ack_wait_ms: int
+    floor: int
+    """The lowest unfinished offset of partition 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Leased ranges, and the batches that hold their records."""
+
+    generation: int
+    deliveries: list[Delivery]
+    found: Gathered
+    partitions: int
+    """How many the stream has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of records that a consumer leased."""
+
+    consumer: str
+    generation: int
+    verb: Verb
+    ranges: list[Range]
+    delay_ms: int = 0
+    reason: str = ""
+    begins: list[Range] | tuple[()] = ()
+    """What a handler begins with next, as ``start`` says it in a request of its own."""
 
 
 class Groups:
@@ -41,48 +86,46 @@ class Groups:
         self._members: dict[int, dict[str, tuple[Stream, str]]] = {}
         self.leasing = Leasing(core)
         self.polling = Polling(core)
-        self.handlers: dict[int, Handler] = {
-            **Parked(core, self.leasing).handlers,
-            Op.S_TAKE: self.take,
-            Op.S_SETTLE: self.settle,
-            Op.S_GROUP_JOIN: self.join,
-            Op.S_GROUP_LEAVE: self.leave,
-            Op.S_GROUP_SEEK: self.seek,
-        }
+
+    def partitions(self, connection: Connection, stream: str, group: str) -> int:
+        """How many partitions a stream has."""
+        permit_group(connection, stream, group)
+        return self._core.engine.streams.get(stream).options.partitions
 
     # -- membership ------------------------------------------------------------------
 
-    def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Become a consumer."""
-        ask = wire.unpack(wire.GroupJoin, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        if ask.start_ms is None or ask.group in stream.groups:
-            self._join(peer, request_id, stream, ask)
-            return
-
-        def found(starts: dict[int, int]) -> None:
-            self._join(peer, request_id, stream, msgspec.structs.replace(ask, start=starts))
-
-        self._at_time(peer, request_id, stream, ask.start_ms, found)
-
-    def _join(self, peer: Peer, request_id: int, stream: Stream, ask: wire.GroupJoin) -> None:
-        group = self.ensure(stream, ask.group, ask.options, ask.start)
-        consumer = self.enter(peer, stream, ask.group, reports_starts=ask.reports_starts)
-        reply = wire.pack(
-            wire.GroupJoined(
-                consumer=consumer,
-                generation=group.generation,
-                ack_wait_ms=group.options.ack_wait_ms,
-            )
-        )
-        self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
-
-    def ensure(
+    def join(
         self,
-        stream: Stream,
-        name: str,
-        options: dict[str, Any],
-        start: wire.Position = "beginning",
+        connection: Connection,
+        stream: str,
+        group: str,
+        done: Done[Joined],
+        *,
+        options: dict[str, Any] | None = None,
+        start: Position = "beginning",
+        start_ms: int | None = None,
+        reports_starts: bool = False,
+    ) -> None:
+        """Become a consumer; the group is made if need be, at ``start`` or at a time."""
+        permit_group(connection, stream, group)
+        check_name(group, "group")
+        found = self._core.engine.streams.get(stream)
+
+        def join(at: Position) -> None:
+            shared = self._ensure(found, group, options or {}, at)
+            consumer = self._enter(connection, found, group, reports_starts=reports_starts)
+            joined = Joined(
+                consumer, shared.generation, shared.options.ack_wait_ms, shared.floor(0)
+            )
+            self._core.done_when_safe(found.options.persistence, done, joined)
+
+        if start_ms is None or group in found.groups:
+            join(start)
+        else:
+            self._at_time(connection, found, start_ms, done, join)
+
+    def _ensure(
+        self, stream: Stream, name: str, options: dict[str, Any], start: Position
     ) -> SharedGroup:
         """The group, made if need be, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
@@ -95,7 +138,7 @@ class Groups:
             wanted = group_options(msgspec.to_builtins(group.options) | options)
             if wanted != group.options:
                 group.tune(wanted, core.now_ms)
-                core.changed(stream, name, group)
+                self.leasing.moved(stream, name, group)
         return group
 
     def _make(
@@ -105,153 +148,191 @@ class Groups:
         starts = positions(self._core.replay, stream, "beginning") | starts
         return self._core.engine.make_group(stream, name, starts, options)
 
-    def enter(self, peer: Peer, stream: Stream, group: str, *, reports_starts: bool = False) -> str:
-        """Make the peer a consumer under a name no other had."""
+    def _enter(
+        self, connection: Connection, stream: Stream, group: str, *, reports_starts: bool
+    ) -> str:
+        """Make the client a consumer under a name no other had."""
         self._joined += 1
-        consumer = f"c{self._core.started_ms:x}-{peer.id:x}-{self._joined:x}"
+        consumer = f"c{self._core.started_ms:x}-{connection.id:x}-{self._joined:x}"
         stream.group(group).join(consumer, reports_starts=reports_starts)
-        self._members.setdefault(peer.id, {})[consumer] = stream, group
+        self._members.setdefault(connection.id, {})[consumer] = stream, group
         return consumer
 
-    def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Stop being a consumer; what it held goes to others at once."""
-        ask = wire.unpack(wire.GroupLeave, payload)
-        stream, _ = self._core.engine.find(ask.stream, ask.group)
-        self.exit(peer, stream, ask.group, ask.consumer, ask.unstarted)
-        self._core.ok_when_safe(stream.options.persistence, peer, request_id)
-
-    def exit(
+    def leave(
         self,
-        peer: Peer,
+        connection: Connection,
+        stream: str,
+        group: str,
+        consumer: str,
+        done: Done[None],
+        *,
+        unstarted: list[Range] | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """Stop being a consumer: what it held goes to others, its waiting takes are answered."""
+        permit_group(connection, stream, group)
+        found, shared = self._core.engine.find(stream, group)
+        if generation is not None:
+            shared.check(consumer, generation)
+        self._exit(connection, found, group, consumer, unstarted)
+        self._core.done_when_safe(found.options.persistence, done, None)
+
+    def _exit(
+        self,
+        connection: Connection,
         stream: Stream,
         name: str,
         consumer: str,
-        unstarted: list[wire.Span] | None = None,
+        unstarted: list[Range] | None = None,
     ) -> None:
-        """Release all a consumer holds."""
-        self._members.get(peer.id, {}).pop(consumer, None)
+        """Release all a consumer holds, and answer what it waits for."""
         group = stream.groups.get(name)
         if group is not None and group.leave(consumer, self._core.now_ms, unstarted):
             self.leasing.moved(stream, name, group)
+        self._members.get(connection.id, {}).pop(consumer, None)
+        self.polling.give_up(consumer)
 
-    def peer_closed(self, peer: Peer) -> None:
-        """Release all the peer's consumers held."""
-        for consumer, (stream, name) in self._members.pop(peer.id, {}).items():
-            self.exit(peer, stream, name, consumer)
+    def connection_closed(self, connection: Connection) -> None:
+        """Release all the client's consumers held."""
+        for consumer, (stream, name) in self._members.pop(connection.id, {}).items():
+            self._exit(connection, stream, name, consumer)
 
     # -- delivering ------------------------------------------------------------------
 
-    def take(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Lease records; wait for some if there are none."""
-        ask = wire.unpack(wire.Take, payload)
-        check_limit(ask.limit)
-        check_not_negative(ask.wait_ms, "wait_ms")
-        check_not_negative(ask.begins, "begins")
-        stream, group = self._core.engine.find(ask.stream, ask.group)
+    def take(
+        self,
+        connection: Connection,
+        ticket: Hashable,
+        stream: str,
+        group: str,
+        consumer: str,
+        limit: int,
+        wait_ms: int,
+        done: Done[Taken],
+        *,
+        max_bytes: int = REPLY_BYTES,
+        begins: int = 0,
+        generation: int | None = None,
+    ) -> None:
+        """Lease records; wait for some if there are none.
 
-        def attempt() -> bool:
-            return self._answer(peer, request_id, stream, ask)
+        A handler begins with ``begins`` of them as soon as they arrive. With a ``generation``
+        the take fails once the group is in another.
+        """
+        permit_group(connection, stream, group)
+        check_limit(limit)
+        check_not_negative(wait_ms, "wait_ms")
+        check_not_negative(begins, "begins")
+        found, shared = self._core.engine.find(stream, group)
+        size = min(max_bytes, MAX_READ_BYTES)
 
-        def give_up() -> None:
-            peer.data(request_id, wire.pack_headed(wire.Taken(group.generation, [], [])))
+        def attempt() -> Taken | None:
+            if generation is not None:
+                found.group(group).check(consumer, generation)
+            return self._taken(found, group, consumer, limit, size, begins)
 
-        poll = Poll(peer, request_id, stream, ask.group, attempt, give_up)
-        self.polling.start(poll, ask.wait_ms)
+        def nothing() -> Taken:
+            return Taken(shared.generation, [], Gathered(), found.options.partitions)
 
-    def _answer(self, peer: Peer, request_id: int, stream: Stream, ask: wire.Take) -> bool:
-        group = stream.group(ask.group)
-        deliveries, found = self.leasing.lease(
-            stream, ask.group, group, ask.consumer, ask.limit, min(ask.max_bytes, MAX_READ_BYTES)
+        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        channels = ((found.id, group), consumer)
+        self.polling.start(
+            Wait(connection, ticket, channels, due_ms, attempt, done, nothing), found
         )
+
+    def _taken(
+        self, stream: Stream, name: str, consumer: str, limit: int, max_bytes: int, begins: int
+    ) -> Taken | None:
+        group = stream.group(name)
+        deliveries, found = self.leasing.lease(stream, name, group, consumer, limit, max_bytes)
         if not deliveries:
-            return False
-        if ask.begins:
-            group.start(ask.consumer, group.generation, _first(deliveries, ask.begins))
-        rows = [(d.partition, d.first, d.end, d.attempt, d.expires_ms) for d in deliveries]
-        head = wire.Taken(group.generation, rows, found.partitions)
-        peer.data(request_id, wire.pack_headed(head), *found.parts)
-        return True
+            return None
+        if begins:
+            group.start(consumer, group.generation, _first(deliveries, begins))
+        return Taken(group.generation, deliveries, found, stream.options.partitions)
 
     # -- settling --------------------------------------------------------------------
 
-    def settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Ack, nack, release, extend or start leased records."""
-        ask = wire.unpack(wire.Settle, payload)
-        check_not_negative(ask.delay_ms, "delay_ms")
-        stream = self._core.engine.streams.get(ask.stream)
-        refusals = self.apply(stream, ask)
-        reply = wire.pack(
-            [
-                wire.Refused(r.partition, r.first, r.end, r.error.code, r.error.message)
-                for r in refusals
-            ]
-        )
-        if ask.verb in _FLEETING:
-            peer.data(request_id, reply)
+    def settle(
+        self,
+        connection: Connection,
+        stream: str,
+        group: str,
+        settlement: Settlement,
+        done: Done[list[Refusal]],
+    ) -> None:
+        """Ack, nack, release, extend or start leased records; gives what was refused."""
+        permit_group(connection, stream, group)
+        check_not_negative(settlement.delay_ms, "delay_ms")
+        found = self._core.engine.streams.get(stream)
+        shared = found.group(group)
+        who, generation, begins = settlement.consumer, settlement.generation, settlement.begins
+        if begins:
+            shared.check(who, generation, begins)
+        refusals = self._apply(shared, settlement)
+        if begins:
+            shared.start(who, generation, begins)
+        self.leasing.moved(found, group, shared)
+        if settlement.verb in _FLEETING:
+            done(refusals)
         else:
-            self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
+            self._core.done_when_safe(found.options.persistence, done, refusals)
 
-    def apply(self, stream: Stream, ask: wire.Settle) -> list[Refusal]:
-        """Tell the group; returns what was refused."""
-        group = stream.group(ask.group)
-        if ask.begins:
-            group.check(ask.consumer, ask.generation, ask.begins)
-        refusals = self._tell(group, ask)
-        if ask.begins:
-            group.start(ask.consumer, ask.generation, ask.begins)
-        self.leasing.moved(stream, ask.group, group)
-        return refusals
-
-    def _tell(self, group: SharedGroup, ask: wire.Settle) -> list[Refusal]:
-        now_ms, who, generation = self._core.now_ms, ask.consumer, ask.generation
-        match ask.verb:
+    def _apply(self, group: SharedGroup, said: Settlement) -> list[Refusal]:
+        now_ms, who, generation = self._core.now_ms, said.consumer, said.generation
+        match said.verb:
             case "ack":
-                return group.ack(who, generation, ask.spans)
+                return group.ack(who, generation, said.ranges)
             case "nack":
+                reason = said.reason or "nack"
                 return group.nack(
-                    who,
-                    generation,
-                    ask.spans,
-                    now_ms,
-                    delay_ms=ask.delay_ms,
-                    reason=ask.reason or "nack",
+                    who, generation, said.ranges, now_ms, delay_ms=said.delay_ms, reason=reason
                 )
             case "release":
-                return group.release(who, generation, ask.spans)
+                return group.release(who, generation, said.ranges)
             case "extend":
-                return group.extend(who, generation, now_ms, ask.spans or None)
+                return group.extend(who, generation, now_ms, said.ranges or None)
             case "start":
-                group.start(who, generation, ask.spans)
+                group.start(who, generation, said.ranges)
                 return []
 
-    # -- seeking ---------------------------------------------------------------------
+    # -- seeking and deleting ----------------------------------------------------------
 
-    def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Reset a group; it is made if need be."""
-        ask = wire.unpack(wire.GroupSeek, payload)
-        stream = self._core.engine.streams.get(ask.stream)
+    def seek(
+        self,
+        connection: Connection,
+        stream: str,
+        group: str,
+        done: Done[int],
+        *,
+        to: Position = "beginning",
+        to_ms: int | None = None,
+    ) -> None:
+        """Reset a group, which is made if need be; gives its new generation."""
+        permit_group(connection, stream, group)
+        found = self._core.engine.streams.get(stream)
 
-        def found(starts: dict[int, int]) -> None:
-            reply = wire.pack(self.reset(stream, ask.group, starts))
-            self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
+        def reset(starts: dict[int, int]) -> None:
+            generation = self._reset(found, group, starts)
+            self._core.done_when_safe(found.options.persistence, done, generation)
 
-        if ask.to_ms is None:
-            found(positions(self._core.replay, stream, ask.to))
+        if to_ms is None:
+            reset(positions(self._core.replay, found, to))
         else:
-            self._at_time(peer, request_id, stream, ask.to_ms, found)
+            self._at_time(connection, found, to_ms, done, reset)
 
     def _at_time(
         self,
-        peer: Peer,
-        request_id: int,
+        connection: Connection,
         stream: Stream,
         time_ms: int,
+        done: Done[Any],
         then: Callable[[dict[int, int]], None],
     ) -> None:
         """Go on with the offsets of a time, once they are found."""
 
-        def done(found: dict[int, int] | NexoError) -> None:
-            if peer.closed:
+        def located(found: dict[int, int] | NexoError) -> None:
+            if connection.closed:
                 return
             try:
                 if isinstance(found, NexoError):
@@ -259,12 +340,11 @@ class Groups:
                 self._core.check_there(stream)
                 then(found)
             except NexoError as error:
-                peer.fail(request_id, error)
+                done(error)
 
-        offsets_at(self._core.replay, stream, time_ms, done)
+        offsets_at(self._core.replay, stream, time_ms, located)
 
-    def reset(self, stream: Stream, name: str, starts: dict[int, int]) -> int:
-        """Start a group anew; returns its new generation."""
+    def _reset(self, stream: Stream, name: str, starts: dict[int, int]) -> int:
         group = stream.groups.get(name)
         if group is None:
             group = self._make(stream, name, starts, SharedOptions())
@@ -272,16 +352,24 @@ class Groups:
         self.leasing.moved(stream, name, group)
         return generation
 
+    def delete(self, connection: Connection, stream: str, group: str, done: Done[None]) -> None:
+        """Forget a group; whoever waits for its records is told."""
+        permit_group(connection, stream, group, ADMIN)
+        found = self._core.engine.streams.get(stream)
+        self._core.engine.drop_group(found, group)
+        self._core.touched(found)
+        self._core.done_when_safe(found.options.persistence, done, None)
 
-def _first(deliveries: list[Delivery], count: int) -> list[wire.Span]:
+
+def _first(deliveries: list[Delivery], count: int) -> list[Range]:
     """The first ``count`` messages of what was handed out."""
-    spans: list[wire.Span] = []
+    ranges: list[Range] = []
     for each in deliveries:
         end = min(each.end, each.first + count)
         if end > each.first:
-            spans.append((each.partition, each.first, end))
+            ranges.append((each.partition, each.first, end))
             count -= end - each.first
-    return spans
+    return ranges
 
 
 def group_options(given: dict[str, Any]) -> SharedOptions:

@@ -8,12 +8,13 @@ import msgspec
 
 from nexo.brokers.stream.delivery import Gathered, gather, keys_between
 from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.partition import Cold
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt, NexoError
-from nexo.protocol.stream import Span
 from nexo.services.stream.core import Core
+from nexo.services.stream.deadlines import Deadlines
 from nexo.services.stream.replay import InLake, Place
 
 _DAMAGED_MS = 1_000
@@ -25,7 +26,7 @@ class Leasing:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._timed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
+        self._deadlines: Deadlines[tuple[int, str]] = Deadlines()
 
     def lease(
         self,
@@ -40,13 +41,11 @@ class Leasing:
 
         Raises `InLake` if the next ones are there only, and nothing else can be delivered.
         """
-        core = self._core
         while True:
             deliveries = self._deliver(stream, group, consumer, limit)
             if not deliveries:
                 return [], Gathered()
-            self._timed[stream.id, name] = stream, group
-            core.runtime.wake_at(deliveries[0].expires_ms)
+            self._plan(stream, name, deliveries[0].expires_ms)
             try:
                 found = self._gathered(stream, group, consumer, deliveries, max_bytes)
             except NexoError:
@@ -142,7 +141,7 @@ class Leasing:
             good = [(partition, first, bad[0]), (partition, bad[1], end)]
         else:
             good = [(partition, first, end)]
-        group.release(consumer, group.generation, [span for span in good if span[1] < span[2]])
+        group.release(consumer, group.generation, [each for each in good if each[1] < each[2]])
 
     def _without(
         self,
@@ -168,35 +167,40 @@ class Leasing:
         core.touched(stream)
         deadline = group.next_deadline()
         if deadline is not None:
-            self._timed[stream.id, name] = stream, group
-            core.runtime.wake_at(deadline)
+            self._plan(stream, name, deadline)
+
+    def _plan(self, stream: Stream, name: str, due_ms: int) -> None:
+        self._deadlines.plan((stream.id, name), due_ms)
+        self._core.runtime.wake_at(due_ms)
 
     def tick(self, now_ms: int) -> None:
-        """End leases and delays that are over."""
-        for (number, name), (stream, group) in list(self._timed.items()):
-            deadline = group.next_deadline()
-            if deadline is None or stream.groups.get(name) is not group:
-                del self._timed[number, name]
-            elif deadline <= now_ms:
-                group.expire(now_ms)
+        """End leases and delays that are over, in the groups that have some."""
+        for number, name in self._deadlines.due(now_ms):
+            stream = self._core.engine.streams.numbered(number)
+            group = stream.groups.get(name) if stream is not None else None
+            if stream is None or group is None:
+                continue
+            if group.expire(now_ms):
                 self.moved(stream, name, group)
-            else:
-                self._core.runtime.wake_at(deadline)
+            elif (deadline := group.next_deadline()) is not None:
+                self._plan(stream, name, deadline)
+        if (due_ms := self._deadlines.next_ms()) is not None:
+            self._core.runtime.wake_at(due_ms)
 
 
 def _ignore(_error: NexoError | None) -> None:
     """Whoever comes for it later is told."""
 
 
-def _minus(delivery: Delivery, spans: list[Span]) -> list[Delivery]:
-    """What of a delivery lies outside ``spans``."""
+def _minus(delivery: Delivery, ranges: list[Range]) -> list[Delivery]:
+    """What of a delivery lies outside ``ranges``."""
     left = [(delivery.first, delivery.end)]
-    for partition, first, end in spans:
+    for partition, first, end in ranges:
         if partition == delivery.partition:
             left = [
-                piece
+                kept
                 for a, b in left
-                for piece in ((a, min(b, first)), (max(a, end), b))
-                if piece[0] < piece[1]
+                for kept in ((a, min(b, first)), (max(a, end), b))
+                if kept[0] < kept[1]
             ]
     return [msgspec.structs.replace(delivery, first=a, end=b) for a, b in left]

@@ -1,24 +1,63 @@
-"""Ordered groups on the wire: membership, heartbeats, offsets."""
+"""Ordered groups as use cases: membership, heartbeats, offsets (SPEC G5, G6).
+
+A member belongs to the connection it joined on: only that connection sends its heartbeats,
+commits its offsets and makes it leave. What moves other members too, such as a join or a seek,
+needs permission on every stream that the group reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from nexo.brokers.stream.groups.ordered import Assignment, OrderedGroup, check_topics
-from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OrderedOptions
+from nexo.access.login import Identity
+from nexo.access.permit import ADMIN, READ
+from nexo.brokers.stream.groups.assignment import TopicPartition
+from nexo.brokers.stream.groups.ordered import (
+    STANDALONE,
+    Assignment,
+    OrderedGroup,
+    check_topics,
+)
+from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit, OrderedOptions
 from nexo.brokers.stream.survey import ordered_lag, streams_of
-from nexo.errors import InvalidOption, NotMember, OffsetOutOfRange
+from nexo.errors import Forbidden, InvalidOption, NotFound, NotMember, OffsetOutOfRange
 from nexo.model import Persistence
-from nexo.protocol import stream_ordered as wire
-from nexo.protocol.messages import pack, unpack
-from nexo.protocol.ops import Op
-from nexo.services.service import Handler, Peer
+from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS
 from nexo.services.stream.core import Core, safest
-from nexo.services.stream.waits import ORDERED, Wait
+from nexo.services.stream.deadlines import Deadlines
+from nexo.services.stream.permits import permit_everything, permit_group, permit_ordered
+from nexo.services.waiting import Wait
+
+MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
+"""What a group's two timeouts may be. A join changes them for every member, so one that no
+member could keep would put all of them out."""
+
+ORDERED = "ordered"
+"""The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A member, and what it may and shall do."""
+
+    member: str
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedView:
+    """What is shown of a group: all of it, or what is about one stream."""
+
+    name: str
+    group: OrderedGroup
+    owners: list[tuple[TopicPartition, str]]
+    offsets: list[tuple[TopicPartition, Committed]]
+    lags: dict[str, int]
 
 
 class Ordered:
@@ -27,31 +66,66 @@ class Ordered:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._joined = 0
-        self._members: dict[int, set[tuple[str, str]]] = {}
-        self.handlers: dict[int, Handler] = {
-            Op.S_ORDERED_JOIN: self.join,
-            Op.S_ORDERED_LEAVE: self.leave,
-            Op.S_HEARTBEAT: self.heartbeat,
-            Op.S_COMMIT: self.commit,
-            Op.S_COMMITTED: self.committed,
-            Op.S_ORDERED_SEEK: self.seek,
-            Op.S_ORDERED_GROUPS: self.groups,
-            Op.S_ORDERED_DELETE: self.delete,
-        }
+        self._members: dict[tuple[str, str], tuple[int, Identity | None]] = {}
+        """By group and name: the connection a member joined on, and as whom."""
+        self._by_connection: dict[int, set[tuple[str, str]]] = {}
+        self._deadlines: Deadlines[str] = Deadlines()
 
     # -- membership ------------------------------------------------------------------
 
-    def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Become a member of a group over topics."""
-        ask, core = unpack(wire.OrderedJoin, payload), self._core
-        check_topics(ask.topics)
-        topics = {name: core.engine.streams.get(name).options.partitions for name in ask.topics}
-        group = self._ensure(ask.group, ask.options)
-        member = ask.member or self._name(peer)
-        assignment = group.join(member, topics, core.now_ms)
-        self._members.setdefault(peer.id, set()).add((ask.group, member))
-        self._after(ask.group, group)
-        self._show(peer, request_id, member, assignment)
+    def join(
+        self,
+        connection: Connection,
+        group: str,
+        topics: Sequence[str],
+        done: Done[Membership],
+        *,
+        member: str = "",
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """Become a member of a group over topics; a name is made up unless one is given."""
+        core = self._core
+        check_topics(topics)
+        permit_ordered(connection, group, core.engine.ordered.get(group), topics)
+        partitions = {name: core.engine.streams.get(name).options.partitions for name in topics}
+        member = member or self._name(connection)
+        self._check_free(connection, group, member)
+        found = self._found_or_new(group)
+        found.check_join(member)
+        found = self._ensure(group, options or {})
+        assignment = found.join(member, partitions, core.now_ms)
+        self._bind(connection, group, member)
+        self._after(group, found)
+        self._done_when_written(done, member, assignment)
+
+    def _check_free(self, connection: Connection, group: str, member: str) -> None:
+        """A name in use may be taken over by who it belongs to, as after a reconnect."""
+        bound = self._members.get((group, member))
+        if bound is None or bound[0] == connection.id:
+            return
+        before, now = bound[1], connection.identity
+        if before is not None and (now is None or before.user.name != now.user.name):
+            raise Forbidden(f"member {member!r} of group {group!r} belongs to another user")
+        self._core.waits.fail(_member_channel(group, member), _not_member(member))
+
+    def _bind(self, connection: Connection, group: str, member: str) -> None:
+        self._unbind(group, member)
+        self._members[group, member] = connection.id, connection.identity
+        self._by_connection.setdefault(connection.id, set()).add((group, member))
+
+    def _unbind(self, group: str, member: str) -> None:
+        bound = self._members.pop((group, member), None)
+        if bound is not None:
+            mine = self._by_connection[bound[0]]
+            mine.discard((group, member))
+            if not mine:
+                del self._by_connection[bound[0]]
+
+    def check_member(self, connection: Connection, group: str, member: str) -> None:
+        """Raise `NotMember` unless the member joined on this connection."""
+        bound = self._members.get((group, member))
+        if bound is None or bound[0] != connection.id:
+            raise _not_member(member)
 
     def _ensure(self, name: str, given: dict[str, Any]) -> OrderedGroup:
         _check_timeouts(given)
@@ -67,81 +141,132 @@ class Ordered:
         """What to check a request against, so that a refused one leaves no group behind."""
         return self._core.engine.ordered.get(name) or OrderedGroup()
 
-    def _name(self, peer: Peer) -> str:
+    def _name(self, connection: Connection) -> str:
         self._joined += 1
-        return f"m{self._core.started_ms:x}-{peer.id:x}-{self._joined:x}"
+        return f"m{self._core.started_ms:x}-{connection.id:x}-{self._joined:x}"
 
-    def heartbeat(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Note a sign of life; the reply says what changed."""
-        ask = unpack(wire.Heartbeat, payload)
-        group = self._core.engine.find_ordered(ask.group)
-        assignment = group.heartbeat(ask.member, ask.generation, self._core.now_ms)
-        self._after(ask.group, group)
-        if ask.wait_ms <= 0 or _is_news(ask, assignment):
-            self._beat(peer, request_id, ask, assignment)
-        else:
-            self._wait(peer, request_id, ask, group)
+    def heartbeat(
+        self,
+        connection: Connection,
+        ticket: Hashable,
+        group: str,
+        member: str,
+        generation: int,
+        done: Done[Membership],
+        *,
+        wait_ms: int = 0,
+        known: int = 0,
+    ) -> None:
+        """Note a sign of life that confirms ``generation``.
 
-    def _wait(self, peer: Peer, request_id: int, ask: wire.Heartbeat, group: OrderedGroup) -> None:
-        def give_up() -> None:
-            try:
-                self._beat(peer, request_id, ask, group.assignment(ask.member))
-            except NotMember as error:
-                peer.fail(request_id, error)
+        Answers when there is news, another generation or a number of owned partitions other
+        than ``known``, or after ``wait_ms``.
+        """
+        found = self._group_of(connection, group, member)
+        self.check_member(connection, group, member)
+        found.heartbeat(member, generation, self._core.now_ms)
+        self._after(group, found)
 
-        def attempt() -> bool:
-            news = _is_news(ask, group.assignment(ask.member))
-            if news:
-                give_up()
-            return news
+        def is_news(now: Assignment) -> bool:
+            return now.generation != generation or len(now.owned) != known
 
-        due_ms = self._core.now_ms + min(ask.wait_ms, MAX_WAIT_MS)
-        channels = [(ORDERED, ask.group)]
-        self._core.waits.add(Wait(peer, request_id, channels, due_ms, attempt, give_up))
-        self._core.runtime.wake_at(due_ms)
+        def attempt() -> Assignment | None:
+            now = found.assignment(member)
+            return now if is_news(now) else None
 
-    def _beat(self, peer: Peer, request_id: int, ask: wire.Heartbeat, found: Assignment) -> None:
-        """Answer a heartbeat; what its member knows already waits for no disk (SPEC I7)."""
-        if _is_news(ask, found):
-            self._show(peer, request_id, ask.member, found)
-        else:
-            peer.data(request_id, pack(_assigned(ask.member, found)))
+        def answer(now: Assignment | Any) -> None:
+            if not isinstance(now, Assignment):
+                done(now)
+            elif is_news(now):
+                self._done_when_written(done, member, now)
+            else:
+                done(Membership(member, now))  # it knows that already (SPEC I7)
 
-    def _show(self, peer: Peer, request_id: int, member: str, found: Assignment) -> None:
-        reply = pack(_assigned(member, found))
-        self._core.data_when_safe(Persistence.FILE_ASYNC, peer, request_id, reply)
+        def nothing() -> Assignment:
+            return found.assignment(member)
 
-    def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Free what a member owns."""
-        ask = unpack(wire.OrderedLeave, payload)
-        group = self._core.engine.find_ordered(ask.group)
-        self._members.get(peer.id, set()).discard((ask.group, ask.member))
-        group.leave(ask.member, self._core.now_ms)
-        self._after(ask.group, group)
-        self._core.ok_when_safe(Persistence.FILE_ASYNC, peer, request_id)
+        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        channels = ((ORDERED, group), _member_channel(group, member))
+        self._core.answer_or_wait(
+            Wait(connection, ticket, channels, due_ms, attempt, answer, nothing, each=True)
+        )
 
-    def peer_closed(self, peer: Peer) -> None:
+    def _done_when_written(
+        self, done: Done[Membership], member: str, assignment: Assignment
+    ) -> None:
+        self._core.done_when_safe(Persistence.FILE_ASYNC, done, Membership(member, assignment))
+
+    def leave(self, connection: Connection, group: str, member: str, done: Done[None]) -> None:
+        """Free what a member owns; leaving twice is fine."""
+        found = self._group_of(connection, group, member)
+        if found.has(member):
+            self.check_member(connection, group, member)
+            self._leave(group, member, found)
+        self._core.done_when_safe(Persistence.FILE_ASYNC, done, None)
+
+    def _leave(self, name: str, member: str, group: OrderedGroup) -> None:
+        self._unbind(name, member)
+        if group.leave(member, self._core.now_ms):
+            self._after(name, group)
+        self._core.waits.fail(_member_channel(name, member), _not_member(member))
+
+    def connection_closed(self, connection: Connection) -> None:
         """The members of a cut connection leave at once."""
-        for name, member in self._members.pop(peer.id, ()):
+        for name, member in list(self._by_connection.get(connection.id, ())):
             group = self._core.engine.ordered.get(name)
-            if group is not None and group.leave(member, self._core.now_ms):
-                self._after(name, group)
+            if group is None:
+                self._unbind(name, member)
+            else:
+                self._leave(name, member, group)
+
+    def _group_of(self, connection: Connection, name: str, member: str) -> OrderedGroup:
+        """The group of a member, which was permitted when it joined; others ask first."""
+        bound = self._members.get((name, member))
+        if bound is None or bound[0] != connection.id:
+            permit_ordered(connection, name, self._core.engine.ordered.get(name))
+        return self._core.engine.find_ordered(name)
 
     # -- offsets ---------------------------------------------------------------------
 
-    def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Store offsets."""
-        ask, core = unpack(wire.Commit, payload), self._core
-        commits = [OffsetCommit(*row) for row in ask.offsets]
-        self._found_or_new(ask.group).check(ask.member, ask.generation, commits)
-        self._check_there(commits)
-        group = self._ensure(ask.group, {})
-        group.commit(ask.member, ask.generation, commits, core.now_ms, rewind=ask.rewind)
-        self._after(ask.group, group)
-        core.ok_when_safe(self._mode(commits), peer, request_id)
+    def commit(
+        self,
+        connection: Connection,
+        group: str,
+        offsets: Sequence[OffsetCommit],
+        done: Done[None],
+        *,
+        member: str = "",
+        generation: int = STANDALONE,
+        rewind: bool = False,
+    ) -> None:
+        """Store offsets, all or none; by a member, or `STANDALONE` without membership."""
+        core = self._core
+        self.check_commit(connection, group, offsets, member, generation)
+        self._found_or_new(group).check(member, generation, offsets)
+        self._check_there(offsets)
+        found = self._ensure(group, {})
+        found.commit(member, generation, offsets, core.now_ms, rewind=rewind)
+        self._after(group, found)
+        core.done_when_safe(self._mode(offsets), done, None)
 
-    def commits(self, rows: Iterable[wire.OffsetRow]) -> list[OffsetCommit]:
-        """Offsets that there are."""
+    def check_commit(
+        self,
+        connection: Connection,
+        group: str,
+        offsets: Iterable[OffsetCommit],
+        member: str,
+        generation: int,
+    ) -> None:
+        """Raise `Forbidden` or `NotMember` unless the client may commit for the member."""
+        known = self._core.engine.ordered.get(group)
+        own = (group, member) in self._by_connection.get(connection.id, ())
+        topics = [commit.topic for commit in offsets]
+        permit_ordered(connection, group, None if own else known, topics)
+        if generation != STANDALONE and known is not None and known.has(member):
+            self.check_member(connection, group, member)
+
+    def commits(self, rows: Iterable[tuple[str, int, int, str]]) -> list[OffsetCommit]:
+        """Offsets that there are, from ``topic, partition, offset, metadata``."""
         found = [OffsetCommit(*row) for row in rows]
         self._check_there(found)
         return found
@@ -160,60 +285,78 @@ class Ordered:
         get = self._core.engine.streams.get
         return safest(get(commit.topic) for commit in commits)
 
-    def committed(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show stored offsets."""
-        ask = unpack(wire.CommittedAsk, payload)
-        group = self._core.engine.ordered.get(ask.group)
-        peer.data(request_id, pack(_stored(group, ask.topic) if group is not None else []))
+    def committed(
+        self, connection: Connection, group: str, topic: str | None = None
+    ) -> list[tuple[TopicPartition, Committed]]:
+        """Stored offsets, of all topics or one; an unknown group has none."""
+        found = self._core.engine.ordered.get(group)
+        if topic is not None:
+            permit_group(connection, topic, group)
+        else:
+            permit_ordered(connection, group, found)
+        return _stored(found, topic) if found is not None else []
 
-    def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Reset stored offsets."""
-        ask = unpack(wire.OrderedSeek, payload)
-        commits = self.commits(ask.offsets)
-        self._found_or_new(ask.group).check_reset(commits)
-        group = self._ensure(ask.group, {})
-        group.reset(commits, self._core.now_ms)
-        self._after(ask.group, group)
-        reply = pack(group.generation)
-        self._core.data_when_safe(self._mode(commits), peer, request_id, reply)
+    def seek(
+        self,
+        connection: Connection,
+        group: str,
+        offsets: Sequence[OffsetCommit],
+        done: Done[int],
+    ) -> None:
+        """Store offsets whatever is there; owners let go and start again from them."""
+        known = self._core.engine.ordered.get(group)
+        permit_ordered(connection, group, known, [commit.topic for commit in offsets])
+        self._check_there(offsets)
+        self._found_or_new(group).check_reset(offsets)
+        found = self._ensure(group, {})
+        found.reset(offsets, self._core.now_ms)
+        self._after(group, found)
+        self._core.done_when_safe(self._mode(offsets), done, found.generation)
 
     # -- administration --------------------------------------------------------------
 
-    def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show groups."""
-        ask = unpack(wire.OrderedAsk, payload)
+    def groups(
+        self, connection: Connection, group: str | None = None, stream: str | None = None
+    ) -> list[OrderedView]:
+        """All groups, one, or those that read a stream and of each what is about that stream."""
+        if stream is None:
+            permit_everything(connection, READ)
+        else:
+            permit_group(connection, stream, group)
         engine = self._core.engine
-        if ask.group is not None:
-            found = {ask.group: engine.find_ordered(ask.group)}
-        elif ask.stream is not None:
-            found = {n: group for n, group in engine.ordered.items() if ask.stream in group.topics}
+        if group is not None:
+            found = {group: engine.find_ordered(group)}
+        elif stream is not None:
+            found = {name: each for name, each in engine.ordered.items() if stream in each.topics}
         else:
             found = engine.ordered
-        infos = [self._info(name, group, ask.stream) for name, group in found.items()]
-        peer.data(request_id, pack(infos))
+        return [self._view(name, each, stream) for name, each in found.items()]
 
-    def _info(self, name: str, group: OrderedGroup, only: str | None) -> wire.OrderedInfo:
+    def _view(self, name: str, group: OrderedGroup, only: str | None) -> OrderedView:
         read = streams_of(self._core.engine, group)
-        lags = {s.name: ordered_lag(group, s) for s in read if only in (None, s.name)}
-        owners = sorted(group.owners.items())
-        return wire.OrderedInfo(
-            name=name,
-            generation=group.generation,
-            leader=group.leader,
-            members=group.members,
-            stable=group.stable,
-            options=msgspec.to_builtins(group.options),
-            owners=[(topic, i, who) for (topic, i), who in owners if only in (None, topic)],
-            offsets=_stored(group, only),
-            lag=sum(lags.values()),
-            lags=lags,
+        return OrderedView(
+            name,
+            group,
+            [(at, who) for at, who in sorted(group.owners.items()) if only in (None, at[0])],
+            _stored(group, only),
+            {each.name: ordered_lag(group, each) for each in read if only in (None, each.name)},
         )
 
-    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Forget a group."""
-        ask = unpack(wire.OrderedName, payload)
-        self._core.engine.drop_ordered(ask.group)
-        self._core.ok_when_safe(Persistence.FILE_ASYNC, peer, request_id)
+    def delete(self, connection: Connection, group: str, done: Done[None]) -> None:
+        """Forget a group; heartbeats that wait are answered."""
+        permit_everything(connection, ADMIN)
+        core = self._core
+        for member in core.engine.find_ordered(group).members:
+            self._unbind(group, member)
+        core.engine.drop_ordered(group)
+        core.waits.fail((ORDERED, group), NotFound(f"group {group!r} was deleted"))
+        core.done_when_safe(Persistence.FILE_ASYNC, done, None)
+
+    def stream_deleted(self) -> None:
+        """Partitions may have moved in any group that read the stream: tell the members."""
+        for name, group in self._core.engine.ordered.items():
+            self._plan(name, group)
+        self._core.waits.wake_under(ORDERED)
 
     # -- time ------------------------------------------------------------------------
 
@@ -221,46 +364,43 @@ class Ordered:
         core = self._core
         core.engine.reordered(name, group)
         core.end_turn_soon()
-        deadline = group.next_deadline()
-        if deadline is not None:
-            core.runtime.wake_at(deadline)
-        core.waits.wake_channel(ORDERED, name)
+        self._plan(name, group)
+        core.waits.wake((ORDERED, name))
+
+    def _plan(self, name: str, group: OrderedGroup) -> None:
+        deadline_ms = group.next_deadline()
+        if deadline_ms is not None:
+            self._deadlines.plan(name, deadline_ms)
+            self._core.runtime.wake_at(deadline_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Put out silent members."""
-        for name, group in self._core.engine.ordered.items():
-            deadline = group.next_deadline()
-            if deadline is None:
+        """Put silent members out."""
+        for name in self._deadlines.due(now_ms):
+            group = self._core.engine.ordered.get(name)
+            if group is None:
                 continue
-            if deadline <= now_ms:
-                group.expire(now_ms)
-                self._after(name, group)
-            else:
-                self._core.runtime.wake_at(deadline)
+            for member in group.expire(now_ms):
+                self._unbind(name, member)
+            self._after(name, group)
+        if (due_ms := self._deadlines.next_ms()) is not None:
+            self._core.runtime.wake_at(due_ms)
 
 
-def _assigned(member: str, found: Assignment) -> wire.Assigned:
-    return wire.Assigned(
-        member=member,
-        generation=found.generation,
-        leader=found.leader,
-        owned=found.owned,
-        revoked=found.revoked,
-        awaited=found.awaited,
-    )
+def _not_member(member: str) -> NotMember:
+    return NotMember(f"{member!r} is not a member of the group: join it first")
 
 
-def _is_news(ask: wire.Heartbeat, found: Assignment) -> bool:
-    return found.generation != ask.generation or len(found.owned) != ask.known
+def _member_channel(group: str, member: str) -> str:
+    return f"{group}\n{member}"
 
 
 def _check_timeouts(given: dict[str, Any]) -> None:
     """Only what is asked for: a group keeps what it has."""
     for name in ("session_timeout_ms", "rebalance_timeout_ms"):
-        value = given.get(name, wire.MIN_TIMEOUT_MS)
-        if isinstance(value, int) and not wire.MIN_TIMEOUT_MS <= value <= wire.MAX_TIMEOUT_MS:
+        value = given.get(name, MIN_TIMEOUT_MS)
+        if isinstance(value, int) and not MIN_TIMEOUT_MS <= value <= MAX_TIMEOUT_MS:
             raise InvalidOption(
-                f"{name} = {value}: must be from {wire.MIN_TIMEOUT_MS:,} to {wire.MAX_TIMEOUT_MS:,}"
+                f"{name} = {value}: must be from {MIN_TIMEOUT_MS:,} to {MAX_TIMEOUT_MS:,}"
             )
 
 
@@ -272,16 +412,7 @@ def ordered_options(given: dict[str, Any]) -> OrderedOptions:
         raise InvalidOption(f"group options: {error}") from None
 
 
-def _stored(group: OrderedGroup, only: str | None) -> list[wire.CommittedAt]:
+def _stored(group: OrderedGroup, only: str | None) -> list[tuple[TopicPartition, Committed]]:
     """Of one topic, or of all."""
-    return [
-        wire.CommittedAt(
-            topic=topic,
-            partition=partition,
-            offset=kept.offset,
-            metadata=kept.metadata,
-            committed_ms=kept.committed_ms,
-        )
-        for (topic, partition), kept in sorted(group.offsets.items())
-        if only in (None, topic)
-    ]
+    rows = sorted(group.offsets.items())
+    return [(at, kept) for at, kept in rows if only in (None, at[0])]

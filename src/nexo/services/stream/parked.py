@@ -1,100 +1,117 @@
-"""Parked records on the wire: shown, delivered again, or forgotten (SPEC F3)."""
+"""Parked records as use cases: shown, delivered again, or forgotten (SPEC F3)."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
+from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.flight import Delivery
-from nexo.brokers.stream.groups.records import Span
+from nexo.brokers.stream.groups.records import Range
+from nexo.brokers.stream.groups.status import ParkedRange
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt, NexoError
-from nexo.protocol import stream as wire
-from nexo.protocol.ops import Op
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.bounds import check_limit, check_not_negative
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.bounds import MAX_READ_BYTES, check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.leasing import Leasing
+from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import Place
 
-_ROW = 1024**2
+_ROW_BYTES = 1024**2
 """How much is shown of one parked range."""
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedRecords:
+    """Parked ranges, and the batches that hold their records."""
+
+    rows: list[ParkedRange]
+    found: Gathered
+
+
 class Parked:
-    """S_PARKED and S_PARKED_SETTLE."""
+    """What a group set aside after too many deliveries."""
 
     def __init__(self, core: Core, leasing: Leasing) -> None:
         self._core = core
         self._leasing = leasing
-        self.handlers: dict[int, Handler] = {
-            Op.S_PARKED: self.show,
-            Op.S_PARKED_SETTLE: self.settle,
-        }
 
-    def show(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show parked records."""
-        ask = wire.unpack(wire.ParkedAsk, payload)
-        check_limit(ask.limit)
-        check_not_negative(ask.skip, "skip")
-        stream, group = self._core.engine.find(ask.stream, ask.group)
-        rows = [
-            wire.ParkedInfo(
-                r.partition, r.first, r.end, r.parking.deliveries, r.parking.parked_ms,
-                r.parking.reason,
-            )
-            for r in group.parked(ask.limit, ask.skip)
-        ]  # fmt: skip
-        found = Gathered()
-
-        def reply() -> None:
-            head = wire.ParkedList(rows, found.partitions)
-            peer.data(request_id, wire.pack_headed(head), *found.parts)
-
-        spans = deque((row.partition, row.first, row.end) for row in rows)
-        self._collect(stream, spans, found, reply)
-
-    def _collect(
-        self, stream: Stream, spans: deque[Span], found: Gathered, reply: Callable[[], None]
+    def show(
+        self,
+        connection: Connection,
+        stream: str,
+        group: str,
+        done: Done[ParkedRecords],
+        *,
+        limit: int = 100,
+        skip: int = 0,
     ) -> None:
-        """Find parked records, asking the lake for what the log has dropped.
+        """Show parked ranges, fewer than ``limit`` if their records are large."""
+        permit_group(connection, stream, group)
+        check_limit(limit)
+        check_not_negative(skip, "skip")
+        found, shared = self._core.engine.find(stream, group)
+        _Collection(self._core, found, shared.parked(limit, skip), done).go_on()
 
-        Some may be damaged, gone, or out of reach: then only the range is shown.
-        """
+    def settle(
+        self,
+        connection: Connection,
+        stream: str,
+        group: str,
+        verb: Literal["replay", "discard"],
+        ranges: list[Range] | None,
+        done: Done[int],
+    ) -> None:
+        """Replay or discard parked records, all of them without ``ranges``; gives how many."""
+        permit_group(connection, stream, group, ADMIN)
+        found, shared = self._core.engine.find(stream, group)
+        count = shared.replay(ranges) if verb == "replay" else shared.discard(ranges)
+        self._leasing.moved(found, group, shared)
+        self._core.done_when_safe(found.options.persistence, done, count)
 
-        def fetched(error: NexoError | None) -> None:
-            if error is not None:
-                spans.popleft()
-            self._collect(stream, spans, found, reply)
 
-        while spans:
-            partition, first, end = spans[0]
-            first = max(first, self._core.replay.first_offset(stream, partition))
-            cold = _add(stream, (partition, first, end), found) if first < end else None
+class _Collection:
+    """Finds parked records, asking the lake for what the log has dropped.
+
+    Some may be damaged, gone, or out of reach: then only the range is shown.
+    """
+
+    def __init__(
+        self, core: Core, stream: Stream, rows: list[ParkedRange], done: Done[ParkedRecords]
+    ) -> None:
+        self._core = core
+        self._stream = stream
+        self._rows = rows
+        self._left = deque((row.partition, row.first, row.end) for row in rows)
+        self._found = Gathered()
+        self._done = done
+
+    def go_on(self, error: NexoError | None = None) -> None:
+        """Collect until all is found, the reply is full, or the lake has to be asked."""
+        if error is not None:
+            self._left.popleft()
+        while self._left and self._found.size_bytes < MAX_READ_BYTES:
+            partition, first, end = self._left[0]
+            first = max(first, self._core.replay.first_offset(self._stream, partition))
+            cold = self._add((partition, first, end)) if first < end else None
             if cold is not None:
-                spans[0] = partition, cold, end
-                self._core.replay.fetch(Place(stream, partition, cold), fetched)
+                self._left[0] = partition, cold, end
+                self._core.replay.fetch(Place(self._stream, partition, cold), self.go_on)
                 return
-            spans.popleft()
-        reply()
+            self._left.popleft()
+        rows = self._rows[: len(self._rows) - len(self._left)]
+        self._done(ParkedRecords(rows, self._found))
 
-    def settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Replay or discard parked records."""
-        ask = wire.unpack(wire.ParkedSettle, payload)
-        stream, group = self._core.engine.find(ask.stream, ask.group)
-        count = group.replay(ask.spans) if ask.verb == "replay" else group.discard(ask.spans)
-        self._leasing.moved(stream, ask.group, group)
-        mode = stream.options.persistence
-        self._core.data_when_safe(mode, peer, request_id, wire.pack(count))
-
-
-def _add(stream: Stream, span: Span, found: Gathered) -> int | None:
-    """Add the records of a range; returns the offset that has to be fetched to go on."""
-    try:
-        part = gather(stream, [Delivery(*span, 0, 0, 0)], _ROW)
-    except Corrupt:
-        return None
-    found.parts += part.parts
-    found.partitions += part.partitions
-    return part.cold[0][1] if part.cold else None
+    def _add(self, where: Range) -> int | None:
+        """Add the records of a range; returns the offset that has to be fetched to go on."""
+        try:
+            more = gather(self._stream, [Delivery(*where, 0, 0, 0)], _ROW_BYTES)
+        except Corrupt:
+            return None
+        self._found.parts += more.parts
+        self._found.partitions += more.partitions
+        self._found.size_bytes += more.size_bytes
+        return more.cold[0][1] if more.cold else None

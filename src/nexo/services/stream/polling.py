@@ -2,82 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Hashable
+from typing import Any
 
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
-from nexo.services.service import Peer
-from nexo.services.stream.bounds import MAX_WAIT_MS
+from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import InLake
-from nexo.services.stream.waits import Wait
-
-
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """One such request."""
-
-    peer: Peer
-    request_id: int
-    stream: Stream
-    group: str
-    attempt: Callable[[], bool]
-    """Answer if there is something; may raise what the answer is, or `InLake`."""
-    give_up: Callable[[], None]
-    """Answer with nothing."""
+from nexo.services.waiting import ELSEWHERE, Key, Wait
 
 
 class Polling:
-    """Answers polls."""
+    """Answers polls whose records may lie in the lake."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._fetching: dict[tuple[int, int], int] = {}
-        """Until when polls wait that the lake was asked for, by peer and request."""
+        self._fetching: dict[Key, Wait] = {}
+        """Polls that left the waiting room because the lake was asked."""
 
-    def start(self, poll: Poll, wait_ms: int) -> None:
-        """Answer, or have the poll wait so long for something to deliver."""
-        self._serve(poll, self._core.now_ms + min(wait_ms, MAX_WAIT_MS))
+    def start(self, wait: Wait, stream: Stream) -> None:
+        """Answer, or have the poll wait; its attempt may raise `InLake`."""
+        look = wait.attempt
 
-    def cancel(self, peer: Peer, request_id: int) -> None:
-        """Have a poll that the lake was asked for wait no longer than for that."""
-        if (peer.id, request_id) in self._fetching:
-            self._fetching[peer.id, request_id] = 0
+        def attempt() -> Any:
+            try:
+                return look()
+            except InLake as found:
+                self._fetching[wait.key] = wait
+                self._core.replay.fetch(found.place, lambda error: self._fetched(wait, error))
+                return ELSEWHERE
 
-    def _serve(self, poll: Poll, due_ms: int) -> None:
-        core = self._core
-        if self._answered(poll, due_ms):
-            return
-        if due_ms <= core.now_ms:
-            poll.give_up()
-            return
-        channels = [(poll.stream.id, poll.group)]
+        def checked() -> Any:
+            self._core.check_there(stream)
+            return attempt()
 
-        def attempt() -> bool:
-            return self._answered(poll, due_ms)
+        wait.attempt = checked
+        self._core.answer_or_wait(wait)
 
-        core.waits.add(Wait(poll.peer, poll.request_id, channels, due_ms, attempt, poll.give_up))
-        core.runtime.wake_at(due_ms)
+    def cancel(self, connection: Connection, ticket: Hashable) -> None:
+        """Have a poll wait for the lake it asked, and no longer."""
+        wait = self._fetching.get((connection.id, ticket))
+        if wait is not None:
+            wait.due_ms = 0
 
-    def _answered(self, poll: Poll, due_ms: int) -> bool:
-        """Whether the poll need not wait: it was answered, or will be when the lake was asked."""
-        try:
-            return poll.attempt()
-        except InLake as found:
-            self._fetching[poll.peer.id, poll.request_id] = due_ms
-            self._core.replay.fetch(found.place, lambda error: self._again(poll, error))
-            return True
+    def give_up(self, channel: Hashable) -> None:
+        """Answer the polls of a channel with nothing, or once the lake they asked answers."""
+        self._core.waits.give_up(channel)
+        for wait in self._fetching.values():
+            if channel in wait.channels:
+                wait.due_ms = 0
 
-    def _again(self, poll: Poll, error: NexoError | None) -> None:
+    def _fetched(self, wait: Wait, error: NexoError | None) -> None:
         """The lake was asked: what it has can be delivered now."""
-        due_ms = self._fetching.pop((poll.peer.id, poll.request_id))
-        if poll.peer.closed:
+        del self._fetching[wait.key]
+        if wait.connection.closed:
             return
         try:
             if error is not None:
                 raise error
-            self._core.check_there(poll.stream)
-            self._serve(poll, due_ms)
+            self._core.answer_or_wait(wait)
         except NexoError as failure:
-            poll.peer.fail(poll.request_id, failure)
+            wait.done(failure)

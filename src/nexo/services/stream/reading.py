@@ -14,7 +14,10 @@ from nexo.services.stream.bounds import MAX_READ_BYTES, MAX_WAIT_MS, check_not_n
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import Place, Portion
 from nexo.services.stream.times import offsets_at
-from nexo.services.stream.waits import READERS, Wait
+from nexo.services.waiting import Wait
+
+READERS = ""
+"""The channel of a stream's plain reads; no group has that name."""
 
 
 class Found(NamedTuple):
@@ -96,24 +99,23 @@ class Reading:
             self._replay(peer, request_id, places, max_bytes, reply)
             return
 
-        def attempt() -> bool:
+        def attempt() -> Found | None:
             found = look(places, max_bytes)
-            if found.parts:
+            return found if found.parts else None
+
+        def nothing() -> Found:
+            return look(places, max_bytes)
+
+        def done(found: Found | NexoError) -> None:
+            if isinstance(found, NexoError):
+                peer.fail(request_id, found)
+            else:
                 reply(found)
-            return bool(found.parts)
 
-        def give_up() -> None:
-            reply(look(places, max_bytes))
-
-        if attempt():
-            return
-        if not wait_ms:
-            give_up()
-            return
         due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
-        channels = [(number, READERS) for number in {place.stream.id for place in places}]
-        self._core.waits.add(Wait(peer, request_id, channels, due_ms, attempt, give_up))
-        self._core.runtime.wake_at(due_ms)
+        channels = tuple((number, READERS) for number in {place.stream.id for place in places})
+        wait = Wait(peer, request_id, channels, due_ms, attempt, done, nothing, each=True)
+        self._core.answer_or_wait(wait)
 
     def _replay(
         self,

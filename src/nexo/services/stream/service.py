@@ -12,7 +12,6 @@ from nexo.model import Broker
 from nexo.services.service import Answer, Handler, Peer
 from nexo.services.stream.admin import Admin
 from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
-from nexo.services.stream.classic import ClassicRequests
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core
 from nexo.services.stream.granting import Runtime
@@ -20,10 +19,12 @@ from nexo.services.stream.groups import Groups
 from nexo.services.stream.keyed import Keyed
 from nexo.services.stream.lake import lake_place
 from nexo.services.stream.ordered import Ordered
+from nexo.services.stream.parked import Parked
 from nexo.services.stream.publish import Publishing
 from nexo.services.stream.reading import Reading
 from nexo.services.stream.transact import Transact
 from nexo.services.stream.xgroups import XGroups
+from nexo.services.stream.xmessages import XMessages
 
 SWEEP = 50
 """Streams per tick whose limits are checked, so that no tick takes long."""
@@ -37,25 +38,25 @@ class StreamService:
 
     def __init__(self, runtime: Runtime) -> None:
         self.core = Core(runtime)
-        self._groups = Groups(self.core)
+        self.groups = Groups(self.core)
         self._chores = Chores(self.core)
         self._keyed = Keyed(self.core, self._chores)
-        self._admin = Admin(self.core, self._keyed)
-        self._ordered = Ordered(self.core)
-        self._transact = Transact(self.core, self._ordered, Conditions(self.core, self._keyed))
-        publishing = Publishing(self.core)
+        self.admin = Admin(self.core, self._keyed)
+        self.ordered = Ordered(self.core)
+        self._transact = Transact(self.core, self.ordered, Conditions(self.core, self._keyed))
+        self.parked = Parked(self.core, self.groups.leasing)
+        self.publishing = Publishing(self.core)
+        self.xmessages = XMessages(self.core, self.publishing)
+        self.xgroups = XGroups(self.core, self.xmessages)
         self.answers: Mapping[int, Answer] = {}
         self.handlers: Mapping[int, Handler] = {
-            **publishing.handlers,
-            **self._groups.handlers,
-            **self._admin.handlers,
+            **self.publishing.handlers,
+            **self.admin.handlers,
             **self._keyed.handlers,
-            **self._ordered.handlers,
             **self._transact.handlers,
             **Reading(self.core).handlers,
-            **XGroups(self.core, publishing).handlers,
-            **ClassicRequests(self.core, publishing, self._groups, self._admin).handlers,
         }
+        self.admin.on_deleted = self.ordered.stream_deleted
         self.core.on_grown = self._compact
         self._sweep: list[Stream] = []
         self._sweep_due_ms = 0
@@ -68,14 +69,14 @@ class StreamService:
     def tick(self, now_ms: int) -> None:
         """Leases, members, transactions, long polls, retention and compaction."""
         self._transact.tick(now_ms)
-        self._groups.leasing.tick(now_ms)
-        self._ordered.tick(now_ms)
+        self.groups.leasing.tick(now_ms)
+        self.ordered.tick(now_ms)
         self.core.waits.expire(now_ms)
         self.core.tick(now_ms)
         self._chores.run()
         if now_ms >= self._sweep_due_ms:
             self._sweep_some(now_ms)
-        due_ms = self.core.waits.next_due()
+        due_ms = self.core.waits.next_due_ms()
         self.core.runtime.wake_at(min(due_ms or self._sweep_due_ms, self._sweep_due_ms))
 
     def _plan_sweep(self, now_ms: int) -> None:
@@ -100,7 +101,7 @@ class StreamService:
     def _clean(self, stream: Stream) -> None:
         """A stream whose files cannot be read must not keep others from being cleaned."""
         try:
-            self._admin.apply_limits(stream)
+            self.admin.apply_limits(stream)
         except NexoError as error:
             log_failure(error)
         self._compact(stream)
@@ -115,8 +116,8 @@ class StreamService:
 
     def cancel(self, peer: Peer, request_id: int) -> None:
         """Answer a long poll now."""
-        self.core.waits.cancel(peer, request_id)
-        self._groups.polling.cancel(peer, request_id)
+        if not self.core.waits.cancel(peer, request_id):
+            self.groups.polling.cancel(peer, request_id)
 
     def peer_congested(self, peer: Peer) -> None:
         """Nothing is pushed to peers, so nothing is to be held back."""
@@ -126,10 +127,10 @@ class StreamService:
 
     def peer_closed(self, peer: Peer) -> None:
         """Release what the peer held: transactions, partitions, records."""
-        self.core.waits.drop_peer(peer)
+        self.core.waits.drop(peer)
         self._transact.peer_closed(peer)
-        self._ordered.peer_closed(peer)
-        self._groups.peer_closed(peer)
+        self.ordered.connection_closed(peer)
+        self.groups.connection_closed(peer)
 
     def status(self) -> dict[str, Any]:
         """Counts for the dashboard."""

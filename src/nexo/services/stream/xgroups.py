@@ -1,48 +1,78 @@
-"""Groups as `nexo.xstreams` sees them: named consumers that keep what they were given."""
+"""Groups as `nexo.xstreams` sees them: named consumers that keep what they were given (SPEC J2)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
+from nexo.access.grants import Action
 from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import Delivery
 from nexo.brokers.stream.groups.lane import NO_END
-from nexo.brokers.stream.groups.records import CountedSpan, SharedOptions
+from nexo.brokers.stream.groups.records import CountedRange, SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.messages import MessageLog
+from nexo.brokers.stream.messages import Id, MessageLog
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.model import check_name
-from nexo.protocol import xstreams as wire
-from nexo.protocol.messages import pack, pack_headed, unpack
-from nexo.protocol.ops import Op
-from nexo.protocol.stream import DEFAULT_BYTES
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.bounds import MAX_WAIT_MS
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.bounds import MAX_WAIT_MS, REPLY_BYTES
 from nexo.services.stream.core import Core
-from nexo.services.stream.publish import Publishing
-from nexo.services.stream.waits import Wait
-from nexo.services.stream.xmessages import XMessages, following, spans_of
+from nexo.services.stream.permits import permit_group
+from nexo.services.stream.xmessages import XMessages, following, ranges_of
+from nexo.services.waiting import Wait
+
+MAX_CLAIMED = 10_000
+"""Messages that one claim takes over at most, whatever is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """``first, end, delivery count`` of ranges of offsets, and the batches that hold them."""
+
+    ranges: list[tuple[int, int, int]]
+    found: Gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One message that a consumer holds."""
+
+    id: Id
+    consumer: str
+    idle_ms: int
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerView:
+    """One consumer of a group."""
+
+    name: str
+    pending: int
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group."""
+
+    name: str
+    last_id: Id
+    pending: int
+    lag: int
+    trimmed_unread: int
+    consumers: list[ConsumerView]
 
 
 class XGroups:
-    """All requests of `nexo.xstreams.NexoStreamBroker`."""
+    """Everything a consumer of such a group asks for."""
 
-    def __init__(self, core: Core, publishing: Publishing) -> None:
+    def __init__(self, core: Core, messages: XMessages) -> None:
         self._core = core
-        self._messages = XMessages(core, publishing)
-        self.handlers: dict[int, Handler] = {
-            **self._messages.handlers,
-            Op.S_X_GROUP: self.make_group,
-            Op.S_X_READ: self.read,
-            Op.S_X_ACK: self.ack,
-            Op.S_X_PENDING: self.pending,
-            Op.S_X_CLAIM: self.claim,
-            Op.S_X_RENEW: self.renew,
-            Op.S_X_CONSUMER_DELETE: self.delete_consumer,
-            Op.S_X_INFO: self.info,
-        }
+        self._messages = messages
 
     # -- finding -----------------------------------------------------------------------
 
@@ -55,176 +85,196 @@ class XGroups:
             )
         return found, shared, shared.claims
 
-    def _reply_when_safe(self, peer: Peer, request_id: int, stream: Stream, reply: Any) -> None:
-        mode = stream.options.persistence
-        self._core.data_when_safe(mode, peer, request_id, pack(reply))
+    def _permitted(
+        self, connection: Connection, stream: str, group: str
+    ) -> tuple[Stream, SharedGroup, Claims]:
+        permit_group(connection, stream, group)
+        return self._find(stream, group)
 
     # -- groups ------------------------------------------------------------------------
 
-    def make_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Create a group unless it is there."""
-        ask = unpack(wire.MakeGroup, payload)
-        check_name(ask.group, "group")
-        stream = self._messages.made(ask.stream)
-        log = self._messages.log(stream)
-        is_new = ask.group not in stream.groups
+    def make_group(
+        self, connection: Connection, stream: str, group: str, start: Id | None, done: Done[bool]
+    ) -> None:
+        """Create a group unless it is there; says whether it is new.
+
+        It starts after an id, or with new messages only. Making the stream too takes the
+        permission to write to it.
+        """
+        permit_group(connection, stream, group)
+        check_name(group, "group")
+        if stream not in self._core.engine.streams:
+            permit_group(connection, stream, None, (Action.WRITE, Action.ADMIN))
+        found = self._messages.made(stream)
+        log = self._messages.log(found)
+        is_new = group not in found.groups
         if is_new:
-            at = log.end if ask.start is None else log.offset_from(following(ask.start))
-            behind = ask.start if ask.start is not None and log.is_ahead(ask.start) else None
+            at = log.end if start is None else log.offset_from(following(start))
+            behind = start if start is not None and log.is_ahead(start) else None
             options = SharedOptions(release="claim")
-            self._core.engine.make_group(stream, ask.group, {0: at}, options, behind)
+            self._core.engine.make_group(found, group, {0: at}, options, behind)
         else:
-            self._find(ask.stream, ask.group)
-        self._reply_when_safe(peer, request_id, stream, is_new)
+            self._find(stream, group)
+        self._core.done_when_safe(found.options.persistence, done, is_new)
 
-    def delete_consumer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Forget a consumer and what it holds."""
-        ask = unpack(wire.ConsumerName, payload)
-        stream, group, claims = self._find(ask.stream, ask.group)
-        count = claims.dismiss(ask.consumer)
-        self._after(stream, ask.group, group)
-        self._reply_when_safe(peer, request_id, stream, count)
+    def delete_consumer(
+        self, connection: Connection, stream: str, group: str, consumer: str, done: Done[int]
+    ) -> None:
+        """Forget a consumer and what it holds; its waiting reads are answered."""
+        found, shared, claims = self._permitted(connection, stream, group)
+        count = claims.dismiss(consumer)
+        self._core.waits.give_up(_channel(found, group, consumer))
+        self._after(found, group, shared)
+        self._core.done_when_safe(found.options.persistence, done, count)
 
-    def info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def info(self, connection: Connection, stream: str) -> tuple[int, list[GroupView]]:
         """The stream's length and its groups."""
-        ask = unpack(wire.Name, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        log = self._messages.log(stream)
-        self._messages.pass_over(stream, log)
+        permit_group(connection, stream, None)
+        found = self._core.engine.streams.get(stream)
+        log = self._messages.log(found)
+        self._messages.pass_over(found, log)
         groups = [
-            _group_info(log, name, group.claims)
-            for name, group in sorted(stream.groups.items())
+            _group_view(log, name, group.claims)
+            for name, group in sorted(found.groups.items())
             if group.claims is not None
         ]
-        peer.data(request_id, pack(wire.Info(len(log), groups)))
+        return len(log), groups
 
     # -- consuming ---------------------------------------------------------------------
 
-    def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Deliver new messages; wait for some if there are none."""
-        ask = unpack(wire.ReadGroup, payload)
-        _at_least_one(ask.count)
-        stream, _, _ = self._find(ask.stream, ask.group)
-
-        def attempt() -> bool:
-            return self._deliver(peer, request_id, stream, ask)
-
-        def give_up() -> None:
-            peer.data(request_id, pack_headed(wire.Messages([])))
-
-        if attempt():
-            return
-        if ask.wait_ms <= 0:
-            give_up()
-            return
-        due_ms = self._core.now_ms + min(ask.wait_ms, MAX_WAIT_MS)
-        # A channel each: one who may have no more must not stand in the way of the others.
-        channel = f"{ask.group}\n{ask.consumer}"
-        self._core.waits.add(
-            Wait(peer, request_id, [(stream.id, channel)], due_ms, attempt, give_up)
-        )
-        self._core.runtime.wake_at(due_ms)
-
-    def _deliver(self, peer: Peer, request_id: int, stream: Stream, ask: wire.ReadGroup) -> bool:
-        """Answer with new messages if there are any."""
-        _, group, claims = self._find(ask.stream, ask.group)
-        log, now_ms = self._messages.log(stream), self._core.now_ms
-        if claims.behind is not None:
-            self._messages.pass_over(stream, log)
-        while True:
-            end = log.fitting(claims.position(0), ask.count, DEFAULT_BYTES)
-            found = claims.deliver(ask.consumer, ask.count, [end], now_ms, ask.max_pending)
-            self._core.changed(stream, ask.group, group)
-            if not found:
-                return False
-            parts = gather(stream, found, NO_END)
-            if parts.gaps:
-                group.skip(parts.gaps)
-            if parts.parts:
-                break
-        spans = [(each.first, each.end, each.attempt) for each in found]
-        self._send_when_safe(peer, request_id, stream, spans, parts)
-        return True
-
-    def _send_when_safe(
+    def read(
         self,
-        peer: Peer,
-        request_id: int,
-        stream: Stream,
-        spans: list[tuple[int, int, int]],
-        found: Gathered,
+        connection: Connection,
+        ticket: Hashable,
+        stream: str,
+        group: str,
+        consumer: str,
+        count: int,
+        wait_ms: int,
+        max_pending: int,
+        done: Done[Messages],
     ) -> None:
-        """Who holds what must survive before it is told."""
-        head = pack_headed(wire.Messages(spans))
+        """Deliver new messages, unless the consumer holds ``max_pending``; wait for some."""
+        found, _, _ = self._permitted(connection, stream, group)
+        _at_least_one(count)
 
-        def safe(error: NexoError | None) -> None:
-            if error is not None:
-                peer.fail(request_id, error)
-            else:
-                peer.data(request_id, head, *found.parts)
+        def attempt() -> Messages | None:
+            return self._delivered(found, stream, group, consumer, count, max_pending)
 
-        self._core.when_safe(stream.options.persistence, safe)
+        def delivered(messages: Messages | NexoError) -> None:
+            if isinstance(messages, NexoError) or not messages.ranges:
+                done(messages)
+            else:  # who holds what must survive before it is told
+                self._core.done_when_safe(found.options.persistence, done, messages)
 
-    def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Finish messages, whoever holds them."""
-        ask = unpack(wire.Ids, payload)
-        stream, group, claims = self._find(ask.stream, ask.group)
-        count = claims.ack(spans_of(self._messages.log(stream).genuine(ask.ids)))
-        self._after(stream, ask.group, group)
-        self._reply_when_safe(peer, request_id, stream, count)
+        # A channel each: one who may have no more must not stand in the way of the others.
+        channels = (_channel(found, group, consumer),)
+        due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
+        nothing = Messages([], Gathered())
+        self._core.answer_or_wait(
+            Wait(connection, ticket, channels, due_ms, attempt, delivered, nothing)
+        )
 
-    def pending(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """A page of what is held."""
-        ask = unpack(wire.PendingAsk, payload)
-        stream, _, claims = self._find(ask.stream, ask.group)
-        rows = [
-            (offset, lease)
-            for _, first, end, lease in claims.held(ask.consumer)
-            for offset in range(max(first, ask.offset), end)
-        ][: wire.PAGE]
-        now_ms, log = self._core.now_ms, self._messages.log(stream)
-        stamps = log.timestamps([offset for offset, _ in rows])
-        reply = [
-            wire.Pending(
-                stamps.get(offset, 0), offset, lease.member.name,
+    def _delivered(
+        self, found: Stream, stream: str, name: str, consumer: str, count: int, max_pending: int
+    ) -> Messages | None:
+        _, group, claims = self._find(stream, name)
+        log, now_ms = self._messages.log(found), self._core.now_ms
+        if claims.behind is not None:
+            self._messages.pass_over(found, log)
+        while True:
+            end = log.fitting(claims.position(0), count, REPLY_BYTES)
+            given = claims.deliver(consumer, count, [end], now_ms, max_pending)
+            self._core.changed(found, name, group)
+            if not given:
+                return None
+            batches = gather(found, given, NO_END)
+            if batches.gaps:
+                group.skip(batches.gaps)
+            if batches.parts:
+                return Messages([(each.first, each.end, each.attempt) for each in given], batches)
+
+    def ack(
+        self, connection: Connection, stream: str, group: str, ids: Sequence[Id], done: Done[int]
+    ) -> None:
+        """Finish messages, whoever holds them; gives how many were pending."""
+        found, shared, claims = self._permitted(connection, stream, group)
+        count = claims.ack(ranges_of(self._messages.log(found).genuine(ids)))
+        self._after(found, group, shared)
+        self._core.done_when_safe(found.options.persistence, done, count)
+
+    def pending(
+        self,
+        connection: Connection,
+        stream: str,
+        group: str,
+        consumer: str | None,
+        offset: int,
+        limit: int,
+    ) -> list[Pending]:
+        """A page of what is held, by one consumer or all, from an offset on."""
+        found, _, claims = self._permitted(connection, stream, group)
+        rows = list(islice(claims.held_from(offset, consumer), limit))
+        stamps = self._messages.log(found).timestamps([at for at, _ in rows])
+        now_ms = self._core.now_ms
+        return [
+            Pending(
+                (stamps.get(at, 0), at), lease.member.name,
                 max(0, now_ms - lease.since_ms), lease.attempt,
             )
-            for offset, lease in rows
+            for at, lease in rows
         ]  # fmt: skip
-        peer.data(request_id, pack(reply))
 
-    def claim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def claim(
+        self,
+        connection: Connection,
+        stream: str,
+        group: str,
+        consumer: str,
+        min_idle_ms: int,
+        count: int,
+        done: Done[Messages],
+    ) -> None:
         """Deliver to a consumer what another, or it, has held for long."""
-        ask = unpack(wire.Claim, payload)
-        _at_least_one(ask.count)
-        stream, group, claims = self._find(ask.stream, ask.group)
+        found, shared, claims = self._permitted(connection, stream, group)
+        _at_least_one(count)
         now_ms = self._core.now_ms
-        stale = claims.stale(ask.min_idle_ms, ask.count, now_ms)
-        parts = gather(stream, [_as_delivery(span) for span in stale], DEFAULT_BYTES)
-        if parts.unsent:
-            first_unsent = min(first for _, first, _ in parts.unsent)
-            stale = _before(stale, first_unsent)
-        claims.take_over(ask.consumer, stale, now_ms)
-        if parts.gaps:
-            group.skip(parts.gaps)
-        self._core.changed(stream, ask.group, group)
-        spans = [(first, end, attempt) for _, first, end, attempt in stale]
-        self._send_when_safe(peer, request_id, stream, spans, parts)
+        stale = claims.stale(min_idle_ms, min(count, MAX_CLAIMED), now_ms)
+        batches = gather(found, [_as_delivery(each) for each in stale], REPLY_BYTES)
+        if batches.unsent:
+            stale = _before(stale, min(first for _, first, _ in batches.unsent))
+        claims.take_over(consumer, stale, now_ms)
+        if batches.gaps:
+            shared.skip(batches.gaps)
+        self._core.changed(found, group, shared)
+        claimed = Messages([(first, end, attempt) for _, first, end, attempt in stale], batches)
+        self._core.done_when_safe(found.options.persistence, done, claimed)
 
-    def renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Let the idle time of what a consumer holds start anew."""
-        ask = unpack(wire.Renew, payload)
-        stream, group, claims = self._find(ask.stream, ask.group)
-        offsets = self._messages.log(stream).genuine(ask.ids)
-        held = claims.renew(ask.consumer, spans_of(offsets), self._core.now_ms)
-        self._core.changed(stream, ask.group, group)
+    def renew(
+        self,
+        connection: Connection,
+        stream: str,
+        group: str,
+        consumer: str,
+        ids: Sequence[Id],
+        done: Done[list[Id]],
+    ) -> None:
+        """Restart the idle time of what a consumer holds; gives the ids it still has."""
+        found, shared, claims = self._permitted(connection, stream, group)
+        offsets = self._messages.log(found).genuine(ids)
+        held = claims.renew(consumer, ranges_of(offsets), self._core.now_ms)
+        self._core.changed(found, group, shared)
         kept = {offset for _, first, end in held for offset in range(first, end)}
-        still = [each for each in dict.fromkeys(ask.ids) if each[1] in kept]
-        self._reply_when_safe(peer, request_id, stream, still)
+        still = [each for each in dict.fromkeys(ids) if each[1] in kept]
+        self._core.done_when_safe(found.options.persistence, done, still)
 
     def _after(self, stream: Stream, name: str, group: SharedGroup) -> None:
         self._core.changed(stream, name, group)
         self._core.touched(stream)
+
+
+def _channel(stream: Stream, group: str, consumer: str) -> tuple[int, str]:
+    return stream.id, f"{group}\n{consumer}"
 
 
 def _at_least_one(count: int) -> None:
@@ -232,27 +282,27 @@ def _at_least_one(count: int) -> None:
         raise InvalidInput(f"count = {count}: must be at least 1")
 
 
-def _as_delivery(span: CountedSpan) -> Delivery:
-    partition, first, end, attempt = span
+def _as_delivery(counted: CountedRange) -> Delivery:
+    partition, first, end, attempt = counted
     return Delivery(partition, first, end, attempt, 0, 0)
 
 
-def _before(spans: list[CountedSpan], offset: int) -> list[CountedSpan]:
-    """What of ascending spans lies before an offset."""
+def _before(ranges: list[CountedRange], offset: int) -> list[CountedRange]:
+    """What of ascending ranges lies before an offset."""
     return [
         (partition, first, min(end, offset), attempt)
-        for partition, first, end, attempt in spans
+        for partition, first, end, attempt in ranges
         if first < offset
     ]
 
 
-def _group_info(log: MessageLog, name: str, claims: Claims) -> wire.Group:
+def _group_view(log: MessageLog, name: str, claims: Claims) -> GroupView:
     consumers = sorted(claims.members.values(), key=lambda keeper: keeper.name)
-    return wire.Group(
+    return GroupView(
         name,
         claims.behind or log.id_at(claims.position(0) - 1),
         sum(keeper.held for keeper in consumers),
         claims.unread([log.end]),
         claims.trimmed_unread,
-        [wire.Consumer(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
+        [ConsumerView(keeper.name, keeper.held, keeper.seen_ms) for keeper in consumers],
     )

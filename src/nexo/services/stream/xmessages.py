@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from nexo.access.grants import Action
+from nexo.access.permit import ADMIN, READ, WRITE, permit
 from nexo.batch import encode_plain
-from nexo.brokers.stream.messages import MessageLog
+from nexo.brokers.stream.groups.records import Range
+from nexo.brokers.stream.messages import Id, MessageLog
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import freeable
-from nexo.errors import Conflict, InvalidInput, NexoError
-from nexo.protocol import xstreams as wire
-from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
-from nexo.protocol.ops import Op
-from nexo.protocol.stream import DEFAULT_BYTES
-from nexo.protocol.values import ValueType
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.bounds import check_not_negative
+from nexo.errors import Conflict, NexoError
+from nexo.model import Broker
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.bounds import REPLY_BYTES, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.publish import Publishing
 
@@ -26,19 +26,23 @@ STREAM_OPTIONS = {"retention_ms": 0, "retention_bytes": 0}
 """Of streams made here: their length is what limits them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The offsets asked for, the entries that hold them and may hold more, and where to go on."""
+
+    first: int
+    end: int
+    following: int | None
+    entries: list[memoryview]
+
+
 class XMessages:
-    """Requests about messages, whoever reads them."""
+    """Use cases about messages, whoever reads them."""
 
     def __init__(self, core: Core, publishing: Publishing) -> None:
         self._core = core
         self._publishing = publishing
         self._logs: dict[int, MessageLog] = {}
-        self.handlers: dict[int, Handler] = {
-            Op.S_X_ADD: self.add,
-            Op.S_X_RANGE: self.range,
-            Op.S_X_DELETE: self.delete,
-            Op.S_X_TRIM: self.trim,
-        }
 
     # -- finding -----------------------------------------------------------------------
 
@@ -77,84 +81,105 @@ class XMessages:
 
     # -- adding ------------------------------------------------------------------------
 
-    def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Append one message, stamped here, and trim the stream."""
-        ask, value = unpack_headed(wire.Add, payload)
-        if not value or value[0] not in tuple(ValueType):
-            raise InvalidInput("a message needs a value: a type byte and its content")
-        check_not_negative(ask.max_length, "max_length")
-        is_new = ask.stream not in self._core.engine.streams
-        stream = self.made(ask.stream)
-        log = self.log(stream)
-        now_ms = max(self._core.now_ms, log.partition.last_ms)
-        head, body = encode_plain([bytes(value[1:])], value[0], now_ms)
-        entry = bytes(head) + b"".join(body)
-        [placed] = self._publishing.store(stream, 0, entry)
-        reply = pack((now_ms, placed.offset))
-        if is_new:
-            self._reply_once_made(stream, placed, len(entry), peer, request_id, reply)
-            return
-        self._publishing.reply(stream, [placed], len(entry), peer, request_id, reply)
-        if log.end - log.front > ask.max_length:
-            self._trim(stream, log, ask.max_length, TRIM_STEP)
-
-    def _reply_once_made(
+    def add(
         self,
-        stream: Stream,
-        placed: Placed,
-        size_bytes: int,
-        peer: Peer,
-        request_id: int,
-        reply: bytes,
+        connection: Connection,
+        stream: str,
+        value_type: int,
+        content: bytes,
+        max_length: int,
+        done: Done[Id],
+    ) -> None:
+        """Append one message, stamped here, and trim the stream; gives the message's id."""
+        self._permit(connection, WRITE, stream)
+        check_not_negative(max_length, "max_length")
+        is_new = stream not in self._core.engine.streams
+        found = self.made(stream)
+        log = self.log(found)
+        now_ms = max(self._core.now_ms, log.partition.last_ms)
+        head, body = encode_plain([content], value_type, now_ms)
+        entry = bytes(head) + b"".join(body)
+        [placed] = self._publishing.store(found, 0, entry)
+        message_id = now_ms, placed.offset
+        if is_new:
+            self._confirm_once_made(found, placed, len(entry), message_id, done)
+            return
+        self._confirm(found, placed, len(entry), message_id, done)
+        if log.end - log.front > max_length:
+            self._trim(found, log, max_length, TRIM_STEP)
+
+    def _confirm_once_made(
+        self, stream: Stream, placed: Placed, size_bytes: int, message_id: Id, done: Done[Id]
     ) -> None:
         """A message is not safe before its stream is."""
 
         def safe(error: NexoError | None) -> None:
             if error is not None:
-                peer.fail(request_id, error)
+                done(error)
             else:
-                self._publishing.reply(stream, [placed], size_bytes, peer, request_id, reply)
+                self._confirm(stream, placed, size_bytes, message_id, done)
 
         self._core.when_safe(stream.options.persistence, safe)
 
+    def _confirm(
+        self, stream: Stream, placed: Placed, size_bytes: int, message_id: Id, done: Done[Id]
+    ) -> None:
+        core = self._core
+        core.appended(placed.count)
+        core.granting.written(size_bytes)
+
+        def safe(error: NexoError | None) -> None:
+            if error is None:
+                core.show(stream, [placed])
+            done(message_id if error is None else error)
+
+        core.runtime.committed(core.granting.mode(stream, [placed]), safe)
+
     # -- finding by id -----------------------------------------------------------------
 
-    def range(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """A page of messages by id."""
-        ask = unpack(wire.RangeAsk, payload)
-        log = self.log(self._core.engine.streams.get(ask.stream))
-        first = max(log.offset_from(ask.first), ask.offset)
-        end = min(log.offset_from(following(ask.last)), log.end)
+    def range(
+        self, connection: Connection, stream: str, first: Id, last: Id, count: int, offset: int = 0
+    ) -> Page:
+        """A page of messages between two ids, both included, from ``offset`` on."""
+        self._permit(connection, READ, stream)
+        log = self.log(self._core.engine.streams.get(stream))
+        start = max(log.offset_from(first), offset)
+        end = min(log.offset_from(following(last)), log.end)
         entries: list[memoryview] = []
         at = end
-        for header, entry in log.entries(first, min(ask.count, end - first), DEFAULT_BYTES):
+        for header, entry in log.entries(start, min(count, end - start), REPLY_BYTES):
             entries.append(entry)
             at = header.next_offset
-        page = wire.Page(first, end, at if at < end else None)
-        peer.data(request_id, pack_headed(page), *entries)
+        return Page(start, end, at if at < end else None, entries)
 
     # -- deleting ----------------------------------------------------------------------
 
-    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Remove messages from the stream and from what groups hold."""
-        ask = unpack(wire.Ids, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        log, engine = self.log(stream), self._core.engine
-        offsets = log.genuine(ask.ids)
+    def delete(
+        self, connection: Connection, stream: str, ids: Sequence[Id], done: Done[int]
+    ) -> None:
+        """Remove messages from the stream and from what groups hold; gives how many."""
+        self._permit(connection, ADMIN, stream)
+        found = self._core.engine.streams.get(stream)
+        log, engine = self.log(found), self._core.engine
+        offsets = log.genuine(ids)
         if offsets:
             log.delete(offsets)
-            engine.skip(stream, 0, [(first, end) for _, first, end in spans_of(offsets)])
-            engine.checkpoint(stream, 0)
-            self._core.touched(stream)
-        self._reply(peer, request_id, stream, len(offsets))
+            engine.skip(found, 0, [(first, end) for _, first, end in ranges_of(offsets)])
+            engine.checkpoint(found, 0)
+            self._core.touched(found)
+        self._core.done_when_safe(found.options.persistence, done, len(offsets))
 
-    def trim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Keep the newest messages."""
-        ask = unpack(wire.Trim, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        check_not_negative(ask.max_length, "max_length")
-        removed = self._trim(stream, self.log(stream), ask.max_length, 1)
-        self._reply(peer, request_id, stream, removed)
+    def trim(self, connection: Connection, stream: str, max_length: int, done: Done[int]) -> None:
+        """Keep the newest messages; gives how many were removed."""
+        self._permit(connection, ADMIN, stream)
+        found = self._core.engine.streams.get(stream)
+        check_not_negative(max_length, "max_length")
+        removed = self._trim(found, self.log(found), max_length, 1)
+        self._core.done_when_safe(found.options.persistence, done, removed)
+
+    def _permit(self, connection: Connection, actions: Sequence[Action], stream: str) -> None:
+        if connection.identity is not None:
+            permit(connection.identity, Broker.STREAM, actions, stream)
 
     def _trim(self, stream: Stream, log: MessageLog, max_length: int, step: int) -> int:
         """Forget the oldest; the log itself does so once ``step`` or more have gathered."""
@@ -184,22 +209,18 @@ class XMessages:
             self._core.changed(stream, name, group)
         self._core.touched(stream)
 
-    def _reply(self, peer: Peer, request_id: int, stream: Stream, reply: Any) -> None:
-        mode = stream.options.persistence
-        self._core.data_when_safe(mode, peer, request_id, pack(reply))
 
-
-def following(message_id: wire.Id) -> wire.Id:
+def following(message_id: Id) -> Id:
     """The lowest id above another."""
     return message_id[0], message_id[1] + 1
 
 
-def spans_of(offsets: list[int]) -> list[tuple[int, int, int]]:
-    """Runs of ascending offsets, in partition 0."""
-    spans: list[tuple[int, int, int]] = []
+def ranges_of(offsets: list[int]) -> list[Range]:
+    """Ascending offsets as ranges of partition 0."""
+    ranges: list[Range] = []
     for offset in offsets:
-        if spans and spans[-1][2] == offset:
-            spans[-1] = 0, spans[-1][1], offset + 1
+        if ranges and ranges[-1][2] == offset:
+            ranges[-1] = 0, ranges[-1][1], offset + 1
         else:
-            spans.append((0, offset, offset + 1))
-    return spans
+            ranges.append((0, offset, offset + 1))
+    return ranges

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from nexo.access.login import Identity
 from nexo.batch import Entry, Producer, decode, encode, entries
 from nexo.config import Settings
+from nexo.dialects.nexo.stream import StreamRequests
 from nexo.errors import NexoError
 from nexo.model import Clock, Persistence
 from nexo.protocol import stream as wire
@@ -255,6 +256,7 @@ class Desk:
         self.runtime = self.runtime_type(self.files, **given)
         self.runtime.time.now = now
         self.service = StreamService(self.runtime)
+        self.service.handlers = StreamRequests(self.service).handlers
         self.service.open()
 
     def client(self, *, coded: bool = True) -> Peer:

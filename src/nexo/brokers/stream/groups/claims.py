@@ -8,24 +8,26 @@ Unlike leases, what is held is logged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nexo.brokers.stream.groups.flight import Delivery, Flight
 from nexo.brokers.stream.groups.lane import NO_END
 from nexo.brokers.stream.groups.leases import NEVER, Lease, Member
+from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_NAME, check_length
 from nexo.brokers.stream.groups.records import (
     Acked,
     ClaimRecord,
     ClaimsSnapshot,
-    CountedSpan,
+    CountedRange,
     Dismissed,
     Entered,
     Held,
+    Range,
     Skipped,
-    Span,
     Trimmed,
 )
 from nexo.brokers.stream.groups.state import SharedState
+from nexo.errors import Overloaded
 
 
 class Keeper(Member):
@@ -65,7 +67,7 @@ class Claims:
         """Give a consumer up to ``limit`` new messages, unless it holds ``max_held`` already."""
         keeper = self._entered(consumer, now_ms)
         limit = min(limit, max_held - keeper.held)
-        taken: list[CountedSpan] = []
+        taken: list[CountedRange] = []
         for partition, lane in enumerate(self._lanes):
             while limit > 0 and (found := lane.take(limit, ends[partition], NO_END)) is not None:
                 limit -= found[1] - found[0]
@@ -80,30 +82,30 @@ class Claims:
         stale = self.stale(min_idle_ms, limit, now_ms)
         return self.take_over(consumer, stale, now_ms)
 
-    def take_over(self, consumer: str, spans: list[CountedSpan], now_ms: int) -> list[Delivery]:
+    def take_over(self, consumer: str, ranges: list[CountedRange], now_ms: int) -> list[Delivery]:
         """Give a consumer what `stale` found, or a part of it."""
         keeper = self._entered(consumer, now_ms)
-        for partition, first, end, _ in spans:
+        for partition, first, end, _ in ranges:
             self._flight.land((partition, first, end))
-        return self._hold(keeper, spans, now_ms)
+        return self._hold(keeper, ranges, now_ms)
 
-    def renew(self, consumer: str, spans: Iterable[Span], now_ms: int) -> list[Span]:
-        """Let what a consumer holds of the spans count as delivered just now; returns that."""
+    def renew(self, consumer: str, ranges: Iterable[Range], now_ms: int) -> list[Range]:
+        """Let what a consumer holds of the ranges count as delivered just now; returns that."""
         keeper = self.members.get(consumer)
         if keeper is None:
             return []
         held = [
-            (span[0], first, end, lease.attempt)
-            for span in spans
-            for first, end, lease in self._lanes[span[0]].inflight.overlapping(span[1], span[2])
+            (where[0], first, end, lease.attempt)
+            for where in ranges
+            for first, end, lease in self._lanes[where[0]].inflight.overlapping(where[1], where[2])
             if lease.member is keeper
         ]
         self.take_over(consumer, held, now_ms)
         return [(partition, first, end) for partition, first, end, _ in held]
 
-    def stale(self, min_idle_ms: int, limit: int, now_ms: int) -> list[CountedSpan]:
+    def stale(self, min_idle_ms: int, limit: int, now_ms: int) -> list[CountedRange]:
         """What `claim` would give, and the attempt it would be."""
-        before_ms, found = now_ms - min_idle_ms, list[CountedSpan]()
+        before_ms, found = now_ms - min_idle_ms, list[CountedRange]()
         oldest = self._flight.leases.oldest()
         if oldest is None or oldest.since_ms > before_ms:
             return found
@@ -120,30 +122,36 @@ class Claims:
     def _entered(self, consumer: str, now_ms: int) -> Keeper:
         keeper = self.members.get(consumer)
         if keeper is None:
+            check_length("consumer name", consumer, MAX_NAME)
+            if len(self.members) >= MAX_CONSUMERS:
+                raise Overloaded(
+                    f"the group has {MAX_CONSUMERS:,} consumers already, which is the limit: "
+                    "delete some"
+                )
             keeper = self.members[consumer] = Keeper(consumer, now_ms)
             self._state.journal.append(Entered(consumer, now_ms))
         keeper.seen_ms = now_ms
         return keeper
 
-    def _hold(self, keeper: Keeper, spans: list[CountedSpan], now_ms: int) -> list[Delivery]:
-        if spans:
-            self._state.journal.append(Held(keeper.name, spans, now_ms))
-        return self._lease(keeper, spans, now_ms)
+    def _hold(self, keeper: Keeper, ranges: list[CountedRange], now_ms: int) -> list[Delivery]:
+        if ranges:
+            self._state.journal.append(Held(keeper.name, ranges, now_ms))
+        return self._lease(keeper, ranges, now_ms)
 
-    def _lease(self, keeper: Keeper, spans: list[CountedSpan], since_ms: int) -> list[Delivery]:
-        if spans:
+    def _lease(self, keeper: Keeper, ranges: list[CountedRange], since_ms: int) -> list[Delivery]:
+        if ranges:
             self.behind = None
         return [
             self._flight.lease(keeper, partition, (first, end, attempt), NEVER, since_ms)
-            for partition, first, end, attempt in spans
+            for partition, first, end, attempt in ranges
         ]
 
     # -- finishing -------------------------------------------------------------
 
-    def ack(self, spans: Iterable[Span]) -> int:
+    def ack(self, ranges: Iterable[Range]) -> int:
         """Finish messages, whoever holds them; returns how many were held."""
         acked = [
-            (span[0], first, end) for span in spans for first, end, _ in self._flight.land(span)
+            (where[0], first, end) for where in ranges for first, end, _ in self._flight.land(where)
         ]
         for partition, first, end in acked:
             self._lanes[partition].finish(first, end)
@@ -168,15 +176,22 @@ class Claims:
                 self._flight.land((partition, first, end))
                 lane.finish(first, end)
 
-    def trim(self, span: Span) -> None:
+    def trim(self, where: Range) -> None:
         """Messages left the stream: they are no longer held, and the unread are counted."""
-        lane = self._lanes[span[0]]
-        if span[2] > lane.floor:
-            record = Trimmed([span], lane.unread(span[1], span[2]))
+        lane = self._lanes[where[0]]
+        if where[2] > lane.floor:
+            record = Trimmed([where], lane.unread(where[1], where[2]))
             self.apply(record)
             self._state.journal.append(record)
 
     # -- what is shown and kept ------------------------------------------------
+
+    def held_from(self, offset: int, consumer: str | None = None) -> Iterator[tuple[int, Lease]]:
+        """Each held message of partition 0 from ``offset`` on and its lease, found lazily."""
+        for first, end, lease in self._lanes[0].inflight.starting(offset):
+            if consumer in (None, lease.member.name):
+                for at in range(max(first, offset), end):
+                    yield at, lease
 
     def held(self, consumer: str | None = None) -> list[tuple[int, int, int, Lease]]:
         """``partition, first, end, lease`` of all that is held, or by one consumer."""
@@ -206,19 +221,19 @@ class Claims:
                 self._rehold(record)
             case Dismissed(consumer):
                 self._dismiss(self.members[consumer])
-            case Trimmed(spans, unread):
-                for span in spans:
-                    self._flight.drop(span)
-                self._state.apply(Skipped(spans))
+            case Trimmed(ranges, unread):
+                for where in ranges:
+                    self._flight.drop(where)
+                self._state.apply(Skipped(ranges))
                 self.trimmed_unread += unread
 
     def _rehold(self, record: Held) -> None:
         keeper = self.members[record.consumer]
         keeper.seen_ms = max(keeper.seen_ms, record.at_ms)
-        for partition, first, end, _ in record.spans:
+        for partition, first, end, _ in record.ranges:
             self._flight.land((partition, first, end))
             self._lanes[partition].retake(first, end)
-        self._lease(keeper, record.spans, record.at_ms)
+        self._lease(keeper, record.ranges, record.at_ms)
 
     def snapshot(self) -> ClaimsSnapshot:
         """Consumers, what each holds, oldest delivery first, and the count of unread trims."""
@@ -235,10 +250,10 @@ class Claims:
         for name, seen_ms in snapshot.consumers:
             self.members[name] = Keeper(name, seen_ms)
         # Lanes count what is pending in the order of offsets, leases lie in that of time.
-        for partition, first, end, _ in sorted(each.spans[0] for each in snapshot.held):
+        for partition, first, end, _ in sorted(each.ranges[0] for each in snapshot.held):
             self._lanes[partition].retake(first, end)
         for held in snapshot.held:
-            self._lease(self.members[held.consumer], held.spans, held.at_ms)
+            self._lease(self.members[held.consumer], held.ranges, held.at_ms)
         for lane in self._lanes:
             lane.cursor = lane.done.next_gap(lane.cursor)
         self.trimmed_unread = snapshot.trimmed_unread

@@ -16,7 +16,7 @@ import msgspec
 from nexo.brokers.stream.groups.lane import NO_END
 from nexo.brokers.stream.groups.leases import Lease, LeaseBook, Member
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.groups.records import Counted, CountedSpan, Parked, Parking, Span
+from nexo.brokers.stream.groups.records import Counted, CountedRange, Parked, Parking, Range
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.errors import NexoError, NotOwner, NotPending
 
@@ -70,19 +70,19 @@ class Flight:
         self._lanes[partition].inflight.set(first, end, lease)
         return Delivery(partition, first, end, attempt, self._state.generation, expires_ms)
 
-    def start(self, member: Member, span: Span) -> None:
-        """A handler has begun on what the member holds of the span."""
-        lane = self._lanes[span[0]]
-        for first, end, lease in lane.inflight.overlapping(span[1], span[2]):
+    def start(self, member: Member, where: Range) -> None:
+        """A handler has begun on what the member holds of the range."""
+        lane = self._lanes[where[0]]
+        for first, end, lease in lane.inflight.overlapping(where[1], where[2]):
             if lease.member is member:
                 lane.started.add(first, end)
 
     def take_back(
-        self, member: Member, span: Span, refusals: list[Refusal]
+        self, member: Member, where: Range, refusals: list[Refusal]
     ) -> list[tuple[int, int, Lease]]:
-        """End the flight of what the member holds of the span; the rest is refused."""
-        held = self.held(member, span, refusals)
-        lane = self._lanes[span[0]]
+        """End the flight of what the member holds of the range; the rest is refused."""
+        held = self.held(member, where, refusals)
+        lane = self._lanes[where[0]]
         for first, end, lease in held:
             lane.inflight.cut(first, end)
             self.leases.let_go(lease, end - first)
@@ -91,10 +91,10 @@ class Flight:
         return held
 
     def held(
-        self, member: Member, span: Span, refusals: list[Refusal]
+        self, member: Member, where: Range, refusals: list[Refusal]
     ) -> list[tuple[int, int, Lease]]:
-        """What the member holds of the span; the rest is refused."""
-        partition, at, end = span
+        """What the member holds of the range; the rest is refused."""
+        partition, at, end = where
         held = []
         for first, stop, lease in self._lanes[partition].inflight.overlapping(at, end):
             if at < first:
@@ -108,16 +108,16 @@ class Flight:
             refusals.append(_not_pending(partition, at, end))
         return held
 
-    def drop(self, span: Span) -> None:
-        """Take the span from whoever holds it."""
-        lane = self._lanes[span[0]]
-        for first, end, _ in self.land(span):
+    def drop(self, where: Range) -> None:
+        """Take the range from whoever holds it."""
+        lane = self._lanes[where[0]]
+        for first, end, _ in self.land(where):
             lane.started.remove(first, end)
             lane.give_back(first, end)
 
-    def land(self, span: Span) -> list[tuple[int, int, Lease]]:
-        """End the flight of the span, whoever holds it; what becomes of it is the caller's."""
-        found = self._lanes[span[0]].inflight.cut(span[1], span[2])
+    def land(self, where: Range) -> list[tuple[int, int, Lease]]:
+        """End the flight of the range, whoever holds it; what becomes of it is the caller's."""
+        found = self._lanes[where[0]].inflight.cut(where[1], where[2])
         for first, end, lease in found:
             self.leases.let_go(lease, end - first)
         return found
@@ -148,7 +148,7 @@ class Flight:
         expired = self.leases.expired(now_ms)
         return moved + self._end_leases(expired, now_ms, "timeout") if expired else moved
 
-    def part(self, member: Member, now_ms: int, unstarted: list[Span] | None) -> int:
+    def part(self, member: Member, now_ms: int, unstarted: list[Range] | None) -> int:
         """End all leases of a member that is gone; returns how many messages it held."""
         if unstarted is not None:
             self._mark_all_but(member, unstarted)
@@ -158,7 +158,7 @@ class Flight:
         return self._end_leases(list(member.leases), now_ms, "disconnect")
 
     def _end_leases(self, leases: list[Lease], now_ms: int, reason: str) -> int:
-        failed: list[CountedSpan] = []
+        failed: list[CountedRange] = []
         ended = 0
         for lease in leases:
             lane, believed = self._lanes[lease.partition], lease.member.reports_starts
@@ -177,11 +177,11 @@ class Flight:
         self.fail(failed, now_ms, 0, reason)
         return ended
 
-    def fail(self, failed: list[CountedSpan], now_ms: int, delay_ms: int, reason: str) -> None:
+    def fail(self, failed: list[CountedRange], now_ms: int, delay_ms: int, reason: str) -> None:
         """Count deliveries that did not finish; the messages come back, or are parked."""
         limit = self._state.options.max_deliveries or NO_END
-        spent = [span for span in failed if span[3] >= limit]
-        again = [span for span in failed if span[3] < limit]
+        spent = [where for where in failed if where[3] >= limit]
+        again = [where for where in failed if where[3] < limit]
         for partition, first, end, deliveries in again:
             lane = self._lanes[partition]
             lane.deliveries.set(first, end, deliveries)
@@ -202,7 +202,7 @@ class Flight:
             if lowest is not None:
                 lane.started.add(lowest[0], lowest[0] + 1)
 
-    def _mark_all_but(self, member: Member, unstarted: Iterable[Span]) -> None:
+    def _mark_all_but(self, member: Member, unstarted: Iterable[Range]) -> None:
         idle = [RangeSet() for _ in self._lanes]
         for partition, first, end in unstarted:
             idle[partition].add(first, end)

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from nexo.brokers.stream.groups.assignment import TopicPartition, assign
+from nexo.brokers.stream.groups.limits import MAX_METADATA, MAX_NAME, check_length
 from nexo.brokers.stream.groups.ordered_state import (
     Committed,
     OffsetCommit,
@@ -30,7 +31,10 @@ from nexo.brokers.stream.groups.ordered_state import (
     Retuned,
     TopicForgotten,
 )
-from nexo.errors import Fenced, InvalidInput, NotMember, NotOwner
+from nexo.errors import Fenced, InvalidInput, NotMember, NotOwner, Overloaded
+
+MAX_MEMBERS = 1_000
+"""Live members of one group; every rebalance looks at all of them."""
 
 STANDALONE = -1
 """The generation a consumer without membership commits with."""
@@ -94,6 +98,10 @@ class OrderedGroup:
         """The live members in the order they joined."""
         return list(self._members)
 
+    def has(self, member: str) -> bool:
+        """Whether it is a live member."""
+        return member in self._members
+
     @property
     def leader(self) -> str:
         """The member that joined first; empty without members."""
@@ -123,11 +131,18 @@ class OrderedGroup:
         A member that joins again starts anew: it owns nothing of what it had.
         """
         check_topics(topics)
+        self.check_join(member)
         self._put_out(member)
         self._partitions.update(topics)
         self._members[member] = _Member(frozenset(topics), now_ms)
         self._rebalance(now_ms)
         return self._confirm(member, now_ms)
+
+    def check_join(self, member: str) -> None:
+        """Raise what `join` would raise for the member."""
+        check_length("member name", member, MAX_NAME)
+        if member not in self._members and len(self._members) >= MAX_MEMBERS:
+            raise Overloaded(f"the group has {MAX_MEMBERS:,} members already, which is the limit")
 
     def leave(self, member: str, now_ms: int) -> bool:
         """Free what a member owns, at once; says whether it was one."""
@@ -247,6 +262,7 @@ class OrderedGroup:
 
     def _check_offset(self, commit: OffsetCommit, member: str | None, *, lowest: int) -> None:
         at = commit.topic, commit.partition
+        check_length("commit metadata", commit.metadata, MAX_METADATA)
         if commit.partition < 0 or commit.offset < lowest:
             raise InvalidInput(f"{commit.topic}/{commit.partition} at {commit.offset}: below 0")
         if member is not None and (self._owners.get(at) != member or at in self._recalled):

@@ -133,6 +133,11 @@ class RangeMap(Generic[Value]):
         self._ends[low:high] = [end for _, end, _ in entries]
         self._values[low:high] = [value for _, _, value in entries]
 
+    def starting(self, first: int) -> Iterator[tuple[int, int, Value]]:
+        """The entries that end after ``first``, in order; the map must not change meanwhile."""
+        for at in range(bisect_right(self._ends, first), len(self._starts)):
+            yield self._starts[at], self._ends[at], self._values[at]
+
     def overlapping(self, first: int, end: int) -> list[tuple[int, int, Value]]:
         """The entries within the range, clipped to it."""
         low = bisect_right(self._ends, first)

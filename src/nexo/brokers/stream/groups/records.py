@@ -1,6 +1,6 @@
 """What a shared group logs, and its snapshot (SPEC F6).
 
-One record per call, whatever the number of messages: spans are ``(partition, first, end)``,
+One record per call, whatever the number of messages: ranges are ``(partition, first, end)``,
 half-open. In-flight leases are not logged: after a restart those messages are undelivered
 again, with the deliveries counted so far. Only with ``release='claim'`` who holds what is
 logged, because a consumer keeps it. A new group is made durable by its first snapshot.
@@ -14,10 +14,10 @@ import msgspec
 
 from nexo.errors import Conflict, InvalidOption
 
-Span: TypeAlias = tuple[int, int, int]
+Range: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
 
-CountedSpan: TypeAlias = tuple[int, int, int, int]
+CountedRange: TypeAlias = tuple[int, int, int, int]
 """``partition, first, end, deliveries``."""
 
 
@@ -57,19 +57,19 @@ def _at_least(name: str, value: int, low: int) -> None:
 class Acked(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
     """These messages are finished."""
 
-    spans: list[Span]
+    ranges: list[Range]
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True, tag="count"):
     """These messages came back unfinished and have been delivered so many times."""
 
-    spans: list[CountedSpan]
+    ranges: list[CountedRange]
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
     """These messages reached the delivery limit and are set aside."""
 
-    spans: list[CountedSpan]
+    ranges: list[CountedRange]
     parked_ms: int
     reason: str
 
@@ -77,19 +77,19 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
 class Replayed(msgspec.Struct, frozen=True, array_like=True, tag="replay"):
     """These parked messages are to be delivered again, as if new."""
 
-    spans: list[Span]
+    ranges: list[Range]
 
 
 class Discarded(msgspec.Struct, frozen=True, array_like=True, tag="discard"):
     """These parked messages are forgotten."""
 
-    spans: list[Span]
+    ranges: list[Range]
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
     """These offsets hold no message (any more)."""
 
-    spans: list[Span]
+    ranges: list[Range]
 
 
 class Sought(msgspec.Struct, frozen=True, array_like=True, tag="seek"):
@@ -116,7 +116,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
     """A consumer was given these messages, new ones or ones another held."""
 
     consumer: str
-    spans: list[CountedSpan]
+    ranges: list[CountedRange]
     at_ms: int
 
 
@@ -129,7 +129,7 @@ class Dismissed(msgspec.Struct, frozen=True, array_like=True, tag="dismiss"):
 class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
     """These messages left the stream; so many had not been delivered."""
 
-    spans: list[Span]
+    ranges: list[Range]
     unread: int
 
 

@@ -22,26 +22,27 @@ from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import Delivery, Flight, Refusal
 from nexo.brokers.stream.groups.lane import NO_END, KeysOf
 from nexo.brokers.stream.groups.leases import Member
+from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_REASON
 from nexo.brokers.stream.groups.records import (
     Acked,
-    CountedSpan,
+    CountedRange,
     Discarded,
     Dismissed,
     Entered,
     Held,
+    Range,
     Replayed,
     SharedOptions,
     SharedRecord,
     SharedSnapshot,
     Skipped,
     Sought,
-    Span,
     Trimmed,
     Tuned,
 )
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.brokers.stream.groups.status import Holding, LaneStatus, ParkedRange, lane_status
-from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
+from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember, Overloaded
 
 
 class SharedGroup:
@@ -91,26 +92,30 @@ class SharedGroup:
         """Make a consumer a member; joining again changes nothing. Returns the generation."""
         self.options.check_members()
         if consumer not in self._members:
+            if len(self._members) >= MAX_CONSUMERS:
+                raise Overloaded(
+                    f"the group has {MAX_CONSUMERS:,} consumers already, which is the limit"
+                )
             self._members[consumer] = Member(consumer, reports_starts=reports_starts)
         return self.generation
 
-    def leave(self, consumer: str, now_ms: int, unstarted: Iterable[Span] | None = None) -> int:
+    def leave(self, consumer: str, now_ms: int, unstarted: Iterable[Range] | None = None) -> int:
         """Release all a consumer holds, at once; returns how many messages.
 
         ``unstarted`` is what a parting consumer says it never began; without it (a cut
         connection) the group goes by what it knows. Leaving twice is fine.
         """
-        spans = None if unstarted is None else self._checked(unstarted)
+        ranges = None if unstarted is None else self._checked(unstarted)
         member = self._members.pop(consumer, None)
-        return 0 if member is None else self._flight.part(member, now_ms, spans)
+        return 0 if member is None else self._flight.part(member, now_ms, ranges)
 
-    def check(self, consumer: str, generation: int, spans: Iterable[Span] = ()) -> None:
+    def check(self, consumer: str, generation: int, ranges: Iterable[Range] = ()) -> None:
         """Raise `Fenced` after a seek the consumer has not seen, `NotMember` for a stranger.
 
-        `InvalidInput` for spans that cannot be.
+        `InvalidInput` for ranges that cannot be.
         """
         self._member(consumer, generation)
-        self._checked(spans)
+        self._checked(ranges)
 
     def _member(self, consumer: str, generation: int | None = None) -> Member:
         if generation is not None and generation != self.generation:
@@ -185,22 +190,22 @@ class SharedGroup:
 
     # -- settling --------------------------------------------------------------
 
-    def start(self, consumer: str, generation: int, spans: Iterable[Span]) -> None:
+    def start(self, consumer: str, generation: int, ranges: Iterable[Range]) -> None:
         """A handler has begun on these messages; what the consumer does not hold is ignored."""
         member = self._member(consumer, generation)
-        for span in self._checked(spans):
-            self._flight.start(member, span)
+        for where in self._checked(ranges):
+            self._flight.start(member, where)
 
-    def ack(self, consumer: str, generation: int, spans: Iterable[Span]) -> list[Refusal]:
+    def ack(self, consumer: str, generation: int, ranges: Iterable[Range]) -> list[Refusal]:
         """Finish messages, in any order; returns what was not the consumer's to finish."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
-        acked: list[Span] = []
-        for span in self._checked(spans):
-            lane = self._lanes[span[0]]
-            for first, end, _ in self._flight.take_back(member, span, refusals):
+        acked: list[Range] = []
+        for where in self._checked(ranges):
+            lane = self._lanes[where[0]]
+            for first, end, _ in self._flight.take_back(member, where, refusals):
                 lane.finish(first, end)
-                acked.append((span[0], first, end))
+                acked.append((where[0], first, end))
         if acked:
             self._state.journal.append(Acked(acked))
         return refusals
@@ -209,7 +214,7 @@ class SharedGroup:
         self,
         consumer: str,
         generation: int,
-        spans: Iterable[Span],
+        ranges: Iterable[Range],
         now_ms: int,
         *,
         delay_ms: int = 0,
@@ -218,46 +223,46 @@ class SharedGroup:
         """Give messages up after a failure: redelivered after ``delay_ms``, or parked."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
-        failed: list[CountedSpan] = []
-        for span in self._checked(spans):
-            for first, end, lease in self._flight.take_back(member, span, refusals):
-                failed.append((span[0], first, end, lease.attempt))
-        self._flight.fail(failed, now_ms, delay_ms, reason)
+        failed: list[CountedRange] = []
+        for where in self._checked(ranges):
+            for first, end, lease in self._flight.take_back(member, where, refusals):
+                failed.append((where[0], first, end, lease.attempt))
+        self._flight.fail(failed, now_ms, delay_ms, reason[:MAX_REASON])
         return refusals
 
-    def release(self, consumer: str, generation: int, spans: Iterable[Span]) -> list[Refusal]:
+    def release(self, consumer: str, generation: int, ranges: Iterable[Range]) -> list[Refusal]:
         """Give back messages no handler had: redelivered at once, nothing counted."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
-        for span in self._checked(spans):
-            for first, end, _ in self._flight.take_back(member, span, refusals):
-                self._lanes[span[0]].give_back(first, end)
+        for where in self._checked(ranges):
+            for first, end, _ in self._flight.take_back(member, where, refusals):
+                self._lanes[where[0]].give_back(first, end)
         return refusals
 
     def extend(
-        self, consumer: str, generation: int, now_ms: int, spans: Iterable[Span] | None = None
+        self, consumer: str, generation: int, now_ms: int, ranges: Iterable[Range] | None = None
     ) -> list[Refusal]:
         """Renew the leases of these messages, or of all the consumer holds, from now on."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
-        leases = dict(member.leases) if spans is None else {}
-        for span in self._checked(spans or ()):
-            held = self._flight.held(member, span, refusals)
+        leases = dict(member.leases) if ranges is None else {}
+        for where in self._checked(ranges or ()):
+            held = self._flight.held(member, where, refusals)
             leases |= {lease: None for _, _, lease in held}
         for lease in leases:
             self._flight.leases.renew(lease, now_ms + self.options.ack_wait_ms)
         return refusals
 
-    def _checked(self, spans: Iterable[Span]) -> list[Span]:
-        spans = spans if isinstance(spans, list) else list(spans)
-        for partition, first, end in spans:
+    def _checked(self, ranges: Iterable[Range]) -> list[Range]:
+        ranges = ranges if isinstance(ranges, list) else list(ranges)
+        for partition, first, end in ranges:
             if not 0 <= partition < len(self._lanes):
                 raise InvalidInput(
                     f"partition {partition} does not exist: the stream has {len(self._lanes)}"
                 )
             if not 0 <= first < end:
                 raise InvalidInput(f"range {first}..{end} is empty: end must be above first")
-        return spans
+        return ranges
 
     # -- time ------------------------------------------------------------------
 
@@ -286,17 +291,17 @@ class SharedGroup:
         if self.claims is not None:
             self.claims.behind = None
 
-    def skip(self, spans: Iterable[Span]) -> None:
+    def skip(self, ranges: Iterable[Range]) -> None:
         """These offsets hold no message (any more): the floor passes over them."""
-        spans = [span for span in self._checked(spans) if not self._is_past(span)]
-        for span in spans:
-            self._flight.drop(span)
-        if spans:
-            self._state.log(Skipped(spans))
+        ranges = [where for where in self._checked(ranges) if not self._is_past(where)]
+        for where in ranges:
+            self._flight.drop(where)
+        if ranges:
+            self._state.log(Skipped(ranges))
 
-    def _is_past(self, span: Span) -> bool:
-        lane = self._lanes[span[0]]
-        return span[2] <= lane.floor and not lane.parked.overlapping(span[1], span[2])
+    def _is_past(self, where: Range) -> bool:
+        lane = self._lanes[where[0]]
+        return where[2] <= lane.floor and not lane.parked.overlapping(where[1], where[2])
 
     def tune(self, options: SharedOptions, now_ms: int) -> None:
         """Change the options; running leases are shortened if need be."""
@@ -317,18 +322,18 @@ class SharedGroup:
         )
         return list(islice(every, skip, skip + limit))
 
-    def replay(self, spans: Iterable[Span] | None = None) -> int:
+    def replay(self, ranges: Iterable[Range] | None = None) -> int:
         """Deliver parked messages (these, or all) again as if new; returns how many."""
         before = self._parked_count()
-        chosen = self._parked_in(spans)
+        chosen = self._parked_in(ranges)
         if chosen:
             self._state.log(Replayed(chosen))
         return before - self._parked_count()
 
-    def discard(self, spans: Iterable[Span] | None = None) -> int:
+    def discard(self, ranges: Iterable[Range] | None = None) -> int:
         """Forget parked messages (these, or all); returns how many."""
         before = self._parked_count()
-        chosen = self._parked_in(spans)
+        chosen = self._parked_in(ranges)
         if chosen:
             self._state.log(Discarded(chosen))
         return before - self._parked_count()
@@ -336,12 +341,12 @@ class SharedGroup:
     def _parked_count(self) -> int:
         return sum(lane.parked.count() for lane in self._lanes)
 
-    def _parked_in(self, spans: Iterable[Span] | None) -> list[Span]:
-        if spans is None:
-            spans = [(partition, 0, NO_END) for partition in range(len(self._lanes))]
+    def _parked_in(self, ranges: Iterable[Range] | None) -> list[Range]:
+        if ranges is None:
+            ranges = [(partition, 0, NO_END) for partition in range(len(self._lanes))]
         return [
             (partition, start, stop)
-            for partition, first, end in self._checked(spans)
+            for partition, first, end in self._checked(ranges)
             for start, stop, _ in self._lanes[partition].parked.overlapping(first, end)
         ]
 
@@ -371,9 +376,9 @@ class SharedGroup:
                 if self.claims is not None:
                     self.claims.apply(record)
                 return
-            case Acked(spans) | Skipped(spans):
-                for span in spans:
-                    self._flight.drop(span)
+            case Acked(ranges) | Skipped(ranges):
+                for where in ranges:
+                    self._flight.drop(where)
             case Sought():
                 self._let_go()
         self._state.apply(record)

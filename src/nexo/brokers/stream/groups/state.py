@@ -11,13 +11,13 @@ from nexo.brokers.stream.groups.records import (
     Discarded,
     Parked,
     Parking,
+    Range,
     Replayed,
     SharedOptions,
     SharedRecord,
     SharedSnapshot,
     Skipped,
     Sought,
-    Span,
     Tuned,
 )
 
@@ -41,14 +41,14 @@ class SharedState:
     def apply(self, record: SharedRecord) -> None:
         """Make a logged change; the messages it names are not in flight."""
         match record:
-            case Acked(spans):
-                self._each(spans, Lane.retire)
-            case Skipped(spans):
-                self._each(spans, Lane.skip)
-            case Replayed(spans):
-                self._each(spans, Lane.replay)
-            case Discarded(spans):
-                self._each(spans, Lane.discard)
+            case Acked(ranges):
+                self._each(ranges, Lane.retire)
+            case Skipped(ranges):
+                self._each(ranges, Lane.skip)
+            case Replayed(ranges):
+                self._each(ranges, Lane.replay)
+            case Discarded(ranges):
+                self._each(ranges, Lane.discard)
             case Counted(counted):
                 for partition, first, end, deliveries in counted:
                     self.lanes[partition].deliveries.set(first, end, deliveries)
@@ -59,12 +59,12 @@ class SharedState:
             case Tuned(options):
                 self.options = options
 
-    def _each(self, spans: list[Span], change: Callable[[Lane, int, int], None]) -> None:
-        for partition, first, end in spans:
+    def _each(self, ranges: list[Range], change: Callable[[Lane, int, int], None]) -> None:
+        for partition, first, end in ranges:
             change(self.lanes[partition], first, end)
 
     def _park(self, record: Parked) -> None:
-        for partition, first, end, deliveries in record.spans:
+        for partition, first, end, deliveries in record.ranges:
             lane = self.lanes[partition]
             lane.retire(first, end)
             lane.parked.set(first, end, Parking(deliveries, record.parked_ms, record.reason))

@@ -7,30 +7,29 @@ are part of the protocol, so they are raised as they stand there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from struct import Struct
 from typing import Literal
 
 import msgspec
 
 from nexo.batch import decode, entries
-from nexo.brokers.stream.delivery import Gathered
-from nexo.brokers.stream.groups.flight import Delivery
-from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.registry import Stream
-from nexo.errors import InvalidOption, NotFound, ProtocolError
-from nexo.model import check_name
-from nexo.protocol import stream as wire
+from nexo.dialects.nexo.replies import reply_ok
+from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import ROUTE
 from nexo.services.service import Handler, Peer
 from nexo.services.stream.admin import Admin
-from nexo.services.stream.bounds import positions
+from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups import Groups
-from nexo.services.stream.polling import Poll
+from nexo.services.stream.groups import Groups, Joined, Settlement, Taken, Verb
 from nexo.services.stream.publish import Publishing
 
+_NO_STREAM = "Topic not found"
 _SEQUENCE = Struct(">Q")
 _RECORD = Struct(">QQIB")
 _JOINED = Struct(">QQ")
@@ -109,7 +108,9 @@ class ClassicRequests:
         stream = self._stream(reader.text())
         value = bytes(reader.rest())
         placed = self._publishing.store_one(stream, ROUTE, value)
-        reply = _SEQUENCE.pack(_sequence(stream, placed.partition, placed.offset))
+        reply = _SEQUENCE.pack(
+            _sequence(stream.options.partitions, placed.partition, placed.offset)
+        )
         self._publishing.reply(stream, [placed], len(value), peer, request_id, reply)
 
     # -- groups ----------------------------------------------------------------------
@@ -117,45 +118,49 @@ class ClassicRequests:
     def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Join a group: the group's name comes first here."""
         reader = Reader(payload)
-        name, stream = check_name(reader.text(), "group"), self._stream(reader.text())
-        group = self._groups.ensure(stream, name, {})
-        consumer = self._groups.enter(peer, stream, name)
-        reply = _JOINED.pack(group.floor(0), group.generation) + pack_str(consumer)
-        self._core.data_when_safe(stream.options.persistence, peer, request_id, reply)
+        group, stream = reader.text(), reader.text()
+
+        def done(joined: Joined | NexoError) -> None:
+            if isinstance(joined, NexoError):
+                peer.fail(request_id, joined)
+            else:
+                head = _JOINED.pack(joined.floor, joined.generation)
+                peer.data(request_id, head + pack_str(joined.consumer))
+
+        with self._in_classic_words(stream):
+            self._groups.join(peer, stream, group, done)
 
     def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Leave a group."""
-        stream, name, group, consumer, generation = self._member(Reader(payload))
-        group.check(consumer, generation)
-        self._groups.exit(peer, stream, name, consumer)
-        self._core.ok_when_safe(stream.options.persistence, peer, request_id)
+        """Leave a group; a fetch that waits is answered."""
+        stream, group, consumer, generation = _member(Reader(payload))
+        done = reply_ok(peer, request_id)
+        with self._in_classic_words(stream):
+            self._groups.leave(peer, stream, group, consumer, done, generation=generation)
 
     def fetch(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Lease records; wait for some if there are none."""
         reader = Reader(payload)
-        stream, name, group, consumer, generation = self._member(reader)
+        stream, group, consumer, generation = _member(reader)
         limit, wait_ms = reader.u32(), reader.u32()
 
-        def attempt() -> bool:
-            group.check(consumer, generation)
-            return self._answer(peer, request_id, stream, name, consumer, max(1, limit))
+        def done(taken: Taken | NexoError) -> None:
+            if isinstance(taken, NexoError):
+                peer.fail(request_id, taken)
+            else:
+                peer.data(request_id, *_records(taken))
 
-        def give_up() -> None:
-            peer.data(request_id, pack_u32(0))
-
-        poll = Poll(peer, request_id, stream, name, attempt, give_up)
-        self._groups.polling.start(poll, wait_ms)
-
-    def _answer(
-        self, peer: Peer, request_id: int, stream: Stream, name: str, consumer: str, limit: int
-    ) -> bool:
-        deliveries, found = self._groups.leasing.lease(
-            stream, name, stream.group(name), consumer, limit, wire.DEFAULT_BYTES
-        )
-        if not deliveries:
-            return False
-        peer.data(request_id, *_records(stream, deliveries, found))
-        return True
+        with self._in_classic_words(stream):
+            self._groups.take(
+                peer,
+                request_id,
+                stream,
+                group,
+                consumer,
+                min(max(1, limit), MAX_LIMIT),
+                wait_ms,
+                done,
+                generation=generation,
+            )
 
     def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Finish one record."""
@@ -165,37 +170,55 @@ class ClassicRequests:
         """Give one record up: it is redelivered at once."""
         self._settle(peer, request_id, payload, "nack")
 
-    def _settle(self, peer: Peer, request_id: int, payload: memoryview, verb: wire.Verb) -> None:
+    def _settle(self, peer: Peer, request_id: int, payload: memoryview, verb: Verb) -> None:
         reader = Reader(payload)
-        stream, name, _, consumer, generation = self._member(reader)
-        partition, offset = _place(stream, reader.u64())
-        spans = [(partition, offset, offset + 1)]
-        ask = wire.Settle(stream.name, name, consumer, generation, verb, spans)
-        refusals = self._groups.apply(stream, ask)
-        if refusals:
-            raise refusals[0].error
-        self._core.ok_when_safe(stream.options.persistence, peer, request_id)
+        stream, group, consumer, generation = _member(reader)
+
+        def done(refusals: list[Refusal] | NexoError) -> None:
+            if isinstance(refusals, NexoError):
+                peer.fail(request_id, refusals)
+            elif refusals:
+                peer.fail(request_id, refusals[0].error)
+            else:
+                peer.ok(request_id)
+
+        with self._in_classic_words(stream):
+            partitions = self._groups.partitions(peer, stream, group)
+            partition, offset = _place(partitions, reader.u64())
+            said = Settlement(consumer, generation, verb, [(partition, offset, offset + 1)])
+            self._groups.settle(peer, stream, group, said, done)
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Reset a group to the beginning or the end."""
         reader = Reader(payload)
-        stream, name = self._stream(reader.text()), reader.text()
-        starts = positions(self._core.replay, stream, _target(reader.u8()))
-        self._groups.reset(stream, name, starts)
-        self._core.ok_when_safe(stream.options.persistence, peer, request_id)
+        stream, group, target = reader.text(), reader.text(), _target(reader.u8())
 
-    # -- fields ----------------------------------------------------------------------
+        def done(generation: int | NexoError) -> None:
+            reply_ok(peer, request_id)(generation if isinstance(generation, NexoError) else None)
 
-    def _stream(self, name: str, text: str = "Topic not found") -> Stream:
+        with self._in_classic_words(stream):
+            self._groups.seek(peer, stream, group, done, to=target)
+
+    # -- errors ----------------------------------------------------------------------
+
+    def _stream(self, name: str, text: str = _NO_STREAM) -> Stream:
         if name not in self._core.engine.streams:
             raise NotFound(text)
         return self._core.engine.streams.get(name)
 
-    def _member(self, reader: Reader) -> tuple[Stream, str, SharedGroup, str, int]:
-        stream, name = self._stream(reader.text()), reader.text()
-        if name not in stream.groups:
-            raise NotFound("Group not found")
-        return stream, name, stream.groups[name], reader.text(), reader.u64()
+    @contextmanager
+    def _in_classic_words(self, stream: str) -> Iterator[None]:
+        """Name what is missing as the existing client knows it."""
+        try:
+            yield
+        except NotFound:
+            missing = stream not in self._core.engine.streams
+            raise NotFound(_NO_STREAM if missing else "Group not found") from None
+
+
+def _member(reader: Reader) -> tuple[str, str, str, int]:
+    """Stream, group, consumer and generation."""
+    return reader.text(), reader.text(), reader.text(), reader.u64()
 
 
 def _options(text: str) -> CreateOptions:
@@ -214,28 +237,28 @@ def _target(number: int) -> Literal["beginning", "end"]:
     raise ProtocolError(f"S_SEEK goes to 0, the beginning, or 1, the end, not to {number}")
 
 
-def _sequence(stream: Stream, partition: int, offset: int) -> int:
-    return offset * stream.options.partitions + partition + 1
+def _sequence(partitions: int, partition: int, offset: int) -> int:
+    return offset * partitions + partition + 1
 
 
-def _place(stream: Stream, sequence: int) -> tuple[int, int]:
+def _place(partitions: int, sequence: int) -> tuple[int, int]:
     """Partition and offset of a sequence."""
     if not sequence:
         raise ProtocolError("sequences start at 1")
-    offset, partition = divmod(sequence - 1, stream.options.partitions)
+    offset, partition = divmod(sequence - 1, partitions)
     return partition, offset
 
 
-def _records(stream: Stream, deliveries: list[Delivery], found: Gathered) -> list[bytes]:
+def _records(taken: Taken) -> list[bytes]:
     """The records of the deliveries, each with its sequence, timestamp and value."""
-    leased = {(d.partition, offset) for d in deliveries for offset in range(d.first, d.end)}
+    leased = {(d.partition, offset) for d in taken.deliveries for offset in range(d.first, d.end)}
     parts = [b""]
-    batches = map(decode, entries(b"".join(found.parts)))
-    for partition, batch in zip(found.partitions, batches, strict=True):
+    batches = map(decode, entries(b"".join(taken.found.parts)))
+    for partition, batch in zip(taken.found.partitions, batches, strict=True):
         for row in batch.records():
             if (partition, row.offset) in leased:
                 value = row.value or b""
-                sequence = _sequence(stream, partition, row.offset)
+                sequence = _sequence(taken.partitions, partition, row.offset)
                 size = len(value) + 1
                 parts += (_RECORD.pack(sequence, row.timestamp_ms, size, row.value_type), value)
     parts[0] = pack_u32(len(parts) // 2)

@@ -1,0 +1,20 @@
+"""How much text and how many names a client may have a group remember."""
+
+from __future__ import annotations
+
+from nexo.errors import InvalidInput
+
+MAX_NAME = 255
+"""Characters of a member's or consumer's name."""
+MAX_METADATA = 4_096
+"""Characters that a commit may carry; Kafka's default too."""
+MAX_REASON = 1_024
+"""Characters kept of why a message failed; the rest is cut off."""
+MAX_CONSUMERS = 10_000
+"""Consumers of one shared group. Those of `nexo.xstreams` are remembered until deleted."""
+
+
+def check_length(what: str, text: str, most: int) -> None:
+    """Raise `InvalidInput` for a text that is too long."""
+    if len(text) > most:
+        raise InvalidInput(f"{what} has {len(text):,} characters: at most {most:,} are allowed")

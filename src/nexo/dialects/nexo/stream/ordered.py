@@ -1,0 +1,135 @@
+"""Requests of ordered groups; `nexo.protocol.stream_ordered` says what they look like."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.brokers.stream.groups.assignment import TopicPartition
+from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit
+from nexo.dialects.nexo.replies import reply_ok, reply_packed
+from nexo.protocol import stream_ordered as wire
+from nexo.protocol.messages import pack, unpack
+from nexo.protocol.ops import Op
+from nexo.services.service import Handler, Peer
+from nexo.services.stream.ordered import Membership, Ordered, OrderedView
+
+
+class OrderedRequests:
+    """Handlers of the S_ORDERED_ commands, heartbeats and commits."""
+
+    def __init__(self, ordered: Ordered) -> None:
+        self._ordered = ordered
+        self.handlers: dict[int, Handler] = {
+            Op.S_ORDERED_JOIN: self.join,
+            Op.S_ORDERED_LEAVE: self.leave,
+            Op.S_HEARTBEAT: self.heartbeat,
+            Op.S_COMMIT: self.commit,
+            Op.S_COMMITTED: self.committed,
+            Op.S_ORDERED_SEEK: self.seek,
+            Op.S_ORDERED_GROUPS: self.groups,
+            Op.S_ORDERED_DELETE: self.delete,
+        }
+
+    def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Become a member."""
+        ask = unpack(wire.OrderedJoin, payload)
+        done = reply_packed(peer, request_id, _assigned)
+        self._ordered.join(
+            peer, ask.group, ask.topics, done, member=ask.member, options=ask.options
+        )
+
+    def heartbeat(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Note a sign of life."""
+        ask = unpack(wire.Heartbeat, payload)
+        self._ordered.heartbeat(
+            peer,
+            request_id,
+            ask.group,
+            ask.member,
+            ask.generation,
+            reply_packed(peer, request_id, _assigned),
+            wait_ms=ask.wait_ms,
+            known=ask.known,
+        )
+
+    def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Stop being a member."""
+        ask = unpack(wire.OrderedLeave, payload)
+        self._ordered.leave(peer, ask.group, ask.member, reply_ok(peer, request_id))
+
+    def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store offsets."""
+        ask = unpack(wire.Commit, payload)
+        self._ordered.commit(
+            peer,
+            ask.group,
+            [OffsetCommit(*row) for row in ask.offsets],
+            reply_ok(peer, request_id),
+            member=ask.member,
+            generation=ask.generation,
+            rewind=ask.rewind,
+        )
+
+    def committed(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show stored offsets."""
+        ask = unpack(wire.CommittedAsk, payload)
+        rows = self._ordered.committed(peer, ask.group, ask.topic)
+        peer.data(request_id, pack(_stored(rows)))
+
+    def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Reset stored offsets."""
+        ask = unpack(wire.OrderedSeek, payload)
+        offsets = [OffsetCommit(*row) for row in ask.offsets]
+        self._ordered.seek(peer, ask.group, offsets, reply_packed(peer, request_id, int))
+
+    def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show groups."""
+        ask = unpack(wire.OrderedAsk, payload)
+        views = self._ordered.groups(peer, ask.group, ask.stream)
+        peer.data(request_id, pack([_info(view) for view in views]))
+
+    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Forget a group."""
+        ask = unpack(wire.OrderedName, payload)
+        self._ordered.delete(peer, ask.group, reply_ok(peer, request_id))
+
+
+def _assigned(found: Membership) -> wire.Assigned:
+    assignment = found.assignment
+    return wire.Assigned(
+        member=found.member,
+        generation=assignment.generation,
+        leader=assignment.leader,
+        owned=assignment.owned,
+        revoked=assignment.revoked,
+        awaited=assignment.awaited,
+    )
+
+
+def _info(view: OrderedView) -> wire.OrderedInfo:
+    group = view.group
+    return wire.OrderedInfo(
+        name=view.name,
+        generation=group.generation,
+        leader=group.leader,
+        members=group.members,
+        stable=group.stable,
+        options=msgspec.to_builtins(group.options),
+        owners=[(topic, partition, who) for (topic, partition), who in view.owners],
+        offsets=_stored(view.offsets),
+        lag=sum(view.lags.values()),
+        lags=view.lags,
+    )
+
+
+def _stored(rows: list[tuple[TopicPartition, Committed]]) -> list[wire.CommittedAt]:
+    return [
+        wire.CommittedAt(
+            topic=topic,
+            partition=partition,
+            offset=kept.offset,
+            metadata=kept.metadata,
+            committed_ms=kept.committed_ms,
+        )
+        for (topic, partition), kept in rows
+    ]

@@ -1,0 +1,27 @@
+"""The opcode table of the stream broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nexo.dialects.nexo.stream.classic import ClassicRequests
+from nexo.dialects.nexo.stream.groups import GroupRequests
+from nexo.dialects.nexo.stream.ordered import OrderedRequests
+from nexo.dialects.nexo.stream.xstreams import XRequests
+from nexo.services.service import Handler
+from nexo.services.stream import StreamService
+
+
+class StreamRequests:
+    """Handlers of all stream requests, by opcode."""
+
+    def __init__(self, service: StreamService) -> None:
+        self.handlers: Mapping[int, Handler] = {
+            **service.handlers,
+            **GroupRequests(service.groups, service.parked).handlers,
+            **OrderedRequests(service.ordered).handlers,
+            **XRequests(service.xmessages, service.xgroups).handlers,
+            **ClassicRequests(
+                service.core, service.publishing, service.groups, service.admin
+            ).handlers,
+        }

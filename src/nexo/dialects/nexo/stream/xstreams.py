@@ -1,0 +1,152 @@
+"""Requests of `nexo.xstreams`; `nexo.protocol.xstreams` says what they look like."""
+
+from __future__ import annotations
+
+from nexo.dialects.nexo.replies import reply_packed
+from nexo.errors import InvalidInput, NexoError
+from nexo.protocol import xstreams as wire
+from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
+from nexo.protocol.ops import Op
+from nexo.protocol.values import ValueType
+from nexo.services.connection import Done
+from nexo.services.service import Handler, Peer
+from nexo.services.stream.xgroups import GroupView, Messages, XGroups
+from nexo.services.stream.xmessages import XMessages
+
+
+class XRequests:
+    """Handlers of the S_X_ commands."""
+
+    def __init__(self, messages: XMessages, groups: XGroups) -> None:
+        self._messages = messages
+        self._groups = groups
+        self.handlers: dict[int, Handler] = {
+            Op.S_X_ADD: self.add,
+            Op.S_X_RANGE: self.range,
+            Op.S_X_DELETE: self.delete,
+            Op.S_X_TRIM: self.trim,
+            Op.S_X_GROUP: self.make_group,
+            Op.S_X_READ: self.read,
+            Op.S_X_ACK: self.ack,
+            Op.S_X_PENDING: self.pending,
+            Op.S_X_CLAIM: self.claim,
+            Op.S_X_RENEW: self.renew,
+            Op.S_X_CONSUMER_DELETE: self.delete_consumer,
+            Op.S_X_INFO: self.info,
+        }
+
+    # -- messages ----------------------------------------------------------------------
+
+    def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Append one message."""
+        ask, value = unpack_headed(wire.Add, payload)
+        if not value or value[0] not in tuple(ValueType):
+            raise InvalidInput("a message needs a value: a type byte and its content")
+        done: Done[wire.Id] = reply_packed(peer, request_id)
+        self._messages.add(peer, ask.stream, value[0], bytes(value[1:]), ask.max_length, done)
+
+    def range(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show a page of messages."""
+        ask = unpack(wire.RangeAsk, payload)
+        page = self._messages.range(peer, ask.stream, ask.first, ask.last, ask.count, ask.offset)
+        head = pack_headed(wire.Page(page.first, page.end, page.following))
+        peer.data(request_id, head, *page.entries)
+
+    def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Remove messages."""
+        ask = unpack(wire.Ids, payload)
+        self._messages.delete(peer, ask.stream, ask.ids, reply_packed(peer, request_id, int))
+
+    def trim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Keep the newest messages."""
+        ask = unpack(wire.Trim, payload)
+        done = reply_packed(peer, request_id, int)
+        self._messages.trim(peer, ask.stream, ask.max_length, done)
+
+    # -- groups ------------------------------------------------------------------------
+
+    def make_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Create a group unless it is there."""
+        ask = unpack(wire.MakeGroup, payload)
+        done = reply_packed(peer, request_id, bool)
+        self._groups.make_group(peer, ask.stream, ask.group, ask.start, done)
+
+    def delete_consumer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Forget a consumer."""
+        ask = unpack(wire.ConsumerName, payload)
+        done = reply_packed(peer, request_id, int)
+        self._groups.delete_consumer(peer, ask.stream, ask.group, ask.consumer, done)
+
+    def info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show the stream's length and its groups."""
+        ask = unpack(wire.Name, payload)
+        length, groups = self._groups.info(peer, ask.stream)
+        peer.data(request_id, pack(wire.Info(length, [_group(group) for group in groups])))
+
+    def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Deliver new messages."""
+        ask = unpack(wire.ReadGroup, payload)
+        self._groups.read(
+            peer,
+            request_id,
+            ask.stream,
+            ask.group,
+            ask.consumer,
+            ask.count,
+            ask.wait_ms,
+            ask.max_pending,
+            _reply_messages(peer, request_id),
+        )
+
+    def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Finish messages."""
+        ask = unpack(wire.Ids, payload)
+        done = reply_packed(peer, request_id, int)
+        self._groups.ack(peer, ask.stream, ask.group, ask.ids, done)
+
+    def pending(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Show a page of what is held."""
+        ask = unpack(wire.PendingAsk, payload)
+        rows = self._groups.pending(
+            peer, ask.stream, ask.group, ask.consumer, ask.offset, wire.PAGE
+        )
+        reply = [
+            wire.Pending(*row.id, row.consumer, row.idle_ms, row.delivery_count) for row in rows
+        ]
+        peer.data(request_id, pack(reply))
+
+    def claim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Take over what was held for long."""
+        ask = unpack(wire.Claim, payload)
+        done = _reply_messages(peer, request_id)
+        self._groups.claim(
+            peer, ask.stream, ask.group, ask.consumer, ask.min_idle_ms, ask.count, done
+        )
+
+    def renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Restart the idle time of messages."""
+        ask = unpack(wire.Renew, payload)
+        done: Done[list[wire.Id]] = reply_packed(peer, request_id)
+        self._groups.renew(peer, ask.stream, ask.group, ask.consumer, ask.ids, done)
+
+
+def _reply_messages(peer: Peer, request_id: int) -> Done[Messages]:
+    def done(messages: Messages | NexoError) -> None:
+        if isinstance(messages, NexoError):
+            peer.fail(request_id, messages)
+        else:
+            head = pack_headed(wire.Messages(messages.ranges))
+            peer.data(request_id, head, *messages.found.parts)
+
+    return done
+
+
+def _group(view: GroupView) -> wire.Group:
+    return wire.Group(
+        view.name,
+        view.last_id,
+        view.pending,
+        view.lag,
+        view.trimmed_unread,
+        [wire.Consumer(each.name, each.pending, each.seen_ms) for each in view.consumers],
+    )

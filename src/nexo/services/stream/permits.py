@@ -1,0 +1,45 @@
+"""Asks whether a client may use a group: ``orders@billing`` is a stream as one group reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nexo.access.grants import Action, Extent
+from nexo.access.permit import ANY, READ, permit
+from nexo.brokers.stream.groups.ordered import OrderedGroup
+from nexo.model import Broker
+from nexo.services.connection import Connection
+
+
+def in_group(stream: str, group: str | None) -> str:
+    """A stream as one group reads it; as every group does for None."""
+    return stream if group is None else f"{stream}@{group}"
+
+
+def permit_group(
+    connection: Connection, stream: str, group: str | None, actions: Sequence[Action] = READ
+) -> None:
+    """Raise `Forbidden` unless the client may use a group of a stream."""
+    if connection.identity is not None:
+        permit(connection.identity, Broker.STREAM, actions, in_group(stream, group))
+
+
+def permit_ordered(
+    connection: Connection, name: str, group: OrderedGroup | None, topics: Iterable[str] = ()
+) -> None:
+    """Raise `Forbidden` unless the client may read ``topics`` and all else the group reads.
+
+    What one member does moves the others, so a grant on one of a group's streams is not enough.
+    """
+    if connection.identity is None:
+        return
+    asked = {*topics, *(group.topics if group is not None else ())}
+    for topic in sorted(asked):
+        permit(connection.identity, Broker.STREAM, READ, in_group(topic, name))
+    if not asked:
+        permit(connection.identity, Broker.STREAM, READ, name, Extent.GROUP)
+
+
+def permit_everything(connection: Connection, actions: Sequence[Action] = ANY) -> None:
+    """Raise `Forbidden` unless the client may do this to every stream."""
+    permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)
