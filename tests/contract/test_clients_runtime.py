@@ -44,7 +44,7 @@ async def test_both_runtimes_offer_the_same_names() -> None:
         shown = {
             name: value
             for name, value in vars(module).items()
-            if inspect.isclass(value) and value.__module__ == module.__name__ and name[0] != "_"
+            if inspect.isclass(value) and value.__module__.startswith("nexo.") and name[0] != "_"
         }
         return {
             name: sorted(n for n in vars(value) if not n.startswith("_"))

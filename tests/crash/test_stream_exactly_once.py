@@ -59,9 +59,9 @@ class Pipeline:
     async def _transact(self, records: list[Any]) -> None:
         async with self.client.transaction() as tx:
             for record in records:
-                await tx.produce("out", record.offset)
-                await tx.produce("copy", record.offset, key=str(record.offset))
-            await tx.commit(*records)
+                await tx.publish("out", record.offset)
+                await tx.publish("copy", record.offset, key=str(record.offset))
+            await tx.ack(*records)
             if self._random.random() < 0.1:
                 self.rolled_back += 1
                 await tx.abort()

@@ -69,8 +69,8 @@ async def test_read_process_write_gives_each_output_once(served: Process) -> Non
             async for record in source.consume("g", batch=5, wait=0.5, max_deliveries=0):
                 try:
                     async with client.transaction() as tx:
-                        await tx.produce("out", record.value)
-                        await tx.commit(record)
+                        await tx.publish("out", record.value)
+                        await tx.ack(record)
                 except (ConnectionLost, TransactionAborted, Conflict):
                     continue
                 if not await lag(source):

@@ -540,7 +540,7 @@ def test_streams_show_partitions_tiers_and_groups(api: Api, sdk: nexo.Client, na
     (row,) = api.get("/stream/list", search=name)["streams"]
     assert (row["offsets"], row["groups"]) == (10, ["readers"])
     with sdk.transaction() as tx:
-        tx.produce(name, "never seen")
+        tx.publish(name, "never seen")
         tx.abort()
     (row,) = api.get("/stream/list", search=name)["streams"]
     assert row["offsets"] == 11, "offsets, which are no count of records"
@@ -554,7 +554,7 @@ def test_the_lag_of_an_ordered_group_is_what_it_can_read(
     commit = Commit(group=f"{name}-billing", offsets=[(name, 0, 0, "")])
     sdk.link(Broker.STREAM).call(Op.S_COMMIT, wire.pack(commit))
     with sdk.transaction() as tx:
-        tx.produce(name, "not yet")
+        tx.publish(name, "not yet")
         (group,) = api.get("/stream/groups", stream=name)
     assert (group["mode"], group["lag"], group["partitions"][0]["lag"]) == ("ordered", 2, 2)
 

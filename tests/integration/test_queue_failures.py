@@ -119,14 +119,14 @@ async def test_a_full_queue_is_not_asked_about_each_job(
 ) -> None:
     """SPEC D2, I7: what fits is stored, in order, and the rest is refused together."""
     queue = await aclient.queue("small").create(max_jobs=300)
-    asked, call = 0, Link.call
+    asked, send = 0, Link.send
 
     def counted(link: Link, *parts: Any, **options: Any) -> Any:
         nonlocal asked
         asked += 1
-        return call(link, *parts, **options)
+        return send(link, *parts, **options)
 
-    monkeypatch.setattr(Link, "call", counted)
+    monkeypatch.setattr(Link, "send", counted)
     results = await asyncio.gather(*(queue.push(at) for at in range(1_000)), return_exceptions=True)
     assert [isinstance(result, QueueFull) for result in results] == [False] * 300 + [True] * 700
     assert asked < 30

@@ -308,15 +308,15 @@ async def test_a_transaction_is_all_or_nothing(aclient: nexo.AsyncClient) -> Non
     a = await aclient.stream("a").create()
     await aclient.stream("b").create(partitions=3)
     async with aclient.transaction() as tx:
-        await tx.produce("a", {"n": 1})
-        await tx.produce("b", "two", key="k")
+        await tx.publish("a", {"n": 1})
+        await tx.publish("b", "two", key="k")
         assert await a.read() == []
     assert [r.value for r in await a.read()] == [{"n": 1}]
 
     async def fail() -> None:
         async with aclient.transaction() as tx:
-            await tx.produce("a", "never")
-            await tx.produce("missing", "never")
+            await tx.publish("a", "never")
+            await tx.publish("missing", "never")
 
     with pytest.raises(NotFound):
         await fail()
@@ -334,8 +334,8 @@ async def test_read_process_write_is_exactly_once(aclient: nexo.AsyncClient) -> 
             record = await anext(consumer)
             try:
                 async with aclient.transaction() as tx:
-                    await tx.commit(record)
-                    await tx.produce("out", record.value * 10)
+                    await tx.ack(record)
+                    await tx.publish("out", record.value * 10)
                     if record.value == 2 and not failed:
                         failed = True
                         raise ValueError("crash in the middle")
@@ -353,8 +353,8 @@ async def test_a_lost_input_rolls_the_outputs_back(aclient: nexo.AsyncClient) ->
         async with source.consume("g") as consumer:
             record = await anext(consumer)
             async with aclient.transaction() as tx:
-                await tx.produce("out", "y")
-                await tx.commit(record)
+                await tx.publish("out", "y")
+                await tx.ack(record)
                 await source.seek("g", "beginning")
 
     with pytest.raises(TransactionAborted):
@@ -374,8 +374,8 @@ async def test_a_transaction_whose_input_is_gone_holds_back_nobody(
         async with source.consume("g") as consumer:
             record = await anext(consumer)
             async with aclient.transaction() as tx:
-                await tx.produce("out", "never")
-                await tx.commit(record)
+                await tx.publish("out", "never")
+                await tx.ack(record)
                 await source.delete()
 
     with pytest.raises(NotFound):

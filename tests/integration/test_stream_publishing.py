@@ -161,7 +161,7 @@ async def test_keys_find_their_lane_in_a_stream_that_was_created_anew(
         assert (record.key, record.value) == (key, key)
     await anew_again(anew, handle, before)
     async with aclient.transaction() as tx:
-        assert (await tx.produce("s", 1, key="order_123")).partition == lane
+        assert (await tx.publish("s", 1, key="order_123")).partition == lane
 
 
 async def anew_again(anew: Callable[[], Awaitable[None]], handle: Stream[Any], before: int) -> None:

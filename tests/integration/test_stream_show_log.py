@@ -52,7 +52,7 @@ async def fill(client: nexo.AsyncClient) -> None:
     async with stream.consume("g", batch=100) as consumer:
         await (await consumer.fetch()).ack()
     async with client.transaction() as tx:
-        await tx.produce("a/b:c", -1, key="k1")
+        await tx.publish("a/b:c", -1, key="k1")
 
 
 async def check(client: nexo.AsyncClient, more: int = 0) -> None:

@@ -57,7 +57,7 @@ def test_a_subscription_runs_beside_the_caller(client: nexo.Client) -> None:
 def test_a_transaction_commits_or_rolls_back(client: nexo.Client) -> None:
     events = client.stream("events").create()
     with client.transaction() as tx:
-        tx.produce("events", 1)
+        tx.publish("events", 1)
     with pytest.raises(ZeroDivisionError), client.transaction() as tx:
-        tx.produce("events", 1 / 0)
+        tx.publish("events", 1 / 0)
     assert [record.value for record in events.read()] == [1]

@@ -897,7 +897,7 @@ async def test_gaps_are_stepped_over(aclient: nexo.AsyncClient) -> None:
     for number in range(20):
         await topic.produce(number, key=f"k{number % 3}")
     async with aclient.transaction() as tx:
-        await tx.produce("t", "never seen")
+        await tx.publish("t", "never seen")
         await tx.abort()
     await topic.produce("after")
     await AsyncAdminClient(aclient).compact_topic("t")

@@ -147,8 +147,8 @@ async def test_a_transaction_of_the_client_commits_messages_of_topics(
             assert message is not None
             seen.append(message.value)
             async with topics.transaction() as tx:
-                await tx.produce("out", message.value)
-                await tx.commit(message)
+                await tx.publish("out", message.value)
+                await tx.ack(message)
                 if seen == [0, 1]:
                     raise Boom
 
@@ -195,8 +195,12 @@ async def copy(consumer: AsyncConsumer[Any], tx: Any, deaf: Deaf) -> Any:
         (tx if changes is None else changes._transaction)._link = deaf
         message = await consumer.poll(5)
         assert message is not None
-        await tx.produce("out", message.value, key="k")
-        await tx.commit(message)
+        if changes is None:
+            await tx.publish("out", message.value, key="k")
+            await tx.ack(message)
+        else:
+            await tx.produce("out", message.value, key="k")
+            await tx.commit(message)
         return message.value
 
 
@@ -266,16 +270,16 @@ async def test_nothing_is_handed_out_while_the_outcome_is_unknown(
 async def test_finish_asks_again(topics: nexo.AsyncClient) -> None:
     """SPEC H1."""
     tx = await topics.transaction(timeout=0.1).begin()
-    await tx.produce("out", 1, key="k")
+    await tx.publish("out", 1, key="k")
     kept: Any = tx._link
     tx._link = Deaf(kept, *[RequestTimeout("no reply")] * 1_000)  # type: ignore[assignment]
     with pytest.raises(OutcomeUnknown, match="no reply"):
-        await tx.finish()
+        await tx.commit()
     tx._link = kept
-    await tx.finish()
+    await tx.commit()
     assert await all_values(topics, "out") == [1]
     with pytest.raises(Conflict, match="not open"):
-        await tx.finish()
+        await tx.commit()
 
 
 async def test_a_transaction_refuses_what_no_consumer_handed_out(
@@ -286,9 +290,9 @@ async def test_a_transaction_refuses_what_no_consumer_handed_out(
     async with topics.transaction() as tx:
         for bad in (record, "x"):
             with pytest.raises(InvalidInput, match="handed out"):
-                await tx.commit(bad)  # type: ignore[arg-type]
+                await tx.ack(bad)  # type: ignore[arg-type]
     with pytest.raises(Conflict, match="not open"):
-        tx.commit(record)
+        tx.ack(record)
 
 
 async def test_a_message_read_before_the_transaction_comes_again_too(

@@ -161,7 +161,7 @@ def test_exactly_once(client: nexo.Client) -> None:
         later = consumer.poll(WAIT_S)
         assert later is not None
         with client.transaction() as plain:
-            plain.commit(later)
+            plain.ack(later)
         assert consumer.committed(later.partition) is not None
     assert context.get("count") == 1
     assert [r.value for r in client.stream("out").read()] == [2]
@@ -237,8 +237,8 @@ def test_a_commit_whose_reply_is_lost_is_asked_for(
             assert message is not None
             assert message.value == number
             with client.transaction() as tx:
-                tx.produce("out", message.value)
-                tx.commit(message)
+                tx.publish("out", message.value)
+                tx.ack(message)
     assert [record.value for record in client.stream("out").read()] == [0, 1]
 
 

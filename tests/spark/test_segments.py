@@ -36,9 +36,9 @@ def fill(client: nexo.Client, persistence: Persistence) -> None:
     for n in range(5):
         log.publish_many([b"%d" % i for i in range(500)], keys=[f"k{i}" for i in range(500)])
         with client.transaction() as kept:
-            kept.produce("log", b"kept", key=f"t{n}")
+            kept.publish("log", b"kept", key=f"t{n}")
         with suppress(ZeroDivisionError), client.transaction() as dropped:
-            dropped.produce("log", b"dropped", key=f"t{n}")
+            dropped.publish("log", b"dropped", key=f"t{n}")
             raise ZeroDivisionError
     log.publish_many([b"last"] * 10)
 
@@ -70,13 +70,13 @@ def test_an_open_transaction_hides_what_follows_only_while_it_may_commit(tmp_pat
         log = client.stream("log").create()
         log.publish(b"before")
         with client.transaction() as open_one:
-            open_one.produce("log", b"undecided")
+            open_one.publish("log", b"undecided")
             log.publish(b"behind")
             assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == [b"before"]
         decided = [b"before", b"undecided", b"behind"]
         assert [row[-1] for row in rows(open_files(tmp_path, "log"))] == decided
         open_two = client.transaction().__enter__()
-        open_two.produce("log", b"never")
+        open_two.publish("log", b"never")
         log.publish(b"after")
         server.kill()
     FolderLock(Settings(data_dir=tmp_path), wait_s=100).close()  # until its last process has ended

@@ -11,6 +11,7 @@ from nexo.client import telemetry
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.pubsub import PubSub
+from nexo.client._async.queue.gather import Pusher
 from nexo.client._async.queue.queue import Queue, list_queues
 from nexo.client._async.store.store import Store
 from nexo.client._async.stream.publisher import Publisher
@@ -19,6 +20,7 @@ from nexo.client._async.stream.traced import TracedStream
 from nexo.client._async.stream.transaction import Transaction
 from nexo.client.address import Address, parse_url
 from nexo.client.queue_views import QueueInfo
+from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
@@ -39,6 +41,7 @@ class AsyncClient:
         self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
         self._publishers: dict[str, Publisher] = {}
+        self._pusher = Pusher(self._links[Broker.QUEUE])
         self.store = Store(self._links[Broker.STORE])
         """Shared state: keys, counters, maps, lists, sets."""
         self.pubsub = PubSub(self._links[Broker.PUBSUB])
@@ -61,16 +64,23 @@ class AsyncClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except NexoError:
+            if error is None:
+                raise  # otherwise it is logged, and the first error counts
 
     async def close(self) -> None:
         """End every connection; what is in flight fails with `ConnectionLost`.
 
-        But what need not be awaited, as a `publish`, reaches the server first.
+        But what need not be awaited, as a `publish`, reaches the server first; if it fails
+        there, that is raised here.
         """
         await self.pubsub.close()
         for link in self._links.values():
             await link.close()
+        for link in self._links.values():
+            link.raise_unheard()
 
     @overload
     def queue(self, name: str) -> Queue[Any]: ...
@@ -78,7 +88,7 @@ class AsyncClient:
     def queue(self, name: str, type_: type[T]) -> Queue[T]: ...
     def queue(self, name: str, type_: type[T] | None = None) -> Queue[Any]:
         """The queue of that name, whose jobs are of ``type_``; nothing is sent yet."""
-        return Queue(self._links[Broker.QUEUE], name, type_)
+        return Queue(self._links[Broker.QUEUE], name, type_, self._pusher)
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue, with its options and counts."""

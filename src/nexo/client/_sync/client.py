@@ -12,6 +12,7 @@ from nexo.client import telemetry
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.pubsub.pubsub import PubSub
+from nexo.client._sync.queue.gather import Pusher
 from nexo.client._sync.queue.queue import Queue, list_queues
 from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.publisher import Publisher
@@ -20,6 +21,7 @@ from nexo.client._sync.stream.traced import TracedStream
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import Address, parse_url
 from nexo.client.queue_views import QueueInfo
+from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
@@ -40,6 +42,7 @@ class Client:
         self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
         self._publishers: dict[str, Publisher] = {}
+        self._pusher = Pusher(self._links[Broker.QUEUE])
         self.store = Store(self._links[Broker.STORE])
         """Shared state: keys, counters, maps, lists, sets."""
         self.pubsub = PubSub(self._links[Broker.PUBSUB])
@@ -62,16 +65,23 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except NexoError:
+            if error is None:
+                raise  # otherwise it is logged, and the first error counts
 
     def close(self) -> None:
         """End every connection; what is in flight fails with `ConnectionLost`.
 
-        But what need not be awaited, as a `publish`, reaches the server first.
+        But what need not be awaited, as a `publish`, reaches the server first; if it fails
+        there, that is raised here.
         """
         self.pubsub.close()
         for link in self._links.values():
             link.close()
+        for link in self._links.values():
+            link.raise_unheard()
 
     @overload
     def queue(self, name: str) -> Queue[Any]: ...
@@ -79,7 +89,7 @@ class Client:
     def queue(self, name: str, type_: type[T]) -> Queue[T]: ...
     def queue(self, name: str, type_: type[T] | None = None) -> Queue[Any]:
         """The queue of that name, whose jobs are of ``type_``; nothing is sent yet."""
-        return Queue(self._links[Broker.QUEUE], name, type_)
+        return Queue(self._links[Broker.QUEUE], name, type_, self._pusher)
 
     def queues(self) -> list[QueueInfo]:
         """Every queue, with its options and counts."""

@@ -1,128 +1,308 @@
-"""Requests of one loop turn joined into one, with one reply for all. Only the async client
-needs it: a blocked thread has one request at a time.
+"""Single sends of one loop turn, joined into few requests with one reply each.
+
+Every link owns a `Gatherer`. A `Run` is one request in the making; it leaves when it is full,
+at the end of the turn, or before any other request of the link, so that requests run in the
+order they were made (SPEC A3). Only the async client gathers: a blocked thread has one request
+at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+import sys
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from nexo.client._async.link.link import Link
-from nexo.client.replies import Reply
-from nexo.errors import InvalidInput, NexoError, ProtocolError
+from nexo.client.replies import Reply, room_bytes
+from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError
 from nexo.protocol.frames import Buffer
-from nexo.protocol.ops import Op
+from nexo.protocol.hello import Welcome
 
 log = logging.getLogger("nexo.client")
 
 R = TypeVar("R")
+ReplyFuture = asyncio.Future[Reply]
 
 FULL = 256
-"""So many leave without waiting for the end of the turn: the server works on them while the
-others are still being made."""
+"""A run of this many sends leaves at once: the server works on it while the next is made."""
+_MOST_UNHEARD = 100
+"""Failures kept for the next call; the log has all of them."""
 
 
-class Gathering(Generic[R]):
-    """Who waits for a common reply.
+class Sends(Protocol):
+    """The part of a link that runs need."""
 
-    Each has a future of its own, since giving up one must not give up the others. Awaiting
-    it is not needed.
+    gatherer: Gatherer
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the server said at the last HELLO."""
+
+    def send(
+        self,
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None = None,
+        future: ReplyFuture | None = None,
+    ) -> ReplyFuture:
+        """Send a request at once."""
+
+    def flush(self) -> None:
+        """Write the requests sent so far."""
+
+    def let_end(self, work: asyncio.Future[Any]) -> None:
+        """Have `close` wait for it."""
+
+
+class Gatherer:
+    """What one link has gathered and not sent."""
+
+    __slots__ = ("_after", "_blocks", "_due", "_runs", "_unheard", "unsent")
+
+    def __init__(self) -> None:
+        self.unsent = False
+        """Whether something has to leave before the next request."""
+        self._runs: dict[Run[Any], None] = {}
+        self._due = False
+        self._blocks = 0
+        self._after: list[tuple[int, tuple[Buffer, ...], float | None, ReplyFuture]] = []
+        self._unheard: list[asyncio.Future[Any]] = []
+
+    def begin(self, run: Run[Any]) -> None:
+        """Add a run; raises the failure of an earlier send that nobody awaits."""
+        if self._unheard and run.raises_later:
+            self.raise_unheard()
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._end_of_turn)
+            self._due = True
+        self._runs[run] = None
+        self.unsent = True
+
+    def _end_of_turn(self) -> None:
+        self._due = False
+        self.flush()
+
+    def leave(self, run: Run[Any]) -> None:
+        """Send one run, which is full."""
+        if self._runs.pop(run, run) is None:
+            run.leaves()
+            run.send()
+
+    def flush(self) -> None:
+        """Send every run, in the order they were begun."""
+        runs, self._runs = self._runs, {}
+        self.unsent = self._blocks > 0
+        for run in runs:
+            run.leaves()
+        for run in runs:
+            run.send()
+
+    # -- while a run cannot leave yet
+
+    def block(self) -> None:
+        """Hold back other requests until `unblock`: a run waits for an answer before it leaves."""
+        self._blocks += 1
+        self.unsent = True
+
+    def unblock(self, link: Sends) -> None:
+        """Send what was held back, after what it waited for."""
+        self._blocks -= 1
+        self.flush()
+        after, self._after = ([], self._after) if self._blocks else (self._after, [])
+        for op, parts, timeout_s, future in after:
+            _send_later(link, op, parts, timeout_s, future)
+
+    def call(
+        self, link: Sends, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
+    ) -> ReplyFuture:
+        """Send a request after all that was gathered."""
+        self.flush()
+        if not self._blocks:
+            return link.send(op, parts, timeout_s)
+        future: ReplyFuture = asyncio.get_running_loop().create_future()
+        self._after.append((op, parts, timeout_s, future))
+        return future
+
+    # -- failures
+
+    def failed(self, receipts: list[asyncio.Future[Any]], error: BaseException) -> None:
+        """Sends failed. If nobody awaits them, the next send or `close` raises that."""
+        unheard = [each for each in receipts if not each._callbacks]
+        if not unheard:
+            return
+        log.warning("requests that nobody awaits failed (%d): %s", len(unheard), error)
+        room = _MOST_UNHEARD - len(self._unheard)
+        self._unheard += unheard[:room]
+
+    def raise_unheard(self, *, closing: bool = False) -> None:
+        """Raise a failure that nobody has seen, and that nobody can await any more.
+
+        When the client is ``closing``, those that are still held count too.
+        """
+        receipts, self._unheard = self._unheard, []
+        unseen = [each for each in receipts if each._log_traceback]
+        del receipts
+        held = [_holders(each) > _HOLDERS_HERE and not closing for each in unseen]
+        self._unheard = [each for each, kept in zip(unseen, held, strict=True) if kept]
+        errors = [each.exception() for each, kept in zip(unseen, held, strict=True) if not kept]
+        for error in errors:
+            if error is not None:
+                raise error
+
+
+def _holders(receipt: object) -> int:
+    return sys.getrefcount(receipt)
+
+
+(_HOLDERS_HERE,) = [_holders(each) for each in [object()]]
+"""What `_holders` says of a receipt that only a list here holds."""
+
+
+def _send_later(
+    link: Sends, op: int, parts: tuple[Buffer, ...], timeout_s: float | None, future: ReplyFuture
+) -> None:
+    if future.done():
+        return  # it was given up
+    try:
+        link.send(op, parts, timeout_s, future)
+    except NexoError as error:
+        future.set_exception(error)
+
+
+class Run(Generic[R]):
+    """Sends that share one request.
+
+    Each has a receipt of its own, since giving up one must not give up the others.
     """
 
-    __slots__ = ("_divide", "_due_to_one", "_new_receipt", "_results", "receipts")
+    __slots__ = ("_new_receipt", "link", "receipts", "rest", "room_bytes", "size_bytes")
 
-    def __init__(
-        self,
-        results: Callable[[Reply], Iterable[R | NexoError]],
-        divide: Callable[[], None] | None = None,
-        due_to_one: tuple[type[NexoError], ...] = (InvalidInput,),
-    ) -> None:
-        """``results`` finds in the reply what each is to get, in their order.
+    due_to_one: ClassVar[tuple[type[NexoError], ...]] = (InvalidInput,)
+    """Errors of which one send of many may be the cause, and that mean nothing was done: the
+    request is sent again in halves, so that only the cause fails."""
+    raises_later: ClassVar[bool] = True
+    """Whether a failure that nobody awaits is raised by the next send."""
 
-        ``divide`` sends a refused request again in smaller parts (`adopt`), so that only who
-        is at fault hears of it. It is called for errors that are ``due_to_one`` of many and
-        mean that nothing was done; without it, all hear of every error.
-        """
-        self._divide = divide
-        self._due_to_one = due_to_one
-        self._new_receipt = asyncio.get_running_loop().create_future
+    def __init__(self, link: Sends, most_bytes: int) -> None:
+        self.link = link
+        self.room_bytes = room_bytes(link.welcome, most_bytes)
+        self.size_bytes = 0
         self.receipts: list[asyncio.Future[R]] = []
-        """All that were given out, in their order."""
-        self._results = results
+        """One for each send, in their order."""
+        self.rest: Run[R] | None = None
+        """The other half of what was refused; it follows once this one has ended."""
+        self._new_receipt = asyncio.get_running_loop().create_future
+
+    # -- what each broker says
+
+    def request(self) -> tuple[int, tuple[Buffer, ...]]:
+        """Opcode and payload."""
+        raise NotImplementedError
+
+    def results(self, reply: Reply) -> Iterable[R | NexoError]:
+        """What each send gets, in their order."""
+        raise NotImplementedError
+
+    def part(self, which: slice) -> Run[R]:
+        """Some of the sends, without their receipts."""
+        raise NotImplementedError
+
+    def leaves(self) -> None:
+        """It takes no more sends."""
+
+    def sent(self, reply: ReplyFuture) -> None:
+        """It was sent; ``reply`` is not there yet."""
+
+    # -- what all have in common
 
     def receipt(self) -> asyncio.Future[R]:
-        """The result of the next request that joins."""
+        """The result of the next send."""
         receipt = self._new_receipt()
         self.receipts.append(receipt)
         return receipt
 
-    def adopt(self, receipts: list[asyncio.Future[R]]) -> None:
-        """Give the next requests that join receipts that were given out before."""
-        self.receipts += receipts
-
-    def send(self, link: Link, op: Op, *parts: Buffer) -> None:
-        """Send the joined request."""
+    def send(self) -> None:
+        """Send the request."""
         try:
-            reply = link.call(op, *parts)
+            reply = self.link.send(*self.request())
         except Exception as error:  # whoever waits would wait for ever
             self.refuse(error)
             return
-        link.let_end(reply)
-        self.await_reply(reply)
-        if len(self.receipts) >= FULL:
-            link.flush()
-
-    def await_reply(self, reply: asyncio.Future[Reply]) -> None:
-        """Have ``reply``, once it is there, told to everyone who waits."""
+        self.link.let_end(reply)
+        self.sent(reply)
         reply.add_done_callback(self._answered)
+        if len(self.receipts) >= FULL:
+            self.link.flush()
 
-    def _answered(self, reply: asyncio.Future[Reply]) -> None:
+    def _answered(self, reply: ReplyFuture) -> None:
         if reply.cancelled():
             self.fail(asyncio.CancelledError())
         elif (error := reply.exception()) is not None:
             self.refuse(error)
         else:
             try:
-                self.settle(list(self._results(reply.result())))
+                results = list(self.results(reply.result()))
             except Exception as unreadable:  # as above
                 self.fail(unreadable)
+            else:
+                self.settle(results)
 
     def settle(self, results: list[R | NexoError]) -> None:
-        """Tell each what it is to get."""
-        self.over()
-        if len(results) != len(self.receipts):
-            asked = len(self.receipts)
-            self.fail(ProtocolError(f"the reply has {len(results)} results for {asked} requests"))
+        """Give each send its result."""
+        receipts = self.receipts
+        if len(results) != len(receipts):
+            text = f"the reply has {len(results)} results for {len(receipts)} requests"
+            self.fail(ProtocolError(text))
             return
-        for receipt, result in zip(self.receipts, results, strict=True):
+        for receipt, result in zip(receipts, results, strict=True):
             if isinstance(result, NexoError):
-                _refuse(receipt, result)
+                self._refuse([receipt], result)
             elif not receipt.done():
                 receipt.set_result(result)
-
-    def over(self) -> None:
-        """It need not be sent again: let go of what knows how, which knows this one too."""
-        self._divide = None
+        self._ended(None)
 
     def refuse(self, error: BaseException) -> None:
-        """The request failed: try again in parts if that can help, or else tell everyone."""
-        many = len(self.receipts) > 1
-        if many and self._divide is not None and isinstance(error, self._due_to_one):
-            self._divide()
+        """The request failed: try again in halves if that can help, or else fail every send."""
+        if len(self.receipts) > 1 and isinstance(error, self.due_to_one):
+            self.divide()
         else:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Tell everyone who waits; nobody may be waiting, so the log gets it too."""
-        log.debug("%d requests failed: %s", len(self.receipts), error)
-        self.over()
-        for receipt in self.receipts:
-            _refuse(receipt, error)
+        """Fail every send."""
+        self._refuse(self.receipts, error)
+        self._ended(error)
 
+    def divide(self) -> None:
+        """Send it again, half after half, so that the order is kept."""
+        middle = len(self.receipts) // 2
+        first, second = self._half(slice(middle)), self._half(slice(middle, None))
+        first.rest, second.rest, self.rest = second, self.rest, None
+        first.send()
 
-def _refuse(receipt: asyncio.Future[R], error: BaseException) -> None:
-    if not receipt.done():
-        receipt.set_exception(error)
-        receipt.exception()  # seen: not awaiting is fine
+    def _half(self, which: slice) -> Run[R]:
+        half = self.part(which)
+        half.receipts += self.receipts[which]
+        return half
+
+    def _ended(self, error: BaseException | None) -> None:
+        """Go on with the rest, unless this one failed of what would meet it too."""
+        rest, self.rest = self.rest, None
+        if rest is None:
+            return
+        if error is None or isinstance(error, InvalidInput | Forbidden):
+            rest.send()
+        else:
+            rest.fail(error)
+
+    def _refuse(self, receipts: list[asyncio.Future[R]], error: BaseException) -> None:
+        waiting = [each for each in receipts if not each.done()]
+        if not waiting:
+            return
+        if self.raises_later:
+            self.link.gatherer.failed(waiting, error)
+        for receipt in waiting:
+            receipt.set_exception(error)
+            if not self.raises_later:
+                receipt.exception()  # seen: not awaiting is fine

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from nexo.client._async.link.gathering import Gatherer
 from nexo.client._async.link.offline import HeldRequest, HeldRequests
 from nexo.client._async.link.poll import Poll
 from nexo.client._async.link.wire import PushHandler, ReplyFuture, Wire, check_loop
@@ -47,6 +48,7 @@ class Link(NotPicklable):
         self._opening: Wire | None = None
         """A new connection while hooks run, which alone use it: other requests wait their turn."""
         self._held = HeldRequests(address)
+        self.gatherer = Gatherer()
         self._hooks: list[Hook] = []
         self._close_hooks: list[Hook] = []
         self._unawaited: set[asyncio.Future[Any]] = set()
@@ -65,10 +67,25 @@ class Link(NotPicklable):
         The parts follow one another as the payload. A timeout of None is the address's
         default. Giving up on the result is safe: its reply is dropped when it comes.
         """
+        if self.gatherer.unsent and not self._is_hook():
+            return self.gatherer.call(self, op, parts, timeout_s)
         wire = self._wire
         if wire is None:
             return self._hold(op, parts, timeout_s)
         return wire.request(op, parts, timeout_s)
+
+    def send(
+        self,
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None = None,
+        future: ReplyFuture | None = None,
+    ) -> ReplyFuture:
+        """Send a request before what is gathered; its reply settles ``future``, if given."""
+        wire = self._wire
+        if wire is None:
+            return self._hold(op, parts, timeout_s, future)
+        return wire.request(op, parts, timeout_s, future)
 
     def poll(
         self,
@@ -159,13 +176,18 @@ class Link(NotPicklable):
                 await self._runner
             self._runner = None
 
+    def raise_unheard(self) -> None:
+        """Raise the failure of a send that nobody awaited; for a client that closes."""
+        self.gatherer.raise_unheard(closing=True)
+
     def let_end(self, work: asyncio.Future[Any]) -> None:
         """Have `close` wait for requests that their callers need not await."""
         self._unawaited.add(work)
         work.add_done_callback(self._unawaited.discard)
 
     async def _see_through(self) -> None:
-        await asyncio.sleep(0)  # what was gathered in this turn leaves at its end
+        self.gatherer.flush()
+        await asyncio.sleep(0)  # let what has just ended let go of this link
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.address.timeout_s):
                 while self._unawaited:
@@ -173,13 +195,19 @@ class Link(NotPicklable):
 
     # -- without a connection (SPEC A5)
 
-    def _hold(self, op: int, parts: tuple[Buffer, ...], timeout_s: float | None) -> ReplyFuture:
+    def _hold(
+        self,
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None,
+        future: ReplyFuture | None = None,
+    ) -> ReplyFuture:
         """Keep a request until there is a connection, or fail it, as the address says."""
         self._check_loop()
-        by_hook = self._runner is not None and asyncio.current_task() is self._runner
+        by_hook = self._is_hook()
         if by_hook and self._opening is not None:
             return self._opening.request(op, parts, timeout_s)
-        future: ReplyFuture = asyncio.get_running_loop().create_future()
+        future = future or asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(ClientClosed("the client is closed"))
         elif by_hook or (self._fails_at_once and self._opening is None):
@@ -188,6 +216,10 @@ class Link(NotPicklable):
             self._held.add(HeldRequest(future, op, parts, timeout_s))
         self._start()
         return future
+
+    def _is_hook(self) -> bool:
+        """Whether a hook calls, whose requests go before those that wait for the connection."""
+        return self._runner is not None and asyncio.current_task() is self._runner
 
     @property
     def _fails_at_once(self) -> bool:

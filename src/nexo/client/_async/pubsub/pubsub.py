@@ -157,7 +157,6 @@ class PubSub:
             pattern, policy, max_messages, max_bytes, not retained, self._inbox.new_address()
         )
         subscription: Subscription[Any] = Subscription(self._inbox, options, type_, buffer)
-        self._publisher.flush()
         await self._inbox.add(subscription)
         if handler is not None:
             subscription.call_back(handler)
@@ -192,12 +191,10 @@ class PubSub:
 
     async def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
         command = pack_command(asked)
-        self._publisher.flush()
         return parse_rows(await self._link.call(op, command) or b"")
 
     async def close(self) -> None:
         """Say goodbye: no last will is published."""
-        self._publisher.flush()
         with suppress(NexoError):  # a server that is gone needs no goodbye
             await self.clear_will()
 

@@ -33,7 +33,7 @@ from nexo.client.queue_views import (
 from nexo.client.replies import Reply
 from nexo.errors import AlreadyExists, Conflict, InvalidOption, NotFound, RequestTimeout
 from nexo.model import check_name
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     NO_JOBS,
@@ -59,20 +59,18 @@ T = TypeVar("T")
 class Queue(Generic[T]):
     """One queue. ``type_`` is what its values are checked against and converted to."""
 
-    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
+    def __init__(
+        self, link: Link, name: str, type_: type[T] | None = None, pusher: Pusher | None = None
+    ) -> None:
+        """``pusher`` is that of the link's other queues, so that pushes keep one order."""
         self.name = check_name(name, "queue name")
         self._link = link
         self._type = type_
-        self._pusher = Pusher.of(link)
+        self._pusher = pusher or Pusher(link)
         self._settler = Settler(link, name)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
-
-    def _call(self, op: Op, *parts: Buffer) -> Awaitable[Reply]:
-        """Requests run in the order they are made: what was gathered leaves first (SPEC A3)."""
-        self._pusher.flush()
-        return self._link.call(op, *parts)
 
     # -- the queue as a whole -------------------------------------------------
 
@@ -83,7 +81,7 @@ class Queue(Generic[T]):
         """
         request = Declare(self.name, wire_options({**options}), update)
         try:
-            await self._call(Op.Q_DECLARE, encode(request))
+            await self._link.call(Op.Q_DECLARE, encode(request))
         except (InvalidOption, AlreadyExists) as error:
             raise in_callers_words(error) from None
         return self
@@ -92,18 +90,18 @@ class Queue(Generic[T]):
         """Change options while the queue runs; those not given stay."""
         request = Update(self.name, wire_options({**options}))
         try:
-            return _info(await self._call(Op.Q_UPDATE, encode(request)) or b"")
+            return _info(await self._link.call(Op.Q_UPDATE, encode(request)) or b"")
         except InvalidOption as error:
             raise in_callers_words(error) from None
 
     async def info(self) -> QueueInfo:
         """Options and counts."""
-        return _info(await self._call(Op.Q_INFO, encode(Named(self.name))) or b"")
+        return _info(await self._link.call(Op.Q_INFO, encode(Named(self.name))) or b"")
 
     async def exists(self) -> bool:
         """Whether the queue was created."""
         try:
-            await self._call(Op.Q_EXISTS, pack_str(self.name))
+            await self._link.call(Op.Q_EXISTS, pack_str(self.name))
         except NotFound:
             return False
         return True
@@ -111,22 +109,22 @@ class Queue(Generic[T]):
     async def delete(self) -> bool:
         """Remove the queue with all its jobs; says whether it existed."""
         try:
-            await self._call(Op.Q_DELETE, pack_str(self.name))
+            await self._link.call(Op.Q_DELETE, pack_str(self.name))
         except NotFound:
             return False
         return True
 
     async def purge(self) -> int:
         """Remove every job that waits or is scheduled; returns how many."""
-        return decode(await self._call(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
+        return decode(await self._link.call(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
 
     async def pause(self) -> None:
         """Deliver nothing until `resume`; running jobs go on, pushes are taken."""
-        await self._call(Op.Q_PAUSE, encode(Pause(self.name, True)))
+        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, True)))
 
     async def resume(self) -> None:
         """Deliver again."""
-        await self._call(Op.Q_PAUSE, encode(Pause(self.name, False)))
+        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, False)))
 
     # -- pushing --------------------------------------------------------------
 
@@ -175,7 +173,7 @@ class Queue(Generic[T]):
         if not raw and not await self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
-            await self._call(Op.ECHO)  # to know how much the server takes at once
+            await self._link.call(Op.ECHO)  # to know how much the server takes at once
         replies: list[PushReply] = []
         for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome):
             full = PushHead(
@@ -183,7 +181,7 @@ class Queue(Generic[T]):
                 _part(keys, start, stop), _part(dedup_keys, start, stop), replace,
             )  # fmt: skip
             block = pack_block(raw[start:stop])
-            reply = await self._call(Op.Q_PUSH_MANY, encode_head(full), block)
+            reply = await self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
             replies.append(decode(reply or b"", PushReply))
         return JobIds(replies)
 
@@ -206,7 +204,6 @@ class Queue(Generic[T]):
         """
         request = pop_request(self.name, batch, wait, lease)
         wait_ms = request.wait_ms
-        self._pusher.flush()
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         # Jobs are free when the connection that took them ends, so it must be one that lasts.
         poll = self._link.duplex().poll(
@@ -268,7 +265,7 @@ class Queue(Generic[T]):
 
     async def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next waiting jobs, without leasing them."""
-        reply = await self._call(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
+        reply = await self._link.call(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from nexo.client._async.link.link import Link
 from nexo.client._async.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
-from nexo.client.replies import Reply
 from nexo.client.stream_options import MAX_OFFSET, position
 from nexo.client.stream_records import Record, batches_in
 from nexo.protocol import stream as wire
@@ -43,11 +42,8 @@ class StreamGroups:
         self._link = link
         self.name = text(name, "a stream's name")
 
-    def _call(self, op: Op, *parts: Buffer, timeout_s: float | None = None) -> Awaitable[Reply]:
-        return self._link.call(op, *parts, timeout_s=timeout_s)
-
     async def _ask(self, op: Op, message: object) -> Buffer:
-        return await self._call(op, wire.pack(message)) or b""
+        return await self._link.call(op, wire.pack(message)) or b""
 
     async def groups(self) -> list[wire.GroupInfo]:
         """Every shared group: consumers, lag, what is in flight and parked."""

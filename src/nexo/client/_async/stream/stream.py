@@ -33,7 +33,7 @@ from nexo.client.stream_records import (
 )
 from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
 from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
@@ -65,17 +65,10 @@ class Stream(StreamGroups, Generic[T]):
         shared = {} if publishers is None else publishers
         if len(shared) >= _MAX_PUBLISHERS:
             shared.clear()
-        self._publisher = shared.get(name) or shared.setdefault(
-            name, Publisher(link, name, self.describe)
-        )
+        self._publisher = shared.get(name) or shared.setdefault(name, Publisher(link, name))
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
-
-    def _call(self, op: Op, *parts: Buffer, timeout_s: float | None = None) -> Awaitable[Reply]:
-        """Requests run in the order they are made: what was gathered leaves first (SPEC A3)."""
-        self._publisher.flush()
-        return super()._call(op, *parts, timeout_s=timeout_s)
 
     # -- the stream itself
 
@@ -102,14 +95,14 @@ class Stream(StreamGroups, Generic[T]):
         return await self._describe(Op.S_DESCRIBE, wire.Name(stream=self.name))
 
     async def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
-        info = wire.unpack(wire.StreamInfo, await self._call(op, wire.pack(ask)) or b"")
+        info = wire.unpack(wire.StreamInfo, await self._link.call(op, wire.pack(ask)) or b"")
         self._publisher.learned(info)
         return info
 
     async def exists(self) -> bool:
         """Whether it was created."""
         try:
-            await self._call(Op.S_EXISTS, pack_str(self.name))
+            await self._link.call(Op.S_EXISTS, pack_str(self.name))
         except NotFound:
             return False
         return True
@@ -117,7 +110,7 @@ class Stream(StreamGroups, Generic[T]):
     async def delete(self) -> None:
         """Delete its records and groups."""
         try:
-            await self._call(Op.S_DELETE, pack_str(self.name))
+            await self._link.call(Op.S_DELETE, pack_str(self.name))
         except NotFound:
             raise NotFound(f"Stream '{self.name}' not found") from None
         self._publisher.count = None
@@ -210,7 +203,7 @@ class Stream(StreamGroups, Generic[T]):
         where = publish_head(self.name, ROUTE)
         for at in range(0, len(contents), step):
             head, body = encode_plain(contents[at : at + step], kind, now_ms)
-            calls.append(self._call(Op.S_PUBLISH, where, head, *body))
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
         return await self._places(calls)
 
     async def _publish_chunks(
@@ -258,7 +251,7 @@ class Stream(StreamGroups, Generic[T]):
         calls = []
         for partition, (head, body) in batches:
             where = publish_head(self.name, partition, count)
-            calls.append(self._call(Op.S_PUBLISH, where, head, *body))
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
         return await self._places(calls)
 
     async def _places(self, calls: Sequence[Awaitable[Reply]]) -> list[tuple[int, int, int]]:
@@ -303,7 +296,6 @@ class Stream(StreamGroups, Generic[T]):
         reports_starts: bool = False,
     ) -> wire.GroupJoin:
         first, start_ms = position(start, "start")
-        self._publisher.flush()
         return wire.GroupJoin(
             stream=self.name,
             group=group,
@@ -354,7 +346,7 @@ class Stream(StreamGroups, Generic[T]):
             millis(wait, "wait"),
         )
         timeout_s = ask.wait_ms / 1000 + 30.0
-        reply = await self._call(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
+        reply = await self._link.call(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
         _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
         return [
             Record(partition, row, self._type)
@@ -366,7 +358,7 @@ class Stream(StreamGroups, Generic[T]):
     async def get(self, key: str | bytes) -> Record[T] | None:
         """The newest record of a key; None if there is none or it was deleted."""
         ask = wire.Get(stream=self.name, key=needed_key(key))
-        reply = await self._call(Op.S_GET, wire.pack(ask))
+        reply = await self._link.call(Op.S_GET, wire.pack(ask))
         if reply is None:
             return None
         found, rest = wire.unpack_headed(int, reply)

@@ -108,6 +108,9 @@ class Link(NotPicklable):
         self._closed = True
         self._drop_idle()
 
+    def raise_unheard(self) -> None:
+        """Every call here waits for its reply, so that nothing fails unheard."""
+
     def forked(self) -> None:
         """The child opens connections of its own; consumers and subscriptions are the parent's."""
         self._lock = threading.Lock()

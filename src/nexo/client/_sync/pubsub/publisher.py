@@ -21,9 +21,6 @@ class Publisher:
         self._link = link
         self.clock = SteadyClock()
 
-    def flush(self) -> None:
-        """Nothing is gathered here."""
-
     def send_all(self, runs: list[bytes], options: Publish | None) -> list[Reply]:
         """Send runs of whole frames, up to the first that fails."""
         return [self.call(run, options) for run in runs]

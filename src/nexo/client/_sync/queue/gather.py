@@ -33,11 +33,6 @@ class Pusher:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    @classmethod
-    def of(cls, link: Link) -> Pusher:
-        """A pusher of this link."""
-        return cls(link)
-
     def push(self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None) -> str:
         """Push one job; returns its id."""
         full = PushHead(
@@ -47,9 +42,6 @@ class Pusher:
         )  # fmt: skip
         reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), pack_block([value]))
         return pushed_id(decode(reply or b"", PushReply), 0)
-
-    def flush(self) -> None:
-        """Nothing is gathered."""
 
 
 class Settling(Protocol):
@@ -96,9 +88,6 @@ class Settler:
         """Settle jobs; raises `LeaseLost` if any was refused."""
         request = Settle(self._queue, how, leases, error, delay_ms)
         check_refused(self._link.call(Op.Q_SETTLE, encode(request)))
-
-    def flush(self) -> None:
-        """Nothing is gathered."""
 
     def drain(self) -> None:
         """Nothing is under way between calls."""

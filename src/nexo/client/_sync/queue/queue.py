@@ -34,7 +34,7 @@ from nexo.client.queue_views import (
 from nexo.client.replies import Reply
 from nexo.errors import AlreadyExists, Conflict, InvalidOption, NotFound, RequestTimeout
 from nexo.model import check_name
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     NO_JOBS,
@@ -60,20 +60,18 @@ T = TypeVar("T")
 class Queue(Generic[T]):
     """One queue. ``type_`` is what its values are checked against and converted to."""
 
-    def __init__(self, link: Link, name: str, type_: type[T] | None = None) -> None:
+    def __init__(
+        self, link: Link, name: str, type_: type[T] | None = None, pusher: Pusher | None = None
+    ) -> None:
+        """``pusher`` is that of the link's other queues, so that pushes keep one order."""
         self.name = check_name(name, "queue name")
         self._link = link
         self._type = type_
-        self._pusher = Pusher.of(link)
+        self._pusher = pusher or Pusher(link)
         self._settler = Settler(link, name)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
-
-    def _call(self, op: Op, *parts: Buffer) -> Reply:
-        """Requests run in the order they are made: what was gathered leaves first (SPEC A3)."""
-        self._pusher.flush()
-        return self._link.call(op, *parts)
 
     # -- the queue as a whole -------------------------------------------------
 
@@ -84,7 +82,7 @@ class Queue(Generic[T]):
         """
         request = Declare(self.name, wire_options({**options}), update)
         try:
-            self._call(Op.Q_DECLARE, encode(request))
+            self._link.call(Op.Q_DECLARE, encode(request))
         except (InvalidOption, AlreadyExists) as error:
             raise in_callers_words(error) from None
         return self
@@ -93,18 +91,18 @@ class Queue(Generic[T]):
         """Change options while the queue runs; those not given stay."""
         request = Update(self.name, wire_options({**options}))
         try:
-            return _info(self._call(Op.Q_UPDATE, encode(request)) or b"")
+            return _info(self._link.call(Op.Q_UPDATE, encode(request)) or b"")
         except InvalidOption as error:
             raise in_callers_words(error) from None
 
     def info(self) -> QueueInfo:
         """Options and counts."""
-        return _info(self._call(Op.Q_INFO, encode(Named(self.name))) or b"")
+        return _info(self._link.call(Op.Q_INFO, encode(Named(self.name))) or b"")
 
     def exists(self) -> bool:
         """Whether the queue was created."""
         try:
-            self._call(Op.Q_EXISTS, pack_str(self.name))
+            self._link.call(Op.Q_EXISTS, pack_str(self.name))
         except NotFound:
             return False
         return True
@@ -112,22 +110,22 @@ class Queue(Generic[T]):
     def delete(self) -> bool:
         """Remove the queue with all its jobs; says whether it existed."""
         try:
-            self._call(Op.Q_DELETE, pack_str(self.name))
+            self._link.call(Op.Q_DELETE, pack_str(self.name))
         except NotFound:
             return False
         return True
 
     def purge(self) -> int:
         """Remove every job that waits or is scheduled; returns how many."""
-        return decode(self._call(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
+        return decode(self._link.call(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
 
     def pause(self) -> None:
         """Deliver nothing until `resume`; running jobs go on, pushes are taken."""
-        self._call(Op.Q_PAUSE, encode(Pause(self.name, True)))
+        self._link.call(Op.Q_PAUSE, encode(Pause(self.name, True)))
 
     def resume(self) -> None:
         """Deliver again."""
-        self._call(Op.Q_PAUSE, encode(Pause(self.name, False)))
+        self._link.call(Op.Q_PAUSE, encode(Pause(self.name, False)))
 
     # -- pushing --------------------------------------------------------------
 
@@ -176,7 +174,7 @@ class Queue(Generic[T]):
         if not raw and not self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
-            self._call(Op.ECHO)  # to know how much the server takes at once
+            self._link.call(Op.ECHO)  # to know how much the server takes at once
         replies: list[PushReply] = []
         for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome):
             full = PushHead(
@@ -184,7 +182,7 @@ class Queue(Generic[T]):
                 _part(keys, start, stop), _part(dedup_keys, start, stop), replace,
             )  # fmt: skip
             block = pack_block(raw[start:stop])
-            reply = self._call(Op.Q_PUSH_MANY, encode_head(full), block)
+            reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
             replies.append(decode(reply or b"", PushReply))
         return JobIds(replies)
 
@@ -207,7 +205,6 @@ class Queue(Generic[T]):
         """
         request = pop_request(self.name, batch, wait, lease)
         wait_ms = request.wait_ms
-        self._pusher.flush()
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
         # Jobs are free when the connection that took them ends, so it must be one that lasts.
         poll = self._link.duplex().poll(
@@ -269,7 +266,7 @@ class Queue(Generic[T]):
 
     def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next waiting jobs, without leasing them."""
-        reply = self._call(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
+        reply = self._link.call(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     def job(self, job_id: str, *, wait: Duration = 0) -> JobState:

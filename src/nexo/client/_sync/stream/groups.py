@@ -10,7 +10,6 @@ from typing import Any
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
-from nexo.client.replies import Reply
 from nexo.client.stream_options import MAX_OFFSET, position
 from nexo.client.stream_records import Record, batches_in
 from nexo.protocol import stream as wire
@@ -44,11 +43,8 @@ class StreamGroups:
         self._link = link
         self.name = text(name, "a stream's name")
 
-    def _call(self, op: Op, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        return self._link.call(op, *parts, timeout_s=timeout_s)
-
     def _ask(self, op: Op, message: object) -> Buffer:
-        return self._call(op, wire.pack(message)) or b""
+        return self._link.call(op, wire.pack(message)) or b""
 
     def groups(self) -> list[wire.GroupInfo]:
         """Every shared group: consumers, lag, what is in flight and parked."""

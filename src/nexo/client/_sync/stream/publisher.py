@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from nexo.client._sync.link.link import Link
 from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import PartitionsChanged
+from nexo.protocol import stream as wire
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
-from nexo.protocol.stream import StreamInfo
 from nexo.protocol.stream_publishing import PLACE, publish_head, read_places
 from nexo.protocol.values import ValueType
 
@@ -20,16 +19,11 @@ _KINDS = [bytes((kind,)) for kind in ValueType]
 class Publisher:
     """Publishes to one stream; any thread may call."""
 
-    def __init__(self, link: Link, stream: str, describe: Callable[[], object]) -> None:
-        """``describe`` asks how many partitions there are, and says so by `learned`."""
+    def __init__(self, link: Link, stream: str) -> None:
         self._link = link
         self._stream = stream
         self.count: int | None = None
         """How many partitions there are, if that is known."""
-        self._describe = describe
-
-    def flush(self) -> None:
-        """Nothing is gathered here."""
 
     def send(
         self, partition: int, kind: int, content: bytes | None, key: bytes | None, headers: bytes
@@ -54,10 +48,12 @@ class Publisher:
 
     def _counted(self) -> int:
         while (count := self.count) is None:
-            self._describe()
+            ask = wire.pack(wire.Name(stream=self._stream))
+            reply = self._link.call(Op.S_DESCRIBE, ask)
+            self.learned(wire.unpack(wire.StreamInfo, reply or b""))
         return count
 
-    def learned(self, info: StreamInfo) -> None:
+    def learned(self, info: wire.StreamInfo) -> None:
         """So many partitions there are."""
         self.count = len(info.partitions)
 

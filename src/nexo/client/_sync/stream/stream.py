@@ -34,7 +34,7 @@ from nexo.client.stream_records import (
 )
 from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
 from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
@@ -66,17 +66,10 @@ class Stream(StreamGroups, Generic[T]):
         shared = {} if publishers is None else publishers
         if len(shared) >= _MAX_PUBLISHERS:
             shared.clear()
-        self._publisher = shared.get(name) or shared.setdefault(
-            name, Publisher(link, name, self.describe)
-        )
+        self._publisher = shared.get(name) or shared.setdefault(name, Publisher(link, name))
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
-
-    def _call(self, op: Op, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """Requests run in the order they are made: what was gathered leaves first (SPEC A3)."""
-        self._publisher.flush()
-        return super()._call(op, *parts, timeout_s=timeout_s)
 
     # -- the stream itself
 
@@ -103,14 +96,14 @@ class Stream(StreamGroups, Generic[T]):
         return self._describe(Op.S_DESCRIBE, wire.Name(stream=self.name))
 
     def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
-        info = wire.unpack(wire.StreamInfo, self._call(op, wire.pack(ask)) or b"")
+        info = wire.unpack(wire.StreamInfo, self._link.call(op, wire.pack(ask)) or b"")
         self._publisher.learned(info)
         return info
 
     def exists(self) -> bool:
         """Whether it was created."""
         try:
-            self._call(Op.S_EXISTS, pack_str(self.name))
+            self._link.call(Op.S_EXISTS, pack_str(self.name))
         except NotFound:
             return False
         return True
@@ -118,7 +111,7 @@ class Stream(StreamGroups, Generic[T]):
     def delete(self) -> None:
         """Delete its records and groups."""
         try:
-            self._call(Op.S_DELETE, pack_str(self.name))
+            self._link.call(Op.S_DELETE, pack_str(self.name))
         except NotFound:
             raise NotFound(f"Stream '{self.name}' not found") from None
         self._publisher.count = None
@@ -209,7 +202,7 @@ class Stream(StreamGroups, Generic[T]):
         where = publish_head(self.name, ROUTE)
         for at in range(0, len(contents), step):
             head, body = encode_plain(contents[at : at + step], kind, now_ms)
-            calls.append(self._call(Op.S_PUBLISH, where, head, *body))
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
         return self._places(calls)
 
     def _publish_chunks(
@@ -257,7 +250,7 @@ class Stream(StreamGroups, Generic[T]):
         calls = []
         for partition, (head, body) in batches:
             where = publish_head(self.name, partition, count)
-            calls.append(self._call(Op.S_PUBLISH, where, head, *body))
+            calls.append(self._link.call(Op.S_PUBLISH, where, head, *body))
         return self._places(calls)
 
     def _places(self, calls: Sequence[Reply]) -> list[tuple[int, int, int]]:
@@ -302,7 +295,6 @@ class Stream(StreamGroups, Generic[T]):
         reports_starts: bool = False,
     ) -> wire.GroupJoin:
         first, start_ms = position(start, "start")
-        self._publisher.flush()
         return wire.GroupJoin(
             stream=self.name,
             group=group,
@@ -353,7 +345,7 @@ class Stream(StreamGroups, Generic[T]):
             millis(wait, "wait"),
         )
         timeout_s = ask.wait_ms / 1000 + 30.0
-        reply = self._call(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
+        reply = self._link.call(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
         _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
         return [
             Record(partition, row, self._type)
@@ -365,7 +357,7 @@ class Stream(StreamGroups, Generic[T]):
     def get(self, key: str | bytes) -> Record[T] | None:
         """The newest record of a key; None if there is none or it was deleted."""
         ask = wire.Get(stream=self.name, key=needed_key(key))
-        reply = self._call(Op.S_GET, wire.pack(ask))
+        reply = self._link.call(Op.S_GET, wire.pack(ask))
         if reply is None:
             return None
         found, rest = wire.unpack_headed(int, reply)

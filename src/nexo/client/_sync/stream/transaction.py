@@ -96,7 +96,7 @@ class Transaction:
 
     # -- writing
 
-    def produce(
+    def publish(
         self, stream: str, value: object, *, key: Key = None, headers: Headers = None
     ) -> Published:
         """Publish a record that nobody sees before the commit."""
@@ -144,8 +144,8 @@ class Transaction:
 
     # -- inputs
 
-    def commit(self, *records: Record[Any]) -> None:
-        """Finish these records with the transaction; rolled back, they are delivered again.
+    def ack(self, *records: Record[Any]) -> None:
+        """Add inputs: these records are finished with the transaction, or delivered again.
 
         Records of a shared group are acked; of a message of `nexo.topics` the offset is
         committed. It happens when the transaction ends, so there is nothing to wait for.
@@ -153,7 +153,7 @@ class Transaction:
         self._number()
         for record in records:
             if not isinstance(record, Delivered) and _source(record) is None:
-                raise InvalidInput(f"commit takes what a consumer handed out, not {record!r}")
+                raise InvalidInput(f"ack takes what a consumer handed out, not {record!r}")
         for record in records:
             if isinstance(record, Delivered):
                 key = record.consumer, record.generation
@@ -186,7 +186,7 @@ class Transaction:
 
     # -- ending
 
-    def finish(self) -> None:
+    def commit(self) -> None:
         """Make everything visible together; `TransactionAborted` if it was rolled back instead.
 
         If the reply does not come, it asks for the outcome for as long as the transaction might
@@ -220,7 +220,7 @@ class Transaction:
         return self._doubted is not None
 
     def settle(self, wait_s: float) -> None:
-        """Find out how a commit in doubt went; errors are those of `finish`, and of asking."""
+        """Find out how a commit in doubt went; errors are those of `commit`, and of asking."""
         if self.in_doubt:
             self._settle(wait_s, Op.S_TX_OUTCOME)
 
@@ -303,7 +303,7 @@ class Transaction:
         if self._id is None:
             return
         if error is None:
-            self.finish()
+            self.commit()
             return
         self._roll_back()
 

@@ -88,7 +88,7 @@ class _NexoTransaction:
         if content is None:
             await self._transaction.tombstone(stream, key)
         else:
-            await self._transaction.produce(stream, content, key=key)
+            await self._transaction.publish(stream, content, key=key)
 
     def rely_on(self, table: str, key: str, offset: int) -> None:
         """Checked by the broker when it commits."""
@@ -99,7 +99,7 @@ class _NexoTransaction:
         if record.value is None and record.key is not None:
             place = await self._transaction.tombstone(topic, record.key)
         else:
-            place = await self._transaction.produce(
+            place = await self._transaction.publish(
                 topic, record.value, key=record.key, headers=record.headers
             )
         return RecordMetadata(topic, *place)
@@ -110,7 +110,7 @@ class _NexoTransaction:
 
     async def finish(self) -> None:
         """Commit."""
-        await self._transaction.finish()
+        await self._transaction.commit()
 
     @property
     def in_doubt(self) -> bool:

@@ -89,7 +89,7 @@ class _NexoTransaction:
         if content is None:
             self._transaction.tombstone(stream, key)
         else:
-            self._transaction.produce(stream, content, key=key)
+            self._transaction.publish(stream, content, key=key)
 
     def rely_on(self, table: str, key: str, offset: int) -> None:
         """Checked by the broker when it commits."""
@@ -100,7 +100,7 @@ class _NexoTransaction:
         if record.value is None and record.key is not None:
             place = self._transaction.tombstone(topic, record.key)
         else:
-            place = self._transaction.produce(
+            place = self._transaction.publish(
                 topic, record.value, key=record.key, headers=record.headers
             )
         return RecordMetadata(topic, *place)
@@ -111,7 +111,7 @@ class _NexoTransaction:
 
     def finish(self) -> None:
         """Commit."""
-        self._transaction.finish()
+        self._transaction.commit()
 
     @property
     def in_doubt(self) -> bool:
