@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import io
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -68,6 +71,10 @@ class Commands(click.Group):
         command: click.Command = module.command
         if cmd_name in _SERVERLESS:
             return command
+        if ctx.resilient_parsing:
+            from nexo.cli.suggest import complete_names
+
+            complete_names(command, cmd_name)
         return add_shared(command, local=cmd_name in _LOCAL)
 
     def make_context(
@@ -110,8 +117,16 @@ class Commands(click.Group):
             raise Failure(error.code, error.message + hint) from error
         except NexoError as error:
             raise Failure(error.code, error.message) from error
+        except BrokenPipeError:
+            _leave_closed_pipe()
+            ctx.exit(0)
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _leave_closed_pipe() -> None:
+    """Whoever read our output, such as ``head``, has enough; nothing more can be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse_address(ctx: click.Context, name: str) -> None:
@@ -150,3 +165,6 @@ def main() -> None:
     \b
     Exit codes: 0 done, 1 refused or not there, 2 wrong usage.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every character
+            stream.reconfigure(errors="backslashreplace")

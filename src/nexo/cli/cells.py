@@ -40,7 +40,6 @@ _LABELS = {
     "visibility_ms": "visibility timeout",
 }
 _UNITS = ("_ms", "_bytes", "_s")
-_ONE_LINE = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def label(name: str) -> str:
@@ -62,10 +61,19 @@ def text(item: object, name: str, *, bare: bool = False) -> str:
         case bool():
             return "yes" if item else "no"
         case str():
-            return item.translate(_ONE_LINE)
+            return visible(item)
         case bytes():
             return f"<{len(item)} bytes>"
     return json.dumps(item, ensure_ascii=False, default=plain)
+
+
+def visible(found: str, keep: str = "") -> str:
+    """Text of others with what would steer a terminal escaped, but for characters in ``keep``."""
+    if found.isprintable():
+        return found
+    return "".join(
+        char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in found
+    )
 
 
 def _number(item: float, name: str, bare: bool) -> str:

@@ -27,12 +27,12 @@ _COLUMNS = ("stream", "group", "kind", "lag", "in_flight", "parked", "consumers"
 @click.command("lag")
 @click.argument("stream", required=False)
 @click.argument("group", required=False)
-@click.option("--over", type=click.IntRange(min=0), default=0, metavar="RECORDS",
+@click.option("--over", type=click.IntRange(min=0), metavar="RECORDS",
               help="Only groups further behind; exit code 3 if there are any.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many, the furthest behind.")
 @click.pass_context
 def command(
-    ctx: click.Context, stream: str | None, group: str | None, over: int, limit: int | None
+    ctx: click.Context, stream: str | None, group: str | None, over: int | None, limit: int | None
 ) -> None:
     """How far groups are behind: of all streams, one, or one group.
 
@@ -41,10 +41,10 @@ def command(
     """
     with client() as nexo:
         found = _found(nexo, stream, group)
-    late = [row for row in found if not over or row["lag"] > over]
-    empty = "no group is that far behind" if over else "there are no groups"
+    late = [row for row in found if over is None or row["lag"] > over]
+    empty = "there are no groups" if over is None else "no group is that far behind"
     output.rows(late[:limit], _COLUMNS, empty)
-    if over and late:
+    if over is not None and late:
         ctx.exit(3)
 
 

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 import nexo
 from nexo.cli import reach
+from nexo.cli.cells import visible
 from nexo.cli.sizes import seconds
 from nexo.errors import NotFound
 
@@ -50,7 +51,7 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it; as JSON when the command's output is JSON."""
-        line = f"error[{self.code}]: {self.message}"
+        line = f"error[{self.code}]: {visible(self.message, chr(10))}"
         if self._as_json:
             line = json.dumps({"error": self.code, "message": self.message}, ensure_ascii=False)
         click.echo(line, file=file, err=True)

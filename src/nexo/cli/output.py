@@ -121,9 +121,14 @@ def value(found: object) -> None:
     elif isinstance(found, bytes):
         sys.stdout.buffer.write(found)
     elif isinstance(found, str):
-        click.echo(found)
+        text(found)
     else:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False, default=cells.plain))
+        text(json.dumps(found, indent=2, ensure_ascii=False, default=cells.plain))
+
+
+def text(found: str) -> None:
+    """Text of others as it is; what would steer a terminal is escaped on one."""
+    click.echo(found if _piped() else cells.visible(found, "\n\t"))
 
 
 def done(sentence: str, **facts: object) -> None:
@@ -131,7 +136,7 @@ def done(sentence: str, **facts: object) -> None:
     if terms().as_json:
         line(facts)
     else:
-        click.echo(sentence)
+        text(sentence)
 
 
 def line(found: Mapping[str, object]) -> None:
@@ -141,7 +146,7 @@ def line(found: Mapping[str, object]) -> None:
 
 def note(text: str) -> None:
     """Something to know about the work; not part of the result."""
-    click.echo(text, err=True)
+    click.echo(cells.visible(text, "\n\t"), err=True)
 
 
 @contextmanager

@@ -54,7 +54,12 @@ def pub(topic: str, value: str, kind: str, retain: bool, ttl: float | None, coun
 @command.command()
 @click.argument("patterns", nargs=-1, required=True)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
-@click.option("--wait", "wait_s", type=seconds(), help="Stop after this long a silence.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=seconds(),
+    help="Stop after this long a silence; --timeout is for the server's answers.",
+)
 @click.option("--no-retained", is_flag=True, help="Leave out messages from before.")
 @click.option(
     "--policy",
@@ -137,4 +142,4 @@ def _print(message: Message[Any]) -> None:
         )
     else:
         text = value if isinstance(value, str) else message.payload.decode(errors="replace")
-        click.echo(f"{message.topic} {text}")
+        output.text(f"{message.topic} {text}")

@@ -1,11 +1,16 @@
-"""Names that were meant, where one that does not exist was given."""
+"""Names the server knows: those that were meant, and those a shell completes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+from click.shell_completion import CompletionItem
 
 from nexo.cli.options import client
 from nexo.errors import NexoError
@@ -17,7 +22,11 @@ from nexo.protocol.survey import MAX_LIMIT, QueueSurvey, SurveyAsk
 if TYPE_CHECKING:
     from nexo import Client
 
+Lister: TypeAlias = Callable[["Client", click.Context, str], Iterable[str]]
+
 _MOST = 10_000
+_COMPLETED = 200
+"""Names offered at most."""
 _QUOTED = re.compile(r"'([^']+)'")
 _OF_QUEUES = {"queue", "dlq"}
 _OF_STREAMS = {"stream", "tail", "lag", "seek"}
@@ -37,6 +46,59 @@ def names_like(message: str, command: str) -> str:
         return ""
     close = get_close_matches(quoted[1], known, n=3)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+
+
+def complete_names(command: click.Command, name: str) -> None:
+    """Have a shell complete the arguments of ``nexo NAME …`` that name something."""
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            complete_names(child, name)
+    for param in command.params:
+        if not isinstance(param, click.Argument) or param.nargs != 1:
+            continue
+        lister = _LISTERS.get((name, param.name or "")) or _LISTERS.get(("", param.name or ""))
+        if lister is not None:
+            param.shell_complete = partial(_complete, lister)  # type: ignore[method-assign]
+
+
+def _complete(lister: Lister, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Names that begin with what was typed; a server that does not answer has none."""
+    try:
+        with client() as nexo:
+            found = [one for one in lister(nexo, ctx, incomplete) if one.startswith(incomplete)]
+    except NexoError:
+        return []
+    return [CompletionItem(one) for one in found[:_COMPLETED]]
+
+
+def _list_queues(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
+    return _queues(nexo)
+
+
+def _list_streams(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
+    return islice(nexo.streams(incomplete), _MOST)
+
+
+def _list_groups(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
+    stream = ctx.params.get("stream")
+    return [group.name for group in nexo.stream(stream).groups()] if stream else []
+
+
+def _list_keys(nexo: Client, ctx: click.Context, incomplete: str) -> Iterable[str]:
+    return islice(nexo.store.keys(incomplete), _COMPLETED)
+
+
+_LISTERS: Mapping[tuple[str, str], Lister] = {
+    ("queue", "name"): _list_queues,
+    ("dlq", "name"): _list_queues,
+    ("", "queue"): _list_queues,
+    ("stream", "name"): _list_streams,
+    ("", "stream"): _list_streams,
+    ("", "group"): _list_groups,
+    ("store", "key"): _list_keys,
+    ("store", "name"): _list_keys,
+}
+"""By command and argument; of any command where the first is empty."""
 
 
 def _queues(nexo: Client) -> list[str]:

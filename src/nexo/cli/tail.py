@@ -83,7 +83,7 @@ def show(record: Record[Any]) -> None:
         return
     time = record.timestamp.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     key = "" if record.key is None else f" {_text(record.key)}"
-    click.echo(f"{time} {record.partition}:{record.offset}{key} {_text(record.value)}")
+    output.text(f"{time} {record.partition}:{record.offset}{key} {_text(record.value)}")
 
 
 def as_row(record: Record[Any]) -> dict[str, object]:

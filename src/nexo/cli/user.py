@@ -175,6 +175,9 @@ def list_(users: UsersFile) -> None:
 
 def _password(from_stdin: bool) -> str:
     if from_stdin:
-        return sys.stdin.readline().rstrip("\n")
+        given = sys.stdin.readline().rstrip("\n")
+        if not given:
+            raise click.UsageError("standard input holds no password; --no-password wants none")
+        return given
     typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     return typed
