@@ -11,7 +11,7 @@ BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench bench-quick bench-guard demo soak fuzz docs upgrade clean
+.PHONY: help setup serve test unit check format bench bench-quick bench-guard demo soak fuzz docs upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ serve: $(VENV)/.serve ## run the server: TCP 7654, HTTP 8080, data in ./data
 
 test: $(VENV)/.test check ## all checks and all tests
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+
+unit: $(VENV)/.test ## unit and property tests at a small budget, in a minute
+	$(BIN)/pytest --numprocesses $(WORKERS) --quiet --hypothesis-profile quick tests/unit tests/property
 
 check: $(VENV)/.test ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .

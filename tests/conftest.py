@@ -14,6 +14,7 @@ from nexo import testing
 
 # A shared machine may stall at any time, so an example has no deadline.
 settings.register_profile("calm", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10, stateful_step_count=20)
 settings.register_profile("soak", deadline=None, max_examples=10_000)
 settings.load_profile("calm")
 
