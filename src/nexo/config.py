@@ -106,10 +106,10 @@ class Settings:
     idle_ping_ms: int = _setting(
         30_000, "NEXO_IDLE_PING_MS", "Ping a silent client after this; drop it after twice this.", 1
     )
-    awake_us: int = _setting(
+    busy_poll_us: int = _setting(
         400,
-        "NEXO_AWAKE_US",
-        "While requests come this soon after answers, look for the next before sleeping; 0: never.",
+        "NEXO_BUSY_POLL_US",
+        "Busy-poll this long for the next request while requests follow replies closely; 0: never.",
         0,
         10_000,
     )

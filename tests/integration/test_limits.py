@@ -106,6 +106,7 @@ def test_connections_beyond_the_limit_are_told_so_and_closed(start: Callable[...
         sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
         assert replies(sock, 1) == [(Status.DATA, 1, b"hi")]
     with tight.connect() as late:
+        late.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
         ((status, _, payload),) = replies(late, 1)
         assert status == Status.ERR
         assert b"3 connections already" in payload

@@ -18,6 +18,8 @@ import google_crc32c
 from nexo import batch
 from nexo.access.login import Identity
 from nexo.config import Settings
+from nexo.dialects.dialect import Origin
+from nexo.dialects.nexo.requests import build_table
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.protocol import stream
@@ -98,8 +100,8 @@ class SilentPeer:
     def __init__(self) -> None:
         self.id = 1
         self.name = "fuzz"
+        self.said_hello = True
         self.identity: Identity | None = None
-        self.coded = True
         self.closed = False
         self.congested = False
 
@@ -130,6 +132,7 @@ class Requests(Fresh):
     async def _start(self) -> None:
         settings = Settings(data_dir=FOLDER, disk_reserve_bytes=0)
         self._host = Host(settings, MemoryFiles, {self._broker: factory(self._broker)})
+        self._handlers = build_table(self._host.services, None).handlers
         self._host.open()
 
     async def _feed(self, data: bytes) -> None:
@@ -141,7 +144,7 @@ class Requests(Fresh):
 
     def ask(self, op: int, payload: bytes) -> None:
         """A request; a refusal is fine."""
-        handler = self._host.handlers[op]
+        handler = self._handlers[op]
         assert handler is not None
         with contextlib.suppress(NexoError):
             handler(SilentPeer(), 1, memoryview(payload))
@@ -263,7 +266,7 @@ class Connection(Fresh):
             self._host.open()
 
     async def _feed(self, data: bytes) -> None:
-        session = self._host.new_session()
+        session: Any = self._host.speakers["nexo"].session(Origin.CLIENT)
         wire = Wire(session)
         step = (data[0] if data else 0) * 16 + 1
         for at in range(1, len(data), step):

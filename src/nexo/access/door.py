@@ -11,12 +11,11 @@ from typing import Protocol, TypeAlias
 
 from nexo.access import secrets
 from nexo.access.attempts import Attempts
-from nexo.access.login import INTERNAL, Identity, Logins, wrong
+from nexo.access.login import Identity, Logins, wrong
 from nexo.access.rumours import Rumours
 from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
 from nexo.model import Clock
 from nexo.protocol.hello import Hello
-from nexo.services.service import Peer
 
 log = logging.getLogger("nexo.access")
 
@@ -37,13 +36,14 @@ _HOW_TO_LOG_IN = (
 )
 
 
-class Caller(Peer, Protocol):
+class Caller(Protocol):
     """A connection as access control sees it."""
 
     identity: Identity | None
     address: str
-    trusted: bool
-    opened_ms: int
+
+    def kick(self, reason: str) -> None:
+        """Close the connection."""
 
 
 class Door:
@@ -72,6 +72,13 @@ class Door:
         if caller.identity is not None:
             done(_again(caller.identity, asked))
             return
+        now_ms = self._clock.now_ms()
+        locked = self._attempts.locked(caller.address, asked.user or "", now_ms)
+        if locked is not None and asked.token is None:
+            # Also for a password that was right before: comparing it is quick, so it could be
+            # guessed quickly.
+            done(locked)
+            return
         try:
             caller.identity = self._identify(caller, asked)
         except Unauthenticated as error:
@@ -82,10 +89,17 @@ class Door:
         else:
             done(None)
 
+    def login_linked(self, caller: Caller, asked: Hello, done: Done) -> None:
+        """Another process of ours has logged the client in; without a user it speaks for itself."""
+        try:
+            caller.identity = self._logins.linked(asked.user)
+        except Unauthenticated as error:
+            done(error)
+        else:
+            done(None)
+
     def _identify(self, caller: Caller, asked: Hello) -> Identity | None:
         """The identity, or None if a password must be checked first."""
-        if caller.trusted:
-            return self._logins.by_name(asked.user or INTERNAL.name)
         if asked.token is not None:
             return self._logins.by_token(asked.token)
         if asked.user is None or asked.password is None:
@@ -94,10 +108,6 @@ class Door:
 
     def _check_password(self, caller: Caller, asked: Hello, done: Done) -> None:
         name, password = asked.user or "", asked.password or ""
-        locked = self._attempts.locked(caller.address, name, self._clock.now_ms())
-        if locked is not None:
-            done(locked)
-            return
         if self._checks >= MOST_CHECKS:
             done(Overloaded("too many logins at once; try again"))
             return

@@ -23,7 +23,7 @@ class Action(enum.StrEnum):
     """Create, change, clear and delete queues, streams and groups."""
 
 
-class Extent(enum.Enum):
+class Extent(enum.IntEnum):
     """How much a requested name stands for."""
 
     NAME = enum.auto()

@@ -1,15 +1,15 @@
-"""Stands before every handler while authentication is on; costs nothing while it is off.
+"""Logs connections in and watches over them while authentication is on.
 
-Who has not said HELLO with valid credentials can do nothing else. A request that is relayed
-is checked where it runs, as the user that the relaying process has logged in.
+The opcode rules below are what is left of the time before use cases asked `permit` themselves:
+an opcode whose use case asks has the rule `LOGIN`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import cast
 
 from nexo.access.door import Caller, Done, Door
 from nexo.access.forbidden import forbidden
@@ -18,23 +18,18 @@ from nexo.access.internal import read_token
 from nexo.access.login import Identity, Logins
 from nexo.access.narrowed import Narrowed
 from nexo.access.partly import RUNS, Partly
-from nexo.access.rules import NOBODY, RULES, Rule
-from nexo.errors import Forbidden, Unauthenticated
+from nexo.access.rules import LOGIN, NOBODY, RULES, Rule
+from nexo.errors import Forbidden
 from nexo.model import Broker, Clock
 from nexo.protocol.hello import Hello
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.service import Handler, Peer
 
 CHECK_S = 1.0
-LOGIN_MS = 10_000
-"""A connection that has not logged in by then is closed."""
-
-Fallback: TypeAlias = Callable[[int, Peer, int, memoryview], None]
-"""``other(op, peer, request_id, payload)``: what no handler of this host serves."""
 
 
 class Guard:
-    """Authentication and permissions of one host."""
+    """Authentication of one host."""
 
     def __init__(
         self, users: Path, clock: Clock, callers: Iterable[Caller], run_folder: Path | None
@@ -47,15 +42,11 @@ class Guard:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Read the users, keep up with their file, and drop who may not stay."""
-        now_ms = self._clock.now_ms()
-        self._logins.refresh(now_ms)
-        for caller in list(self._callers):
-            if caller.identity is None:
-                if now_ms - caller.opened_ms >= LOGIN_MS:
-                    caller.kick("did not log in")
-            elif not caller.identity.valid:
-                caller.kick("its user, credential or a permission was taken away")
+        """Read the users, keep up with their file, and close connections of who is gone."""
+        if self._logins.refresh(self._clock.now_ms()):
+            for caller in list(self._callers):
+                if caller.identity is not None and not caller.identity.valid:
+                    caller.kick("its user, credential or a permission was taken away")
         self._timer = asyncio.get_running_loop().call_later(CHECK_S, self.open)
 
     def close(self) -> None:
@@ -68,37 +59,31 @@ class Guard:
         """Find out who calls; ``done`` gets the error, now or a little later."""
         self._door.login(caller, asked, done)
 
-    def over(
-        self, handlers: Sequence[Handler | None], here: Iterable[Broker], other: Fallback
-    ) -> list[Handler | None]:
-        """The handlers, each behind its rule; ``here`` are the brokers that this host serves."""
-        served = frozenset(here)
-        return [
-            _guarded(op, handler, served, other) if op != Op.HELLO else None
-            for op, handler in enumerate(handlers)
-        ]
+    def login_linked(self, caller: Caller, asked: Hello, done: Done) -> None:
+        """As `login`, for a client that another process of ours has logged in."""
+        self._door.login_linked(caller, asked, done)
+
+    def over(self, op: int, handler: Handler) -> Handler:
+        """The handler behind its rule; the handler itself if its use case asks `permit`."""
+        rule = RULES.get(Op(op), NOBODY)
+        return handler if rule is LOGIN else _guarded(op, handler, rule)
 
 
-def _guarded(op: int, handler: Handler | None, here: frozenset[Broker], other: Fallback) -> Handler:
-    rule, broker = rule_of(op), BROKER_OF[op]
+def _guarded(op: int, handler: Handler, rule: Rule) -> Handler:
+    broker = BROKER_OF[op]
+    assert broker is not None
 
     def run(peer: Peer, request_id: int, payload: memoryview) -> None:
-        identity = cast("Caller", peer).identity
-        if identity is None or not identity.valid:
-            raise Unauthenticated("log in with HELLO first, and wait for its reply")
-        about = broker or _named_broker(payload)
-        if rule is not None and about is not None and about in here:
-            try:
-                check(identity, about, rule, payload)
-            except Forbidden:
-                less = _less(op, peer, payload, identity, about, rule)
-                if less is None:
-                    raise
-                peer, payload = less
-        if handler is not None:
-            handler(peer, request_id, payload)
-        else:
-            other(op, peer, request_id, payload)
+        identity = peer.identity
+        assert identity is not None
+        try:
+            check(identity, broker, rule, payload)
+        except Forbidden:
+            less = _less(op, peer, payload, identity, broker, rule)
+            if less is None:
+                raise
+            peer, payload = less
+        handler(peer, request_id, payload)
 
     return run
 
@@ -127,17 +112,6 @@ def _single(rule: Rule, payload: memoryview) -> bool:
     return rule.extent is Extent.TOPICS and not any(
         set(name) & {"+", "#"} for name in rule.names(payload)
     )
-
-
-def rule_of(op: int) -> Rule | None:
-    """The rule of an opcode; None if there is no such opcode."""
-    return RULES.get(Op(op), NOBODY) if op in set(Op) else None
-
-
-def _named_broker(payload: memoryview) -> Broker | None:
-    """The broker STATUS and CANCEL name; a wrong one is refused where the request runs."""
-    number = payload[0] if len(payload) else 0
-    return Broker(number) if number in set(Broker) else None
 
 
 def check(identity: Identity, broker: Broker, rule: Rule, payload: memoryview) -> None:

@@ -8,6 +8,7 @@ import logging
 import os
 from pathlib import Path
 
+from nexo import limits
 from nexo.access import secrets
 from nexo.access.grants import Action, Extent, Grant
 from nexo.access.users import User, UsersFile
@@ -17,9 +18,9 @@ from nexo.model import Broker
 log = logging.getLogger("nexo.access")
 
 RECHECK_MS = 1_000
-_MOST_DECISIONS = 10_000
-INTERNAL = User("nexo", grants=(Grant(action=Action.READ),))
-"""Who the server's own processes are, such as the dashboard's: they look, they change nothing."""
+INTERNAL = User("(nexo)", grants=(Grant(action=Action.READ),))
+"""Who the server's own processes are, such as the dashboard's: they look, they change nothing.
+No user can have this name, which `check_name` rejects."""
 
 
 class Identity:
@@ -39,9 +40,11 @@ class Identity:
         key = (broker, action, extent, name)
         allowed = self._decisions.get(key)
         if allowed is None:
-            if len(self._decisions) >= _MOST_DECISIONS:
-                self._decisions.clear()
-            allowed = self._decisions[key] = self.user.allows(broker, action, extent, name)
+            allowed = self.user.allows(broker, action, extent, name)
+            if len(name) <= limits.DECISION_NAME_CHARS:
+                if len(self._decisions) >= limits.DECISIONS:
+                    self._decisions.clear()
+                self._decisions[key] = allowed
         return allowed
 
     def update(self, now: User | None) -> None:
@@ -106,9 +109,9 @@ class Logins:
         self._verified.add(self._proof(name, stored, password))
         return self._identity(user, stored)
 
-    def by_name(self, name: str) -> Identity:
-        """A user that another process of ours has checked."""
-        if name == INTERNAL.name:
+    def linked(self, name: str | None) -> Identity:
+        """A user that another process of ours has checked; None is that process itself."""
+        if name is None:
             return self._identity(INTERNAL, None)
         user = self._users.get(name)
         if user is None:

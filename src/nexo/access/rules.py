@@ -285,13 +285,8 @@ _STREAM = {
 
 # -- any broker ------------------------------------------------------------------------
 
-_ANY_BROKER = {
-    Op.ECHO: LOGIN,
-    Op.STATUS: _everything((Action.READ, Action.ADMIN)),
-    Op.PEERS: _everything((Action.READ, Action.ADMIN)),
-    Op.BACKUP: _everything((Action.ADMIN,)),
-    Op.CANCEL: LOGIN,  # only what the same connection waits for can be cancelled
-}
+_ANY_BROKER = dict.fromkeys((Op.ECHO, Op.STATUS, Op.PEERS, Op.BACKUP, Op.CANCEL), LOGIN)
+"""The session asks for those that need a permission."""
 
 RULES: Mapping[Op, Rule] = _STORE | _PUBSUB | _QUEUE | _STREAM | _ANY_BROKER
 """By opcode; HELLO needs none."""

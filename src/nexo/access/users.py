@@ -164,3 +164,13 @@ class UsersFile:
             file.flush()
             os.fsync(file.fileno())
         aside.rename(self.path)
+        _sync_folder(self.path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

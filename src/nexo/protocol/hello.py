@@ -25,7 +25,7 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str | None = None
     password: str | None = None
     token: str | None = None
-    coded: bool = True
+    said_hello: bool = True
     """Only heeded on internal links: whether the client spoken for said HELLO itself."""
     address: str | None = None
     """Only heeded on internal links: where the one spoken for is, as the dashboard's browsers."""
@@ -61,7 +61,7 @@ def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
     try:
         return Broker(number), _decode_hello(reader.rest())
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
-        raise ProtocolError(f"HELLO makes no sense: {error}") from None
+        raise ProtocolError(f"malformed HELLO: {error}") from None
 
 
 def encode_welcome(welcome: Welcome) -> bytes:
@@ -74,4 +74,4 @@ def decode_welcome(payload: Buffer) -> Welcome:
     try:
         return _decode_welcome(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"the answer to HELLO makes no sense: {error}") from None
+        raise ProtocolError(f"the answer to malformed HELLO: {error}") from None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+import ssl
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from nexo.config import Settings
+from nexo.dialects.dialect import Dialect
 from nexo.model import Broker
-from nexo.server.gate import listening_socket
+from nexo.server.dialects import DIALECTS
+from nexo.server.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.host import Host
 from nexo.server.services import factory
 from nexo.server.tls import server_context
@@ -28,11 +31,15 @@ class EmbeddedServer:
         settings: Settings,
         brokers: Iterable[Broker] = tuple(Broker),
         make_files: Callable[[], Files] | None = None,
+        dialects: Sequence[Dialect] = DIALECTS,
     ) -> None:
         self._settings = settings
         make_files = make_files or partial(OsFiles, settings.max_open_files)
-        self.host = Host(settings, make_files, {broker: factory(broker) for broker in brokers})
-        self._server: asyncio.Server | None = None
+        services = {broker: factory(broker) for broker in brokers}
+        self.host = Host(settings, make_files, services, dialects=dialects)
+        self._dialects = dialects
+        self._gate: Gate | None = None
+        self._tls: ssl.SSLContext | None = None
         self.port = settings.port
 
     async def open(self) -> None:
@@ -40,24 +47,25 @@ class EmbeddedServer:
         self.host.open()
         listener = listening_socket(self._settings.host, self._settings.port)
         self.port = listener.getsockname()[1]
-        self._server = await asyncio.get_running_loop().create_server(
-            self._session, sock=listener, backlog=1024, ssl=server_context(self._settings)
-        )
+        self._tls = server_context(self._settings)
+        listeners = [Listener(listener, self._dialects, tls=self._tls is not None)]
+        self._gate = Gate(listeners, self._adopt, self._settings.max_connections)
+        self._gate.open()
 
-    def _session(self) -> asyncio.BufferedProtocol:
-        return self.host.new_session()
+    def _adopt(self, _: Broker, arrival: Arrival) -> None:
+        self.host.adopt(arrival.sock, arrival.dialect, self._tls if arrival.tls else None)
 
     async def close(self) -> None:
         """Stop gracefully."""
-        if self._server is not None:
-            self._server.close()
+        if self._gate is not None:
+            self._gate.close()
         await self.host.close()
         await self._part()
 
     async def crash(self) -> None:
         """Stop as a kill would: nothing is flushed, written or said."""
-        if self._server is not None:
-            self._server.close()
+        if self._gate is not None:
+            self._gate.close()
         self.host.crash()
         await self._part()
 

@@ -1,8 +1,8 @@
 """Accepts connections and hands each to the process of the broker it is for.
 
-The gate only peeks: the first bytes stay in the socket for the broker's process, and no
-byte crosses the gate afterwards. A request's opcode, HELLO's broker field or the ALPN name
-in a TLS ClientHello tells where a connection belongs.
+The gate only peeks: the first bytes stay in the socket for the broker's process, and no byte
+crosses the gate afterwards. Every dialect is asked in turn whose connection it is; in a TLS
+ClientHello the ALPN names tell. A listener may be for one dialect alone.
 """
 
 from __future__ import annotations
@@ -11,117 +11,139 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
+from nexo import limits
+from nexo.dialects.dialect import Claim, Dialect
 from nexo.errors import ConfigError, ProtocolError
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER_SIZE, Kind, Status, frame, pack_str
-from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.alpn import alpn_names
+from nexo.server.dialects import DIALECTS
+from nexo.server.strangers import Strangers
 
 log = logging.getLogger("nexo.gate")
 
 PEEK_BYTES = 16 * 1024
 """Room for a ClientHello with the large key shares of post-quantum exchanges."""
-FIRST_BYTES_S = 10.0
 RETRY_S = 0.01
 LONGEST_RETRY_S = 1.0
+WATCH_S = 0.5
 BACKLOG = 1024
-DEFAULT = Broker.STORE
-_HELLO_BYTES = HEADER_SIZE + 2
 _TLS_HANDSHAKE = 0x16
 
+Route: TypeAlias = tuple[Dialect, Broker]
 
-def route(first: bytes) -> Broker | None:
-    """The broker a connection is for, or None while too little has arrived to tell.
 
-    What makes no sense goes to the default broker, whose session refuses it properly.
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket, and what is spoken there."""
+
+    sock: socket.socket
+    dialects: Sequence[Dialect] = DIALECTS
+    tls: bool = False
+    """Nothing else than TLS is spoken there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An accepted connection on its way to a broker."""
+
+    sock: socket.socket
+    dialect: str
+    tls: bool
+
+
+HandOver: TypeAlias = Callable[[Broker, Arrival], None]
+
+
+def route(first: bytes, dialects: Sequence[Dialect] = DIALECTS) -> Route | None:
+    """Whose connection begins with ``first``, or None while too little has arrived to tell.
+
+    What nobody claims goes to the first dialect, whose session refuses it properly.
     """
-    if first[:1] == bytes((_TLS_HANDSHAKE,)):
-        return _route_tls(first)
-    if len(first) < 2:
-        return None
-    if first[0] != Kind.REQUEST or first[1] != Op.HELLO:
-        return BROKER_OF[first[1]] or DEFAULT
-    if len(first) < _HELLO_BYTES:
-        return None
-    number = first[_HELLO_BYTES - 1]
-    return Broker(number) if number in set(Broker) else DEFAULT
+    if first[0] == _TLS_HANDSHAKE:
+        return _route_tls(first, dialects)
+    undecided = False
+    for dialect in dialects:
+        claim = dialect.claim(first)
+        if isinstance(claim, Broker):
+            return dialect, claim
+        undecided = undecided or claim is Claim.MORE
+    return None if undecided else (dialects[0], dialects[0].home)
 
 
-def _route_tls(first: bytes) -> Broker | None:
+def _route_tls(first: bytes, dialects: Sequence[Dialect]) -> Route | None:
     names = alpn_names(first)
     if names is None:
         return None
-    by_name = {f"nexo-{broker.label}": broker for broker in Broker}
-    return next((by_name[name] for name in names if name in by_name), DEFAULT)
-
-
-def plain_refusal(first: bytes) -> bytes:
-    """The answer to a request, begun with ``first``, that should have come over TLS."""
-    error = ProtocolError("this server speaks TLS only: connect with nexos://")
-    request_id = int.from_bytes(first[2:6], "big")
-    if first[:2] == bytes((Kind.REQUEST, Op.HELLO)):
-        coded = pack_str(error.code) + pack_str(error.message)
-        return frame(Kind.RESPONSE, Status.ERR_CODED, request_id, coded)
-    return frame(Kind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
+    claims = ((dialect, dialect.claim_alpn(names)) for dialect in dialects)
+    named = ((dialect, broker) for dialect, broker in claims if broker is not None)
+    return next(named, (dialects[0], dialects[0].home))
 
 
 class Gate:
-    """The listening socket. ``hand_over(broker, socket)`` takes each connection."""
+    """The listening sockets. ``hand_over(broker, arrival)`` takes each connection."""
 
     def __init__(
-        self,
-        listener: socket.socket,
-        hand_over: Callable[[Broker, socket.socket], None],
-        max_connections: int,
-        *,
-        tls: bool = False,
+        self, listeners: Sequence[Listener], hand_over: HandOver, max_waiting: int
     ) -> None:
-        """With ``tls`` nothing else is spoken."""
-        self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._listener = listener
+        self._listeners = list(listeners)
         self._hand_over = hand_over
-        self._max_waiting = max_connections
-        self._waiting: set[socket.socket] = set()
+        self._max_waiting = max_waiting
+        self._waiting: Strangers[socket.socket] = Strangers(limits.STRANGERS_PER_ADDRESS)
+        self._watch: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Start accepting."""
-        self._listener.setblocking(False)
-        self._loop.add_reader(self._listener.fileno(), self._accept)
+        for listener in self._listeners:
+            listener.sock.setblocking(False)
+            self._listen(listener)
+        self._watch_waiting()
 
     def close(self) -> None:
         """Stop accepting and drop connections that have said nothing yet."""
-        self._loop.remove_reader(self._listener.fileno())
-        self._listener.close()
-        for sock in list(self._waiting):
+        if self._watch is not None:
+            self._watch.cancel()
+        for listener in self._listeners:
+            self._loop.remove_reader(listener.sock.fileno())
+            listener.sock.close()
+        self._listeners.clear()
+        for sock in self._waiting.overdue(float("inf")):
             self._forget(sock)
 
-    def _accept(self) -> None:
+    def _listen(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._loop.add_reader(listener.sock.fileno(), self._accept, listener)
+
+    def _accept(self, listener: Listener) -> None:
         for _ in range(64):
             try:
-                sock, _ = self._listener.accept()
+                sock, address = listener.sock.accept()
             except BlockingIOError:
                 return
             except OSError as error:  # out of descriptors: serve who is here, try again
                 log.warning("cannot accept: %s", error.strerror)
-                self._loop.remove_reader(self._listener.fileno())
-                self._loop.call_later(0.1, self.open)
+                self._loop.remove_reader(listener.sock.fileno())
+                self._loop.call_later(0.1, self._listen, listener)
                 return
-            self._welcome(sock)
+            self._welcome(listener, sock, str(address[0]))
 
-    def _welcome(self, sock: socket.socket) -> None:
+    def _welcome(self, listener: Listener, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
         tune(sock)
-        if len(self._waiting) >= self._max_waiting:
-            sock.close()
-            return
-        self._waiting.add(sock)
-        deadline = self._loop.time() + FIRST_BYTES_S
-        self._loop.add_reader(sock.fileno(), self._peek, sock, deadline, RETRY_S)
+        dropped = self._waiting.enter(sock, address, self._loop.time())
+        if dropped is None and len(self._waiting) > self._max_waiting:
+            dropped = self._waiting.oldest
+        if dropped is not None:
+            self._forget(dropped)
+        if dropped is not sock:
+            self._loop.add_reader(sock.fileno(), self._peek, listener, sock, RETRY_S)
 
-    def _peek(self, sock: socket.socket, deadline: float, pause_s: float) -> None:
+    def _peek(self, listener: Listener, sock: socket.socket, pause_s: float) -> None:
         if sock not in self._waiting:
             return
         try:
@@ -130,30 +152,36 @@ class Gate:
             return
         except OSError:
             first = b""
-        broker = route(first) if first else None
-        if self._tls and first and first[0] != _TLS_HANDSHAKE:
-            self._refuse_plain(sock, first)
-        elif broker is not None:
-            self._let_go(sock)
-            self._hand_over(broker, sock)
-        elif not first or self._loop.time() > deadline:
+        if not first:
             self._forget(sock)
+        elif listener.tls and first[0] != _TLS_HANDSHAKE:
+            self._refuse_plain(listener, sock, first)
+        elif (found := route(first, listener.dialects)) is not None:
+            self._let_go(sock)
+            self._hand_over(found[1], Arrival(sock, found[0].name, listener.tls))
         else:  # too little to tell: a readable socket would call back without end
             self._loop.remove_reader(sock.fileno())
-            later_s = min(LONGEST_RETRY_S, pause_s * 2)
-            self._loop.call_later(pause_s, self._peek, sock, deadline, later_s)
+            again = partial(self._peek, listener, sock, min(LONGEST_RETRY_S, pause_s * 2))
+            self._loop.call_later(pause_s, again)
 
-    def _refuse_plain(self, sock: socket.socket, first: bytes) -> None:
-        """Say so in the clear, for who speaks plain text would understand no alert of TLS."""
+    def _watch_waiting(self) -> None:
+        """Close connections that have not said what they are for in time."""
+        for sock in self._waiting.overdue(self._loop.time() - limits.FIRST_BYTES_S):
+            self._forget(sock)
+        self._watch = self._loop.call_later(WATCH_S, self._watch_waiting)
+
+    def _refuse_plain(self, listener: Listener, sock: socket.socket, first: bytes) -> None:
+        """Say so in plain text, as the client would not understand an alert of TLS."""
         log.info("a client did not speak TLS: closing")
+        error = ProtocolError("this server speaks TLS only: connect with nexos://")
         with contextlib.suppress(OSError):
-            sock.send(plain_refusal(first))
+            sock.send(listener.dialects[0].refusal(first, error))
             sock.shutdown(socket.SHUT_WR)
-            sock.recv(PEEK_BYTES)  # unread, they would take the answer away
+            sock.recv(PEEK_BYTES)  # closing with unread data would send RST and drop the reply
         self._forget(sock)
 
     def _let_go(self, sock: socket.socket) -> None:
-        self._waiting.discard(sock)
+        self._waiting.leave(sock)
         self._loop.remove_reader(sock.fileno())
 
     def _forget(self, sock: socket.socket) -> None:

@@ -1,4 +1,7 @@
-"""Passing accepted sockets from the gate to a broker's process (SCM_RIGHTS)."""
+"""Passing accepted sockets from the gate to a broker's process (SCM_RIGHTS).
+
+A message carries one socket; its bytes are a flag for TLS and the dialect's name.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-_MANY = 64
-_MARK = b"s"
+from nexo.server.gate import Arrival
+
+_NAME_BYTES = 64
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -18,33 +22,34 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def send(channel: socket.socket, sock: socket.socket) -> bool:
-    """Hand ``sock`` over and close our copy; False if the channel is full or broken."""
+def send(channel: socket.socket, arrival: Arrival) -> bool:
+    """Hand a connection over and close our copy; False if the channel is full or broken."""
+    message = bytes((arrival.tls,)) + arrival.dialect.encode()
     try:
-        socket.send_fds(channel, [_MARK], [sock.fileno()])
+        socket.send_fds(channel, [message], [arrival.sock.fileno()])
     except OSError:
         return False
-    sock.close()
+    arrival.sock.close()
     return True
 
 
 def listen(
     channel: socket.socket,
-    adopt: Callable[[socket.socket], None],
+    adopt: Callable[[Arrival], None],
     ended: Callable[[], None],
 ) -> None:
-    """Call ``adopt`` for every socket that arrives, and ``ended`` when the gate is gone."""
+    """Call ``adopt`` for every connection that arrives, and ``ended`` when the gate is gone."""
     loop = asyncio.get_running_loop()
 
     def readable() -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(channel, len(_MARK), _MANY)
+            data, fds, _, _ = socket.recv_fds(channel, 1 + _NAME_BYTES, 1)
         except BlockingIOError:
             return
         except OSError:
             data, fds = b"", []
         for fd in fds:
-            adopt(socket.socket(fileno=fd))
+            adopt(Arrival(socket.socket(fileno=fd), data[1:].decode(), bool(data[0])))
         if not data:
             loop.remove_reader(channel.fileno())
             ended()

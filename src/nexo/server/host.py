@@ -1,45 +1,39 @@
 """Runs services and their sessions on one event loop.
 
 The same host runs one service per process under ``nexo serve``, or all four in one loop in
-the embedded server. It owns what sessions share: the read buffer, the clock, the timer that
-wakes services, and one flush of all touched sessions at the end of a turn.
+the embedded server. It owns what all protocols share: the clock, the services with their
+runtimes, the connections and their deadlines.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from nexo import __version__
-from nexo.access.door import Done
+from nexo import limits
 from nexo.access.guard import Guard
 from nexo.config import Settings
-from nexo.dialects.nexo.inbox import ReadBuffer
-from nexo.dialects.nexo.relay import Relay
-from nexo.dialects.nexo.session import Session, run_other
-from nexo.errors import NexoError, Overloaded, ShuttingDown, Unavailable
+from nexo.dialects.busy_poll import BusyPoll
+from nexo.dialects.dialect import Dialect, Origin, Session, Speaker
+from nexo.errors import NexoError, Overloaded, Unavailable
 from nexo.model import Broker
-from nexo.protocol import hello
-from nexo.protocol.values import encode_value
-from nexo.server.backup import Backups
 from nexo.server.clock import SteadyClock
+from nexo.server.dialects import DIALECTS
 from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
-from nexo.server.timings import Timings
-from nexo.server.vigil import Vigil
-from nexo.services.service import Answer, Handler, Service
+from nexo.server.strangers import Strangers
+from nexo.services.service import Service
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.host")
 
-SHOWN_PEERS = 1_000
-FAREWELL_S = 0.5
-"""How long a stop waits for peers to take their last replies."""
+WATCH_S = 0.5
+"""How often connections that have not introduced themselves are looked at."""
 
 
 class Host:
@@ -50,154 +44,125 @@ class Host:
         settings: Settings,
         make_files: Callable[[], Files],
         services: Mapping[Broker, Callable[[HostRuntime], Service]],
-        relay_folder: Path | None = None,
-        awake_us: int = 0,
+        run_folder: Path | None = None,
+        busy_poll_us: int = 0,
+        dialects: Sequence[Dialect] = DIALECTS,
     ) -> None:
         self.settings = settings
-        self.make_files = make_files
         self.loop = asyncio.get_running_loop()
         self.clock = SteadyClock()
-        self.read_buffer = ReadBuffer()
-        self.timings = Timings(services)
-        self.vigil = Vigil(self.loop.call_soon, awake_us)
+        self.busy_poll = BusyPoll(self.loop.call_soon, busy_poll_us)
         self.sessions: set[Session] = set()
         self.services: dict[Broker, Service] = {}
-        self.handlers: list[Handler | None] = [None] * 256
-        self.answers: list[Answer | None] = [None] * 256
-        """What goes before a handler of the same opcode."""
+        self.guard: Guard | None = None
         self._runtimes: dict[Broker, HostRuntime] = {}
-        self._backups = Backups(self.loop)
-        self._relay_folder = relay_folder
-        self._touched: list[Session] = []
-        self._peers = 0
+        self._run_folder = run_folder
+        self._last_id = 0
         self._turned_away = 0
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._strangers: Strangers[Session] = Strangers(limits.STRANGERS_PER_ADDRESS)
+        self._handshakes: Strangers[asyncio.Task[None]] = Strangers(limits.STRANGERS_PER_ADDRESS)
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         for broker, make in services.items():
-            self._add(broker, make)
-        self._guard: Guard | None = None
+            runtime = HostRuntime(self.loop, settings, self.clock, make_files(), broker)
+            self._runtimes[broker] = runtime
+            self.services[broker] = runtime.service = make(runtime)
         if settings.auth:
-            self._set_guard(Guard(settings.users_path, self.clock, self.sessions, relay_folder))
-
-    def _set_guard(self, guard: Guard) -> None:
-        self._guard = guard
-        self.handlers = guard.over(self.handlers, self.services, run_other)
-        self.answers = [None] * 256
-
-    def _add(self, broker: Broker, make: Callable[[HostRuntime], Service]) -> None:
-        runtime = HostRuntime(self, broker)
-        service = runtime.service = make(runtime)
-        self.services[broker] = service
-        self._runtimes[broker] = runtime
-        for op, handler in service.handlers.items():
-            self.handlers[op] = handler
-            self.answers[op] = service.answers.get(op)
+            self.guard = Guard(settings.users_path, self.clock, self.sessions, run_folder)
+        self.speakers: dict[str, Speaker] = {one.name: one.start(self) for one in dialects}
 
     def open(self) -> None:
         """Recover every service from disk."""
         for service in self.services.values():
             service.open()
-        if self._guard is not None:
-            self._guard.open()
-        self._sweep()
+        if self.guard is not None:
+            self.guard.open()
+        self._check_sessions()
+        self._watch_strangers()
 
     # -- connections ------------------------------------------------------------
 
-    async def adopt(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve an accepted connection."""
+    def adopt(self, sock: socket.socket, dialect: str, tls: ssl.SSLContext | None = None) -> None:
+        """Serve an accepted connection in ``dialect``."""
+        address = _address(sock)
+        task = self.loop.create_task(self._adopt(sock, self.speakers[dialect], tls))
+        if (dropped := self._handshakes.enter(task, address, self.loop.time())) is not None:
+            dropped.cancel()
+        task.add_done_callback(self._handshakes.leave)
+
+    async def _adopt(
+        self, sock: socket.socket, speaker: Speaker, tls: ssl.SSLContext | None
+    ) -> None:
+        timeout_s = limits.TLS_HANDSHAKE_S if tls else None
         try:
-            await self.loop.connect_accepted_socket(self.new_session, sock, ssl=tls)
+            await self.loop.connect_accepted_socket(
+                lambda: speaker.session(Origin.CLIENT),
+                sock,
+                ssl=tls,
+                ssl_handshake_timeout=timeout_s,
+            )
         except (OSError, ssl.SSLError) as error:
             log.info("connection not taken over: %s", error)
             sock.close()
+        except asyncio.CancelledError:
+            sock.close()
+            raise
 
-    def new_session(self) -> Session:
-        """A session for a client's connection."""
-        return Session(self)
+    def next_id(self) -> int:
+        """A number that no other connection of this process has had."""
+        self._last_id += 1
+        return self._last_id
 
-    def our_session(self) -> Session:
-        """A session for a process of this server that speaks for its own callers."""
-        return Session(self, ours=True)
-
-    def trusted_session(self) -> Session:
-        """A session for an internal socket."""
-        return Session(self, trusted=True)
-
-    def next_peer_id(self) -> int:
-        """A number no other connection of this process has had."""
-        self._peers += 1
-        return self._peers
-
-    def session_opened(self, session: Session) -> None:
-        """Count it; `Overloaded` if there are too many clients already."""
+    def opened(self, session: Session) -> None:
+        """Count it; at the limit the oldest that has not introduced itself gives way."""
         self.sessions.add(session)
-        if len(self.sessions) > self.settings.max_connections and not session.trusted:
+        if session.origin is not Origin.CLIENT:
+            return
+        dropped = self._strangers.enter(session, session.address, self.loop.time())
+        if dropped is not None:
+            self._turn_away(dropped)
+        limit = self.settings.max_connections
+        if len(self.sessions) <= limit:
+            return
+        self._strangers.forget(lambda one: one.introduced)
+        if (oldest := self._strangers.oldest) is not None and oldest is not session:
+            self._turn_away(oldest)
+        else:
             self._turned_away += 1
-            limit = self.settings.max_connections
             raise Overloaded(f"there are {limit} connections already; try again later")
 
-    def session_closed(self, session: Session) -> None:
-        """Let every service release what the peer held."""
+    def _turn_away(self, session: Session) -> None:
+        self._turned_away += 1
+        self._strangers.leave(session)
+        if not session.introduced:
+            session.kick("it said nothing, and others want its place")
+
+    def closed(self, session: Session) -> None:
+        """Let every service release what the connection held."""
         self.sessions.discard(session)
-        self._backups.peer_closed(session)
+        self._strangers.leave(session)
         for service in self.services.values():
             service.peer_closed(session)
 
-    def session_congested(self, session: Session) -> None:
+    def congested(self, session: Session) -> None:
         """Tell the services."""
         for service in self.services.values():
             service.peer_congested(session)
 
-    def session_drained(self, session: Session) -> None:
+    def drained(self, session: Session) -> None:
         """Tell the services."""
         for service in self.services.values():
             service.peer_drained(session)
 
-    def touched(self, session: Session) -> None:
-        """Have the session flushed at the end of this turn, together with all others."""
-        if not self._touched:
-            self.loop.call_soon(self._flush)
-        self._touched.append(session)
-
-    def _flush(self) -> None:
-        touched, self._touched = self._touched, []
-        for session in touched:
-            session.flush()
-        answered_ns = self.timings.written()
-        if answered_ns:
-            self.vigil.sent(answered_ns)
-
     # -- what sessions ask --------------------------------------------------------
 
-    def authenticate(self, session: Session, asked: hello.Hello, done: Done) -> None:
-        """Check credentials; everyone is welcome while authentication is off."""
-        if self._guard is None:
-            done(None)
-        else:
-            self._guard.login(session, asked, done)
-
-    def welcome(self) -> hello.Welcome:
-        """What HELLO is answered with."""
-        settings = self.settings
-        return hello.Welcome(__version__, settings.max_payload_bytes, settings.idle_ping_ms)
-
-    def status(self, service: Service) -> bytes:
-        """A service's status with what the host knows, as a value."""
-        runtime = self._runtimes[service.broker]
-        return encode_value(
-            service.status()
-            | {
-                "connections": len(self.sessions),
-                "requests": self.timings.status(service.broker),
-                "limits": self._limits(),
-                "disk": runtime.disk_status(),
-                "process": process_status(),
-            }
-        )
-
-    def peers(self) -> bytes:
-        """The connections, the newest first, as a value; a bounded number."""
-        newest = heapq.nlargest(SHOWN_PEERS, self.sessions, key=lambda session: session.id)
-        return encode_value([session.status() for session in newest])
+    def status(self, broker: Broker) -> dict[str, Any]:
+        """A service's status with what the host knows."""
+        return self.services[broker].status() | {
+            "connections": len(self.sessions),
+            "limits": self._limits(),
+            "disk": self._runtimes[broker].disk_status(),
+            "process": process_status(),
+        }
 
     def _limits(self) -> dict[str, int]:
         settings = self.settings
@@ -211,58 +176,54 @@ class Host:
             "idle_ping_ms": settings.idle_ping_ms,
         }
 
-    def backup(
-        self, session: Session, broker: Broker, request_id: int, payload: memoryview
-    ) -> None:
-        """Let a client copy the files of ``broker``."""
-        self._backups.answer(session, self._runtimes[broker].folder, request_id, payload)
+    def folder(self, broker: Broker) -> Path:
+        """Where the broker keeps its data."""
+        return self._runtimes[broker].folder
 
-    def open_relay(self, session: Session, broker: Broker) -> Relay:
-        """A link to the process of another broker."""
-        if self._relay_folder is None:
+    def link_path(self, broker: Broker) -> str:
+        """The unix socket on which the process of ``broker`` takes linked connections."""
+        if self._run_folder is None:
             raise Unavailable(f"the {broker.label} broker does not run here")
-        return Relay(self, session, broker)
+        return str(self._run_folder / f"{broker.label}.sock")
 
-    def relay_path(self, broker: Broker) -> str:
-        """The unix socket on which the process of ``broker`` takes relayed connections."""
-        assert self._relay_folder is not None
-        return str(self._relay_folder / f"{broker.label}.sock")
+    # -- deadlines ----------------------------------------------------------------
 
-    # -- silent peers -------------------------------------------------------------
+    def _every(self, interval_s: float, check: Callable[[], None]) -> None:
+        self._timers[check] = self.loop.call_later(interval_s, check)
 
-    def _sweep(self) -> None:
-        """Ping silent peers that can answer; drop those that stay silent or stop mid-frame."""
-        now, limit = self.clock.now_ms(), self.settings.idle_ping_ms
+    def _check_sessions(self) -> None:
+        now_ms = self.clock.now_ms()
         for session in list(self.sessions):
-            silent = now - session.heard_ms
-            stuck = session.pinged or session.midway or session.congested
-            if silent >= 2 * limit and stuck:
-                session.kick("no sign of life")
-            elif silent >= limit and session.coded and not session.pinged:
-                session.ping()
-        self._sweeper = self.loop.call_later(limit / 2000, self._sweep)
+            session.check(now_ms)
+        self._every(self.settings.idle_ping_ms / 2000, self._check_sessions)
+
+    def _watch_strangers(self) -> None:
+        for session in self._strangers.overdue(self.loop.time() - limits.LOGIN_S):
+            if not session.introduced:
+                session.kick("did not log in" if self.guard else "sent no request")
+        self._every(WATCH_S, self._watch_strangers)
 
     # -- stopping -----------------------------------------------------------------
 
     async def close(self) -> None:
-        """Finish what is in flight, make it durable, close every connection (SPEC A7)."""
+        """Answer what has arrived, make it durable, close every connection (SPEC A7)."""
         self._stop_watching()
-        self.handlers, self.answers = [_refuse_all] * 256, [None] * 256
+        for speaker in self.speakers.values():
+            speaker.stop()
         for runtime in self._runtimes.values():
             await runtime.drain()
         for service in self.services.values():
             self._close_service(service)
         for runtime in self._runtimes.values():
             await runtime.close()
-        self._flush()
         for session in list(self.sessions):
             session.finish()
         await self._let_leave()
 
     async def _let_leave(self) -> None:
-        """Give what was sent a moment to leave; whoever does not read it is cut off."""
+        """Give clients a moment to read what was sent; whoever does not is cut off."""
         await asyncio.sleep(0)
-        deadline_s = self.loop.time() + FAREWELL_S
+        deadline_s = self.loop.time() + limits.FAREWELL_S
         while self.sessions and self.loop.time() < deadline_s:
             await asyncio.sleep(0.001)
         for session in list(self.sessions):
@@ -278,10 +239,12 @@ class Host:
             session.kick("crash")
 
     def _stop_watching(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        if self._guard is not None:
-            self._guard.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._handshakes.overdue(float("inf")):
+            task.cancel()
+        if self.guard is not None:
+            self.guard.close()
 
     def _close_service(self, service: Service) -> None:
         try:
@@ -290,5 +253,9 @@ class Host:
             log.exception("the %s broker could not close cleanly", service.broker.label)
 
 
-def _refuse_all(peer: object, request_id: int, payload: memoryview) -> None:
-    raise ShuttingDown("the server is stopping; reconnect in a moment")
+def _address(sock: socket.socket) -> str:
+    try:
+        name = sock.getpeername()
+    except OSError:  # it is gone already
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nexo.config import Settings
 from nexo.errors import NexoError
@@ -16,9 +16,6 @@ from nexo.services.service import Service
 from nexo.storage.flusher import DiskGuard, Flusher
 from nexo.storage.ports import Files
 
-if TYPE_CHECKING:
-    from nexo.server.host import Host
-
 log = logging.getLogger("nexo.runtime")
 
 
@@ -27,16 +24,23 @@ class HostRuntime:
 
     service: Service
 
-    def __init__(self, host: Host, broker: Broker) -> None:
-        self.settings: Settings = host.settings
-        self.clock: Clock = host.clock
-        self.files: Files = host.make_files()
-        self.folder: Path = host.settings.folder(broker)
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: Settings,
+        clock: Clock,
+        files: Files,
+        broker: Broker,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.files = files
+        self.folder: Path = settings.folder(broker)
         self.files.make_folder(self.folder)
         self.flusher = Flusher(self.files, self.folder)
-        self._loop = host.loop
-        self._committer = Committer(host.loop, self.flusher, host.settings.flush_ms)
-        self._guard = DiskGuard(self.files, self.folder, host.settings.disk_reserve_bytes)
+        self._loop = loop
+        self._committer = Committer(loop, self.flusher, settings.flush_ms)
+        self._guard = DiskGuard(self.files, self.folder, settings.disk_reserve_bytes)
         self._due_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._soon: list[Callable[[], None]] = []

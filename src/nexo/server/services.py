@@ -22,15 +22,9 @@ def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
 
             return PubSubService
         case Broker.QUEUE:
-            from nexo.dialects.nexo.queue import QueueRequests
             from nexo.services.queue import QueueService
 
-            def queue(runtime: HostRuntime) -> Service:
-                service = QueueService(runtime)
-                service.handlers = QueueRequests(service).handlers
-                return service
-
-            return queue
+            return QueueService
         case Broker.STREAM:
             from nexo.dialects.nexo.stream import StreamRequests
             from nexo.services.stream import StreamService

@@ -23,7 +23,7 @@ from nexo.server.addresses import Addresses
 from nexo.server.admin_process import AdminProcess
 from nexo.server.child import Child
 from nexo.server.folder_lock import FolderLock, make_folders
-from nexo.server.gate import Gate, listening_socket
+from nexo.server.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.health import Health, HealthServer, State
 from nexo.server.run_folder import RunFolder
 from nexo.server.service_manager import notify
@@ -50,7 +50,7 @@ class BrokerProcess:
         self._loop = asyncio.get_running_loop()
         self._channel: socket.socket | None = None
         self._theirs: socket.socket | None = None
-        self._waiting: deque[socket.socket] = deque()
+        self._waiting: deque[Arrival] = deque()
         self._retrying = False
         self._ready = asyncio.Event()
         self.child = Child(broker.label, self._start)
@@ -83,11 +83,11 @@ class BrokerProcess:
         """Wait until the process serves."""
         await self._ready.wait()
 
-    def hand_over(self, sock: socket.socket) -> None:
+    def hand_over(self, arrival: Arrival) -> None:
         """Give a connection to the process; while it restarts, the connection waits."""
         if len(self._waiting) >= MAX_WAITING:
-            self._waiting.popleft().close()
-        self._waiting.append(sock)
+            self._waiting.popleft().sock.close()
+        self._waiting.append(arrival)
         if not self._retrying:
             self._send_waiting()
 
@@ -130,7 +130,8 @@ class Supervisor:
             broker: BrokerProcess(broker, settings, run, lock.fds) for broker in Broker
         }
         tls = settings.tls_cert is not None
-        self._gate = Gate(listener, self._hand_over, settings.max_connections, tls=tls)
+        listeners = [Listener(listener, tls=tls)]
+        self._gate = Gate(listeners, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
         self.addresses = Addresses(host, port, _port(http_listener), tls, _port(health_listener))
         self._health = Health(self._serving)
@@ -142,8 +143,8 @@ class Supervisor:
     def _serving(self) -> dict[str, bool]:
         return {broker.label: process.serves for broker, process in self._brokers.items()}
 
-    def _hand_over(self, broker: Broker, sock: socket.socket) -> None:
-        self._brokers[broker].hand_over(sock)
+    def _hand_over(self, broker: Broker, arrival: Arrival) -> None:
+        self._brokers[broker].hand_over(arrival)
 
     async def serve(self, on_ready: Callable[[Addresses], None]) -> None:
         """Serve until SIGTERM or SIGINT."""

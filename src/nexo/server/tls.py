@@ -6,8 +6,8 @@ import ssl
 
 from nexo.client.certificates import checked_ca, load_chain
 from nexo.config import Settings
+from nexo.dialects.nexo.dialect import ALPN_NAMES
 from nexo.errors import ConfigError, InvalidOption
-from nexo.model import Broker
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:
@@ -15,7 +15,7 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     if settings.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.set_alpn_protocols([f"nexo-{broker.label}" for broker in Broker])
+    context.set_alpn_protocols(list(ALPN_NAMES))
     key = ("tls_key", settings.tls_key) if settings.tls_key else None
     try:
         load_chain(context, ("tls_cert", settings.tls_cert), key, "tls_key")

@@ -15,8 +15,11 @@ from pathlib import Path
 from nexo import config
 from nexo.client.address import door_path
 from nexo.config import Settings
+from nexo.dialects.dialect import Origin
+from nexo.dialects.nexo.dialect import NexoDialect
 from nexo.model import Broker
 from nexo.server import descriptors, handover, logs, loops
+from nexo.server.gate import Arrival
 from nexo.server.host import Host
 from nexo.server.services import factory
 from nexo.server.tls import server_context
@@ -44,27 +47,25 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     files, services = partial(OsFiles, settings.max_open_files), {broker: factory(broker)}
-    host = Host(settings, files, services, run, settings.awake_us)
+    host = Host(settings, files, services, run, settings.busy_poll_us)
     host.open()
-    path = Path(host.relay_path(broker))
+    path = Path(host.link_path(broker))
     path.unlink(missing_ok=True)
-    relays = await loop.create_unix_server(host.trusted_session, str(path))
+    speaker = host.speakers[NexoDialect.name]
+    links = await loop.create_unix_server(partial(speaker.session, Origin.LINK), str(path))
     door = Path(door_path(str(run), broker))
     door.unlink(missing_ok=True)
-    dashboard = await loop.create_unix_server(host.our_session, str(door))
-    adopting: set[asyncio.Task[None]] = set()
+    dashboard = await loop.create_unix_server(partial(speaker.session, Origin.ADMIN), str(door))
     tls = server_context(settings)
 
-    def adopt(sock: socket.socket) -> None:
-        task = loop.create_task(host.adopt(sock, tls))
-        adopting.add(task)
-        task.add_done_callback(adopting.discard)
+    def adopt(arrival: Arrival) -> None:
+        host.adopt(arrival.sock, arrival.dialect, tls if arrival.tls else None)
 
     handover.listen(channel, adopt, stop.set)
     channel.send(READY)
     _settle_memory()
     await stop.wait()
-    relays.close()
+    links.close()
     dashboard.close()
     await host.close()
 

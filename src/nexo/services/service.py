@@ -8,7 +8,7 @@ plain functions and never wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -26,8 +26,8 @@ class Peer(Connection, Protocol):
     A reply may be sent at any later time; on a closed connection it is dropped.
     """
 
-    coded: bool
-    """Said HELLO: speaks our additions (coded errors, timestamped pushes)."""
+    said_hello: bool
+    """Speaks our additions (coded errors, timestamped pushes)."""
 
     def ok(self, request_id: int) -> None:
         """Reply OK."""
@@ -59,8 +59,8 @@ Handler: TypeAlias = Callable[[Peer, int, memoryview], None]
 """``handler(peer, request_id, payload)``. It replies through ``peer``, now or later, or raises
 a `NexoError`, which is sent as the reply. ``payload`` is only valid during the call."""
 
-Answer: TypeAlias = Callable[[memoryview], bytes | None]
-"""``answer(payload)``, for requests that never wait: what it returns is the reply, NULL for
+Answer: TypeAlias = Callable[[Peer, memoryview], bytes | None]
+"""``answer(peer, payload)``, for requests that never wait: what it returns is the reply, NULL for
 None and OK for nothing but ``b""``. Cheaper than a `Handler`, which see for the rest."""
 
 
@@ -68,7 +68,7 @@ def handler_of(answer: Answer) -> Handler:
     """The same request for those who call handlers."""
 
     def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
-        reply = answer(payload)
+        reply = answer(peer, payload)
         if reply is None:
             peer.null(request_id)
         elif reply:
@@ -113,10 +113,6 @@ class Service(Protocol):
     """One broker as the host runs it."""
 
     broker: Broker
-    handlers: Mapping[int, Handler]
-    """By opcode; of requests in ``answers`` too."""
-    answers: Mapping[int, Answer]
-    """By opcode."""
 
     def open(self) -> None:
         """Recover from disk. Called once, before the first request."""
@@ -124,16 +120,16 @@ class Service(Protocol):
     def tick(self, now_ms: int) -> None:
         """Do what is due, and ask for the next wake-up."""
 
-    def cancel(self, peer: Peer, request_id: int) -> None:
+    def cancel(self, peer: Connection, request_id: int) -> None:
         """Answer a waiting request (a long poll) now, with nothing; an unknown one is fine."""
 
-    def peer_congested(self, peer: Peer) -> None:
+    def peer_congested(self, peer: Connection) -> None:
         """The peer's write buffer went over its limit."""
 
-    def peer_drained(self, peer: Peer) -> None:
+    def peer_drained(self, peer: Connection) -> None:
         """The peer's write buffer is below its low mark again."""
 
-    def peer_closed(self, peer: Peer) -> None:
+    def peer_closed(self, peer: Connection) -> None:
         """The connection ended: release what it held."""
 
     def status(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def test_a_removed_user_is_gone(users: UsersFile) -> None:
     running.reread()
     assert not identity.valid
     with pytest.raises(Unauthenticated):
-        running.logins.by_name("ana")
+        running.logins.linked("ana")
 
 
 def test_a_broken_file_leaves_the_users_as_they_were(users: UsersFile) -> None:

@@ -12,6 +12,7 @@ import pytest
 from nexo.config import Settings
 from nexo.model import Broker
 from nexo.server import supervisor
+from nexo.server.gate import Arrival
 from nexo.server.supervisor import BrokerProcess
 
 
@@ -28,7 +29,7 @@ async def test_one_timer_serves_all_connections_that_wait(
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", note)
     pairs = [socket.socketpair() for _ in range(10)]
     for ours, _ in pairs:
-        process.hand_over(ours)
+        process.hand_over(Arrival(ours, "nexo", False))
     assert len(timers) == 1
     timers.pop()()
     assert len(timers) == 1
@@ -45,7 +46,7 @@ async def test_a_broker_that_hangs_holds_a_bounded_number_of_connections(
     process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, ())
     pairs = [socket.socketpair() for _ in range(5)]
     for ours, _ in pairs:
-        process.hand_over(ours)
+        process.hand_over(Arrival(ours, "nexo", False))
     assert [ours.fileno() == -1 for ours, _ in pairs] == [True, True, False, False, False]
     for pair in pairs:
         for end in pair:

@@ -17,6 +17,10 @@ from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind
 READ_BYTES = 256 * 1024
 """Most that one connection may deliver per callback, for fairness between connections."""
 
+LEAST_BYTES, GROWTH = 16 * 1024, 4
+"""A large frame's buffer begins this small, and has at most this many times what has arrived:
+bytes that are only announced take no memory."""
+
 FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
 """``sink(kind, meta, id, payload)``; the payload is only valid during the call."""
 
@@ -38,17 +42,17 @@ class Inbox:
     """One connection's incoming bytes. Sans-I/O: fill the buffer, say how much, get frames."""
 
     __slots__ = (
-        "_kept", "_large", "_large_end", "_max_payload", "_shared", "_sink", "_until", "count",
-        "halted", "op", "runs",
+        "_kept", "_large", "_large_end", "_large_size", "_shared", "_sink", "_until", "count",
+        "halted", "max_payload", "op", "runs",
     )  # fmt: skip
 
     def __init__(self, shared: ReadBuffer, max_payload: int, sink: FrameSink) -> None:
         self._shared = shared.view
-        self._max_payload = max_payload
+        self.max_payload = max_payload
         self._sink = sink
         self._kept = b""
         self._large: memoryview | None = None
-        self._large_end = 0
+        self._large_end = self._large_size = 0
         self._until = 0
         """Where the frames end that may be handed on; 0 while halted."""
         self.halted = False
@@ -100,7 +104,7 @@ class Inbox:
     def _cut(self, view: memoryview, end: int) -> None:
         at = count = kind = meta = 0
         last = -1
-        sink, limit = self._sink, self._max_payload
+        sink = self._sink
         self._until = 0 if self.halted else end
         while self._until - at >= HEADER_SIZE:
             both, request_id, length = _unpack(view, at)
@@ -111,7 +115,7 @@ class Inbox:
                 kind, meta = divmod(both, 256)
                 if kind not in _KINDS:
                     raise self._refusal(kind, length)
-            if length > limit:
+            if length > self.max_payload:
                 raise self._refusal(kind, length)
             stop = at + HEADER_SIZE + length
             if stop > end:
@@ -132,23 +136,55 @@ class Inbox:
         self._kept = bytes(rest)
 
     def _start_large(self, rest: memoryview, size: int) -> None:
-        self._large = memoryview(bytearray(size))
-        self._large[: len(rest)] = rest
+        self._large_size = size
         self._large_end = len(rest)
+        self._large = memoryview(bytearray(min(size, max(LEAST_BYTES, GROWTH * len(rest)))))
+        self._large[: len(rest)] = rest
 
     def _large_received(self, size: int) -> None:
         frame = self._large
         assert frame is not None
         self._large_end += size
-        if self._large_end == len(frame):
-            self._large = None
-            kind, meta, request_id, _ = HEADER.unpack_from(frame)
-            self.op, self.count = meta, 1
-            self._sink(kind, meta, request_id, frame[HEADER_SIZE:])
+        if self._large_end < len(frame):
+            return
+        if self._large_end < self._large_size:
+            self._large = memoryview(bytearray(min(self._large_size, GROWTH * len(frame))))
+            self._large[: len(frame)] = frame
+            return
+        self._large = None
+        kind, meta, request_id, _ = HEADER.unpack_from(frame)
+        self.op, self.count = meta, 1
+        self._sink(kind, meta, request_id, frame[HEADER_SIZE:])
 
     def _refusal(self, kind: int, length: int) -> ProtocolError | PayloadTooLarge:
         if kind not in _KINDS:
             return ProtocolError(f"Unknown frame type: 0x{kind:02X}")
         return PayloadTooLarge(
-            f"Payload of {length} bytes is too large: the limit is {self._max_payload}"
+            f"Payload of {length} bytes is too large: the limit is {self.max_payload}"
         )
+
+
+class Drain:
+    """Drops what still arrives on a connection that is being closed; stands in for an `Inbox`."""
+
+    __slots__ = ("_shared",)
+
+    op = count = 0
+    runs: tuple[tuple[int, int], ...] = ()
+    midway = halted = False
+
+    def __init__(self, shared: ReadBuffer) -> None:
+        self._shared = shared.view
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go."""
+        return self._shared
+
+    def received(self, size: int) -> None:
+        """Drop them."""
+
+    def halt(self) -> None:
+        """Nothing is handed on anyway."""
+
+    def go_on(self) -> None:
+        """Nothing is handed on anyway."""

@@ -8,12 +8,9 @@ are noted one by one and counted together at the end of the turn that answers th
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import TYPE_CHECKING
 
-from nexo.server.timings import Timings, Waiting
-
-if TYPE_CHECKING:
-    from nexo.dialects.nexo.inbox import Inbox
+from nexo.dialects.nexo.inbox import Drain, Inbox
+from nexo.dialects.nexo.timings import Timings, Waiting
 
 
 class Meter:
@@ -33,7 +30,7 @@ class Meter:
         self._left: list[int] = []
         """Opcodes of those which the read going on has left waiting."""
 
-    def read(self, size: int, inbox: Inbox) -> int:
+    def read(self, size: int, inbox: Inbox | Drain) -> int:
         """Everything that a read brought was run, and the replies so far are written: when."""
         now_ns = monotonic_ns()
         took_ns = now_ns - self.arrived_ns
@@ -46,7 +43,7 @@ class Meter:
             self._count_rest(inbox, took_ns)
         return now_ns
 
-    def _count_rest(self, inbox: Inbox, took_ns: int) -> None:
+    def _count_rest(self, inbox: Inbox | Drain, took_ns: int) -> None:
         by_op = self._by_op
         for op, count in inbox.runs:
             self.requests += count

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from nexo.dialects.nexo.inbox import Inbox
+from nexo import __version__, limits
+from nexo.access.grants import Action, Extent
+from nexo.access.login import INTERNAL, Identity
+from nexo.access.permit import permit
+from nexo.dialects.dialect import Origin
+from nexo.dialects.nexo.inbox import Drain, Inbox
+from nexo.dialects.nexo.link import Link
 from nexo.dialects.nexo.meter import Meter
+from nexo.dialects.nexo.shared import Shared
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker
+from nexo.printable import printable
 from nexo.protocol import hello
 from nexo.protocol.frames import HEADER, Buffer, Kind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
-from nexo.services.service import Peer
-
-if TYPE_CHECKING:
-    from nexo.access.login import Identity
-    from nexo.dialects.nexo.relay import Relay
-    from nexo.server.host import Host
+from nexo.protocol.values import encode_value
 
 log = logging.getLogger("nexo.session")
 
@@ -31,6 +35,7 @@ EARLY_PARTS = 24
 has something to work on meanwhile."""
 EARLY_BYTES = 8 * 1024
 """So does a part of this size."""
+SHOWN_PEERS = 1_000
 
 # Plain numbers: looking a member up in its enum costs as much as packing a header.
 _REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
@@ -41,42 +46,57 @@ _pack = HEADER.pack
 class Session(asyncio.BufferedProtocol):
     """Implements `nexo.services.service.Peer` on an asyncio transport.
 
-    Everything sent in one turn of the loop leaves in one write. While the peer does not
+    Everything sent in one turn of the loop leaves in one write. While the client does not
     read its replies, no more of its requests are read.
     """
 
     __slots__ = (
-        "_closing", "_host", "_in_flight", "_inbox", "_max_in_flight", "_meter", "_ours", "_out",
-        "_relays", "_replying", "_touched", "_transport", "_vigil", "address", "closed", "coded",
-        "congested", "id", "identity", "name", "opened_ms", "pinged", "trusted",
+        "_busy_poll", "_checked", "_closing", "_farewell", "_gone", "_holds", "_host", "_in_flight",
+        "_inbox", "_links", "_max_in_flight", "_meter", "_out", "_pinged", "_replying", "_shared",
+        "_table", "_touched", "_transport", "address", "closed", "congested", "id", "identity",
+        "name", "opened_ms", "origin", "said_hello",
     )  # fmt: skip
 
-    def __init__(self, host: Host, *, trusted: bool = False, ours: bool = False) -> None:
-        """``ours`` comes from a process of this server, which logs in as anyone must."""
+    def __init__(self, shared: Shared, origin: Origin) -> None:
+        host = shared.host
+        self._shared = shared
         self._host = host
-        self._inbox = Inbox(host.read_buffer, host.settings.max_payload_bytes, self._on_frame)
-        self._meter = Meter(host.timings)
-        self._vigil = host.vigil
+        self._table = shared.before_login
+        most = host.settings.max_payload_bytes
+        if host.guard is not None:
+            most = min(most, limits.BEFORE_LOGIN_BYTES)
+        self._inbox: Inbox | Drain = Inbox(shared.read_buffer, most, self._on_frame)
+        self._meter = Meter(shared.timings)
+        self._busy_poll = host.busy_poll
         self._out: list[Buffer] = []
-        self._relays: dict[Broker, Relay] = {}
+        self._links: dict[Broker, Link] = {}
+        self._holds = 0
+        """Links whose broker does not read."""
         self._touched = False
         self._replying = False
         self._closing = False
+        self._gone = False
+        self._farewell: asyncio.TimerHandle | None = None
         self._in_flight = 0
         self._max_in_flight = host.settings.max_in_flight
-        self.id = host.next_peer_id()
+        self._pinged = False
+        self._checked = (0, 0, 0)
+        self.id = host.next_id()
         self.name = ""
-        self.coded = False
+        self.said_hello = False
         self.closed = False
         self.congested = False
-        self.pinged = False
         self.opened_ms = host.clock.now_ms()
         self.address = "local"
         self.identity: Identity | None = None
-        """Who it logged in as, while authentication is on."""
-        self.trusted = trusted
-        """Came over an internal socket, so it may speak for another peer."""
-        self._ours = ours
+        self.origin = origin
+
+    @property
+    def introduced(self) -> bool:
+        """Has sent a request, or logged in where authentication is on."""
+        if self._host.guard is None:
+            return self._meter.requests > 0
+        return self.identity is not None
 
     # -- asyncio's side -------------------------------------------------------
 
@@ -90,7 +110,7 @@ class Session(asyncio.BufferedProtocol):
             self.address = peer[0]
         self.name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else self.address
         try:
-            self._host.session_opened(self)
+            self._host.opened(self)
         except NexoError as error:
             self._refuse(error)
 
@@ -100,10 +120,10 @@ class Session(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Run every request that arrived, then send all their replies at once."""
-        meter, vigil = self._meter, self._vigil
+        meter, busy_poll = self._meter, self._busy_poll
         meter.arrived_ns = now_ns = monotonic_ns()
-        vigil.heard(now_ns, nbytes)
-        self.pinged = False
+        busy_poll.heard(now_ns, nbytes)
+        self._pinged = False
         self._replying = not meter.waiting
         try:
             self._inbox.received(nbytes)
@@ -114,38 +134,64 @@ class Session(asyncio.BufferedProtocol):
             self.flush()
             now_ns = meter.read(nbytes, self._inbox)
             if not meter.waiting:
-                vigil.sent(now_ns)
+                busy_poll.sent(now_ns)
 
     def eof_received(self) -> bool:
-        """The peer sends no more; close, which releases what it held (SPEC D8)."""
+        """The client sends no more; close, which releases what it held (SPEC D8)."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release everything this peer held."""
-        self.closed = True
+        """Release everything this client held."""
+        self.closed = self._gone = True
         self._out.clear()
         self._meter.waiting.clear()
-        for relay in self._relays.values():
-            relay.close()
-        self._host.session_closed(self)
+        if self._farewell is not None:
+            self._farewell.cancel()
+        for link in self._links.values():
+            link.close()
+        self._shared.backups.peer_closed(self)
+        self._host.closed(self)
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: what it asks for waits, that which has arrived too."""
+        """The client reads too slowly: its requests wait, also those that have arrived."""
         self.congested = True
-        self._inbox.halt()
-        self._transport.pause_reading()
-        self._host.session_congested(self)
+        self._stop_reading()
+        for link in self._links.values():
+            link.pause_reading()
+        self._host.congested(self)
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """The client has caught up."""
         self.congested = False
-        self._inbox.go_on()
-        if self._inbox.midway and not self._closing:
-            self.buffer_updated(0)
+        self._read_on()
         if not self.congested:
-            if not self._closing:
-                self._transport.resume_reading()
-            self._host.session_drained(self)
+            for link in self._links.values():
+                link.resume_reading()
+            self._host.drained(self)
+
+    def hold(self) -> None:
+        """Read no more requests: a link's broker does not take them."""
+        self._holds += 1
+        self._stop_reading()
+
+    def release(self) -> None:
+        """A link's broker takes requests again."""
+        self._holds -= 1
+        self._read_on()
+
+    def _stop_reading(self) -> None:
+        if not self._closing:
+            self._inbox.halt()
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._closing or self.congested or self._holds:
+            return
+        self._inbox.go_on()
+        if self._inbox.midway:
+            self.buffer_updated(0)
+        if not self._inbox.halted and not self._closing:
+            self._transport.resume_reading()
 
     # -- requests -------------------------------------------------------------
 
@@ -153,11 +199,11 @@ class Session(asyncio.BufferedProtocol):
         if kind != _REQUEST:
             self._on_sign_of_life(kind, request_id)
         elif not self._closing:
-            answer = self._host.answers[meta]
+            answer = self._table.answers[meta]
             self._in_flight += 1
             try:
                 if answer is not None:
-                    self._answered(request_id, answer(payload))
+                    self._answered(request_id, answer(self, payload))
                 else:
                     self._run(meta, request_id, payload)
             except NexoError as error:
@@ -169,11 +215,11 @@ class Session(asyncio.BufferedProtocol):
     def _run(self, op: int, request_id: int, payload: memoryview) -> None:
         if self._in_flight > self._max_in_flight and op != Op.CANCEL:
             raise Overloaded(f"{self._max_in_flight} requests wait for an answer; slow down")
-        handler, in_flight = self._host.handlers[op], self._in_flight
+        handler, in_flight = self._table.handlers[op], self._in_flight
         if handler is not None:
             handler(self, request_id, payload)
         else:
-            self.on_other(op, request_id, payload)
+            self._on_other(op, request_id, payload)
         if self._in_flight == in_flight and BROKER_OF[op] in self._host.services:
             self._meter.left(op, request_id)  # others are timed where they run
             self._replying = False
@@ -197,8 +243,8 @@ class Session(asyncio.BufferedProtocol):
         elif kind != Kind.PONG:
             raise ProtocolError(f"Frame type 0x{kind:02X} is not for clients to send")
 
-    def on_other(self, op: int, request_id: int, payload: memoryview) -> None:
-        """Run a request that no service of this host handles."""
+    def _on_other(self, op: int, request_id: int, payload: memoryview) -> None:
+        """Run a request that has no handler in this host."""
         match op:
             case Op.ECHO:
                 self.data(request_id, bytes(payload))
@@ -211,18 +257,28 @@ class Session(asyncio.BufferedProtocol):
 
     def _on_hello(self, request_id: int, payload: memoryview) -> None:
         _, asked = hello.decode_hello(payload)
-        self.coded = asked.coded if self.trusted else True
-        self.name = asked.client or self.name
-        if self._ours and asked.address:
-            self.address = asked.address
+        self.said_hello = asked.said_hello if self.origin is Origin.LINK else True
+        if asked.client:
+            self.name = printable(asked.client, limits.CLIENT_NAME_CHARS)
+        if self.origin is Origin.ADMIN and asked.address:
+            self.address = printable(asked.address, limits.CLIENT_NAME_CHARS)
+        guard = self._host.guard
+        if guard is None:
+            self._welcome(request_id, None)
+            return
+        login = guard.login_linked if self.origin is Origin.LINK else guard.login
+        login(self, asked, lambda error: self._welcome(request_id, error))
 
-        def decided(error: NexoError | None) -> None:
-            if error is None:
-                self.data(request_id, hello.encode_welcome(self._host.welcome()))
-            else:
-                self.fail(request_id, error)
-
-        self._host.authenticate(self, asked, decided)
+    def _welcome(self, request_id: int, error: NexoError | None) -> None:
+        if error is not None:
+            self.fail(request_id, error)
+            return
+        settings = self._host.settings
+        self._table = self._shared.table
+        if isinstance(self._inbox, Inbox):
+            self._inbox.max_payload = settings.max_payload_bytes
+        welcome = hello.Welcome(__version__, settings.max_payload_bytes, settings.idle_ping_ms)
+        self.data(request_id, hello.encode_welcome(welcome))
 
     def _for_broker(self, op: int, request_id: int, payload: memoryview) -> None:
         """STATUS, PEERS, CANCEL and BACKUP name their broker in the first byte."""
@@ -233,23 +289,38 @@ class Session(asyncio.BufferedProtocol):
         service = self._host.services.get(broker)
         if service is None:
             self._relay(broker, op, request_id, payload)
-        elif op == Op.STATUS:
-            self.data(request_id, self._host.status(service))
-        elif op == Op.PEERS:
-            self.data(request_id, self._host.peers())
-        elif op == Op.BACKUP:
-            self._host.backup(self, broker, request_id, payload[1:])
-        else:
+        elif op == Op.CANCEL:
             self.unanswered()
             service.cancel(self, int.from_bytes(payload[1:5], "big"))
+        elif op == Op.BACKUP:
+            permit(self.identity, broker, (Action.ADMIN,), "", Extent.PREFIX)
+            self._shared.backups.answer(self, self._host.folder(broker), request_id, payload[1:])
+        else:
+            permit(self.identity, broker, (Action.READ, Action.ADMIN), "", Extent.PREFIX)
+            self.data(request_id, encode_value(self._status(op, broker)))
+
+    def _status(self, op: int, broker: Broker) -> Any:
+        if op == Op.STATUS:
+            return self._host.status(broker) | {"requests": self._shared.timings.status(broker)}
+        newest = heapq.nlargest(SHOWN_PEERS, self._host.sessions, key=lambda session: session.id)
+        return [session.status() for session in newest]
 
     def _relay(self, broker: Broker | None, op: int, request_id: int, payload: memoryview) -> None:
         if broker is None or broker in self._host.services:
             raise UnknownOpcode(f"Unknown opcode: 0x{op:02X}")
-        relay = self._relays.get(broker)
-        if relay is None or relay.closed:
-            relay = self._relays[broker] = self._host.open_relay(self, broker)
-        relay.forward(op, request_id, bytes(payload))
+        link = self._links.get(broker)
+        if link is None or link.closed:
+            link = self._links[broker] = self._open_link(broker)
+        link.forward(op, request_id, bytes(payload))
+
+    def _open_link(self, broker: Broker) -> Link:
+        path = self._host.link_path(broker)
+        user = None
+        if self.identity is not None and self.identity.user is not INTERNAL:
+            user = self.identity.user.name
+        introduction = hello.Hello(client=self.name, user=user, said_hello=self.said_hello)
+        shared, buffer_bytes = self._shared, self._host.settings.write_buffer_bytes
+        return Link(self, broker, path, introduction, shared.read_buffer, buffer_bytes)
 
     def _refuse(self, error: NexoError) -> None:
         """No request can be taken, as when the next frame's boundary is unknown: say why, close."""
@@ -286,7 +357,7 @@ class Session(asyncio.BufferedProtocol):
     def fail(self, request_id: int, error: NexoError) -> None:
         """Reply with an error, coded for clients that said HELLO."""
         self._in_flight -= 1
-        if self.coded:
+        if self.said_hello:
             payload, status = pack_str(error.code) + pack_str(error.message), Status.ERR_CODED
         else:
             payload, status = pack_str(error.message), Status.ERR
@@ -300,7 +371,7 @@ class Session(asyncio.BufferedProtocol):
         self._out.append(frames)  # as `_send` does, but here: thousands may get a message
         if not self._touched:
             self._touched = True
-            self._host.touched(self)
+            self._shared.touched(self)
 
     def relayed(self, reply: Buffer) -> None:
         """Pass on a whole reply that another process gave."""
@@ -313,7 +384,7 @@ class Session(asyncio.BufferedProtocol):
 
     def kick(self, reason: str) -> None:
         """Close the connection now, dropping what was not sent."""
-        if not self.closed:
+        if not self._gone:
             log.info("closing %s: %s", self.name, reason)
             self._closing = True
             self._transport.abort()
@@ -332,7 +403,7 @@ class Session(asyncio.BufferedProtocol):
             self._meter.answered(request_id)
         if not self._touched:
             self._touched = True
-            self._host.touched(self)
+            self._shared.touched(self)
 
     def flush(self) -> None:
         """Write everything gathered so far."""
@@ -352,10 +423,35 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._transport.write(b"".join(out))
 
-    def ping(self) -> None:
-        """Ask a silent peer for a sign of life."""
-        self.pinged = True
-        self._send(frame(Kind.PING, 0, 0))
+    def check(self, now_ms: int) -> None:
+        """Ping a silent client that can answer; kick one that stays silent or stops mid-frame."""
+        limit_ms, before = self._host.settings.idle_ping_ms, self._checked
+        meter, silent_ms = self._meter, now_ms - self.heard_ms
+        self._checked = (now_ms, meter.requests, meter.bytes_in)
+        if silent_ms >= 2 * limit_ms and (self._pinged or self._midway or self.congested):
+            self.kick("no sign of life")
+        elif before[0] and self._midway and meter.requests == before[1]:
+            if meter.bytes_in - before[2] < limits.FRAME_BYTES_PER_S * (now_ms - before[0]) / 1000:
+                self.kick("its request arrives too slowly")
+        elif silent_ms >= limit_ms and self._may_ping and not self._pinged:
+            self._pinged = True
+            self._send(frame(Kind.PING, 0, 0))
+
+    @property
+    def _may_ping(self) -> bool:
+        """Clients without HELLO know no ping; the end of a link's process shows by itself."""
+        return self.said_hello and self.origin is not Origin.LINK
+
+    @property
+    def _midway(self) -> bool:
+        """Whether part of a frame has arrived, the rest has not, and we would read it."""
+        return self._inbox.midway and not self._inbox.halted
+
+    @property
+    def heard_ms(self) -> int:
+        """When it last sent anything."""
+        ago_ns = monotonic_ns() - self._meter.arrived_ns
+        return self._host.clock.now_ms() - ago_ns // 1_000_000
 
     def status(self) -> dict[str, Any]:
         """What the dashboard shows of the connection."""
@@ -372,28 +468,26 @@ class Session(asyncio.BufferedProtocol):
             "in_flight": self._in_flight,
             "unsent_bytes": self._transport.get_write_buffer_size(),
             "slow": self.congested,
-            "internal": self.trusted,
-            "hello": self.coded,
+            "internal": self.origin is Origin.LINK,
+            "hello": self.said_hello,
         }
 
-    @property
-    def heard_ms(self) -> int:
-        """When it last sent anything."""
-        return self._host.clock.ms_at(self._meter.arrived_ns)
-
-    @property
-    def midway(self) -> bool:
-        """Whether part of a frame has arrived and the rest has not."""
-        return self._inbox.midway
-
     def finish(self) -> None:
-        """Send what is gathered, then close; nothing more is read."""
-        if not self.closed and not self._closing:
-            self._closing = True
-            self.flush()
+        """Take no more requests, send what was answered, then end the stream (FIN).
+
+        What the client still sends is read and dropped for a moment: closing with unread data
+        would send RST, and the client would lose the replies.
+        """
+        if self.closed or self._closing:
+            return
+        self._closing = True
+        self._inbox = Drain(self._shared.read_buffer)
+        self.flush()
+        self.closed = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            farewell = self._host.loop.call_later(limits.FAREWELL_S, self._transport.abort)
+            self._farewell = farewell
+        else:
             self._transport.close()
-
-
-def run_other(op: int, peer: Peer, request_id: int, payload: memoryview) -> None:
-    """`Session.on_other` for those who only know a `Peer`."""
-    cast("Session", peer).on_other(op, request_id, payload)

@@ -17,6 +17,7 @@ from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import Reader, pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
+from nexo.services.connection import Connection
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Answer, Handler, Peer, Runtime, shown_to
 
@@ -65,21 +66,21 @@ class PubSubService:
             self._catch_up(client)
         self._wake()
 
-    def cancel(self, peer: Peer, request_id: int) -> None:
+    def cancel(self, peer: Connection, request_id: int) -> None:
         """Nothing waits here."""
 
-    def peer_congested(self, peer: Peer) -> None:
+    def peer_congested(self, peer: Connection) -> None:
         """From now on, messages wait in the client's outboxes."""
         if client := self._clients.get(peer.id):
             self._engine.congest(client)
 
-    def peer_drained(self, peer: Peer) -> None:
+    def peer_drained(self, peer: Connection) -> None:
         """Send what waited."""
         if client := self._clients.get(peer.id):
             client.drain()
             self._catch_up(client)
 
-    def peer_closed(self, peer: Peer) -> None:
+    def peer_closed(self, peer: Connection) -> None:
         """End its subscriptions; without a goodbye, publish its last will (SPEC C5)."""
         client = self._clients.pop(peer.id, None)
         if client is None:
@@ -243,7 +244,7 @@ class PubSubService:
     def _client(self, peer: Peer) -> Subscriber:
         client = self._clients.get(peer.id)
         if client is None:
-            client = Subscriber(peer, peer.name, coded=peer.coded, congested=peer.congested)
+            client = Subscriber(peer, peer.name, coded=peer.said_hello, congested=peer.congested)
             self._clients[peer.id] = client
         return client
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from nexo.model import Broker
 from nexo.services.connection import Connection
 from nexo.services.queue.admin import QueueAdmin
 from nexo.services.queue.work import QueueWork
-from nexo.services.service import Answer, Handler, Peer
 
 
 class QueueService(QueueWork, QueueAdmin):
     """Implements `nexo.services.service.Service` around all queues."""
 
     broker = Broker.QUEUE
-    handlers: Mapping[int, Handler] = {}
-    answers: Mapping[int, Answer] = {}
 
     def open(self) -> None:
         """Recover every queue."""
@@ -30,10 +26,10 @@ class QueueService(QueueWork, QueueAdmin):
         """End a long poll early."""
         self.room.cancel(connection, ticket)
 
-    def peer_congested(self, peer: Peer) -> None:
+    def peer_congested(self, peer: Connection) -> None:
         """A slow reader asks for no more jobs by itself."""
 
-    def peer_drained(self, peer: Peer) -> None:
+    def peer_drained(self, peer: Connection) -> None:
         """Nothing was held back."""
 
     def peer_closed(self, connection: Connection) -> None:

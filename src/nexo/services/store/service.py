@@ -10,6 +10,7 @@ from nexo.brokers.store.status import status
 from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
+from nexo.services.connection import Connection
 from nexo.services.service import Answer, Handler, Peer, Runtime, handler_of
 from nexo.services.store.commands import COMMANDS
 from nexo.services.store.saving import Saving
@@ -40,7 +41,7 @@ class StoreService:
 
     # -- requests -------------------------------------------------------------
 
-    def _map_get(self, payload: memoryview) -> bytes | None:
+    def _map_get(self, _: Peer, payload: memoryview) -> bytes | None:
         # Without any TTL nothing depends on the time, and asking for it costs.
         now_ms = self._now_ms() if self._store.keyspace.expiry.due else 0
         value = self._store.get(wire.decode_map_key(payload), now_ms)
@@ -50,7 +51,7 @@ class StoreService:
             self._hits += 1
         return value
 
-    def _map_set(self, payload: memoryview) -> bytes:
+    def _map_set(self, _: Peer, payload: memoryview) -> bytes:
         key, options, value = wire.decode_map_set(payload)
         if options and (ttl_ms := wire.options_ttl_ms(options)) is not None:
             self._store.set(key, value, self._now_ms(), ttl_ms=ttl_ms)
@@ -60,13 +61,13 @@ class StoreService:
         self._commands += 1
         return b""
 
-    def _map_del(self, payload: memoryview) -> bytes:
+    def _map_del(self, _: Peer, payload: memoryview) -> bytes:
         self._store.delete([wire.decode_map_key(payload)], self._now_ms())
         self._commands += 1
         return b""
 
     def _answer(self, op: Op, run: Callable[[Store, Any, int], object]) -> Answer:
-        def answer(payload: memoryview) -> bytes:
+        def answer(_: Peer, payload: memoryview) -> bytes:
             asked = wire.decode_request(op, payload)
             reply = wire.encode_reply(run(self._store, asked, self._now_ms()))
             self._commands += 1
@@ -93,16 +94,16 @@ class StoreService:
         if expiry:
             self._runtime.wake_at(expiry.next_ms())
 
-    def cancel(self, peer: Peer, request_id: int) -> None:
+    def cancel(self, peer: Connection, request_id: int) -> None:
         """No request of the store waits."""
 
-    def peer_congested(self, peer: Peer) -> None:
+    def peer_congested(self, peer: Connection) -> None:
         """The store only answers; the session stops reading requests by itself."""
 
-    def peer_drained(self, peer: Peer) -> None:
+    def peer_drained(self, peer: Connection) -> None:
         """Nothing was held back."""
 
-    def peer_closed(self, peer: Peer) -> None:
+    def peer_closed(self, peer: Connection) -> None:
         """A peer holds nothing here."""
 
     def status(self) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.status import broker_status
 from nexo.errors import NexoError
 from nexo.model import Broker
-from nexo.services.service import Answer, Handler, Peer
+from nexo.services.connection import Connection
+from nexo.services.service import Answer, Handler
 from nexo.services.stream.admin import Admin
 from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
 from nexo.services.stream.conditions import Conditions
@@ -114,18 +115,18 @@ class StreamService:
         except NexoError as error:
             log_failure(error)
 
-    def cancel(self, peer: Peer, request_id: int) -> None:
+    def cancel(self, peer: Connection, request_id: int) -> None:
         """Answer a long poll now."""
         if not self.core.waits.cancel(peer, request_id):
             self.groups.polling.cancel(peer, request_id)
 
-    def peer_congested(self, peer: Peer) -> None:
+    def peer_congested(self, peer: Connection) -> None:
         """Nothing is pushed to peers, so nothing is to be held back."""
 
-    def peer_drained(self, peer: Peer) -> None:
+    def peer_drained(self, peer: Connection) -> None:
         """See `peer_congested`."""
 
-    def peer_closed(self, peer: Peer) -> None:
+    def peer_closed(self, peer: Connection) -> None:
         """Release what the peer held: transactions, partitions, records."""
         self.core.waits.drop(peer)
         self._transact.peer_closed(peer)

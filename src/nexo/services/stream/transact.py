@@ -16,6 +16,7 @@ from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, read_publish
+from nexo.services.connection import Connection
 from nexo.services.service import Handler, Peer
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core, answer, safest
@@ -217,7 +218,7 @@ class Transact:
             self._core.changed(acks.stream, acks.group, group)
             self._core.touched(acks.stream)
 
-    def peer_closed(self, peer: Peer) -> None:
+    def peer_closed(self, peer: Connection) -> None:
         """Roll back what the connection left open."""
         for transaction in self._core.engine.transactions.of(peer.id):
             self._abort(transaction)

@@ -76,8 +76,8 @@ class Connection:
         Connection._ids += 1
         self.id = Connection._ids
         self.name = f"client-{self.id}"
+        self.said_hello = coded
         self.identity: Identity | None = None
-        self.coded = coded
         self.closed = False
         self.congested = False
         self.replies: list[object] = []

@@ -92,8 +92,8 @@ class DeskPeer:
     def __init__(self, desk: Desk, number: int) -> None:
         self.id = number
         self.name = f"peer{number}"
+        self.said_hello = True
         self.identity: Identity | None = None
-        self.coded = True
         self.closed = False
         self.congested = False
         self.replies: dict[int, Any] = {}

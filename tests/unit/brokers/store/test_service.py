@@ -73,8 +73,8 @@ class ManualRuntime:
 class RecordingPeer:
     id = 1
     name = "test"
+    said_hello = True
     identity: Identity | None = None
-    coded = True
     closed = False
     congested = False
 

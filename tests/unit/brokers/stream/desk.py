@@ -98,8 +98,8 @@ class Peer:
     def __init__(self, desk: Desk, *, coded: bool = True) -> None:
         self.id = next(Peer.ids)
         self.name = f"client-{self.id}"
+        self.said_hello = coded
         self.identity: Identity | None = None
-        self.coded = coded
         self.closed = False
         self.congested = False
         self.replies: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""The loop stays awake while requests come one soon after the other, and only then."""
+"""The loop busy-polls while requests follow replies closely, and only then."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from nexo.server import vigil
-from nexo.server.vigil import ENOUGH, LARGE_BYTES, TRUST, Vigil
+from nexo.dialects import busy_poll
+from nexo.dialects.busy_poll import ENOUGH, LARGE_BYTES, TRUST, BusyPoll
 
 SPAN_NS = 100_000
 NEAR_NS, FAR_NS = SPAN_NS // 2, SPAN_NS * 2
@@ -34,21 +34,21 @@ class Client:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 2) -> None:
         self.now_ns = 1_000_000_000
-        monkeypatch.setattr(vigil, "monotonic_ns", lambda: self.now_ns)
+        monkeypatch.setattr(busy_poll, "monotonic_ns", lambda: self.now_ns)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
         self.loop = Turns()
-        self.vigil = Vigil(self.loop.call_soon, SPAN_NS // 1000)
+        self.busy_poll = BusyPoll(self.loop.call_soon, SPAN_NS // 1000)
 
     def ask(self, pause_ns: int, times: int = 1, size: int = 100) -> None:
         """Each request comes so long after the last answer, and is answered at once."""
         for _ in range(times):
             self.now_ns += pause_ns
             self.loop.turn()
-            self.vigil.heard(self.now_ns, size)
-            self.vigil.sent(self.now_ns)
+            self.busy_poll.heard(self.now_ns, size)
+            self.busy_poll.sent(self.now_ns)
 
     @property
-    def awake(self) -> bool:
+    def polls(self) -> bool:
         """Whether the loop is to turn again without anything to do."""
         return bool(self.loop.asked)
 
@@ -58,53 +58,53 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     return Client(monkeypatch)
 
 
-def test_one_request_now_and_then_lets_it_sleep(client: Client) -> None:
+def test_rare_requests_let_it_sleep(client: Client) -> None:
     client.ask(FAR_NS, times=100)
-    assert not client.awake
+    assert not client.polls
 
 
-def test_requests_that_follow_closely_keep_it_awake(client: Client) -> None:
+def test_requests_that_follow_closely_make_it_poll(client: Client) -> None:
     client.ask(FAR_NS)
     client.ask(NEAR_NS, times=ENOUGH - 1)
-    assert not client.awake
+    assert not client.polls
     client.ask(NEAR_NS)
-    assert client.awake
+    assert client.polls
 
 
 def test_it_sleeps_when_the_next_one_does_not_come(client: Client) -> None:
     client.ask(NEAR_NS, times=TRUST)
     for _ in range(3):
         client.loop.turn()
-        assert client.awake
+        assert client.polls
     client.now_ns += SPAN_NS
     client.loop.turn()
-    assert not client.awake
+    assert not client.polls
 
 
-def test_it_does_not_look_around_while_a_request_waits_for_its_answer(client: Client) -> None:
+def test_it_does_not_poll_while_a_request_waits_for_its_answer(client: Client) -> None:
     client.ask(NEAR_NS, times=TRUST)
-    client.vigil.heard(client.now_ns + 1, 100)
+    client.busy_poll.heard(client.now_ns + 1, 100)
     client.loop.turn()
-    assert not client.awake
-    client.vigil.sent(client.now_ns + NEAR_NS)
-    assert client.awake
+    assert not client.polls
+    client.busy_poll.sent(client.now_ns + NEAR_NS)
+    assert client.polls
 
 
 def test_it_forgets_a_busy_time_after_a_few_that_came_late(client: Client) -> None:
     client.ask(NEAR_NS, times=10 * TRUST)
     client.ask(FAR_NS, times=TRUST - ENOUGH + 1)
     client.loop.turn()
-    assert not client.awake
+    assert not client.polls
 
 
 def test_batches_let_it_sleep(client: Client) -> None:
     for _ in range(100):
         client.ask(NEAR_NS, times=ENOUGH - 1)
         client.ask(NEAR_NS, size=LARGE_BYTES + 1)
-        assert not client.awake
+        assert not client.polls
 
 
 def test_nothing_is_looked_for_on_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(monkeypatch, cores=1)
     client.ask(NEAR_NS, times=100)
-    assert not client.awake
+    assert not client.polls

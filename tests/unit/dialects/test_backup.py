@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from nexo.dialects.nexo.backup import Backup, Backups
 from nexo.errors import Conflict, InvalidInput, NexoError, ProtocolError
 from nexo.protocol import backup as wire
 from nexo.protocol.frames import Buffer
-from nexo.server.backup import Backup, Backups
 from nexo.services.service import Peer
 
 

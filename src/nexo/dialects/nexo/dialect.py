@@ -1,0 +1,70 @@
+"""Nexo's own protocol as a dialect: whose first bytes are ours, and who serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nexo.dialects.dialect import Claim, HostPort, Origin
+from nexo.dialects.nexo.requests import build_table
+from nexo.dialects.nexo.session import Session
+from nexo.dialects.nexo.shared import Shared
+from nexo.errors import NexoError
+from nexo.model import Broker
+from nexo.protocol.frames import HEADER_SIZE, Kind, Status, frame, pack_str
+from nexo.protocol.ops import BROKER_OF, Op
+
+_HELLO_BYTES = HEADER_SIZE + 2
+_BY_ALPN = {f"nexo-{broker.label}": broker for broker in Broker}
+ALPN_NAMES = tuple(_BY_ALPN)
+
+
+class NexoDialect:
+    """Implements `nexo.dialects.dialect.Dialect`."""
+
+    name = "nexo"
+    home = Broker.STORE
+
+    def claim(self, first: bytes) -> Broker | Claim:
+        """The broker that HELLO names, or that of the first request's opcode."""
+        if first[0] != Kind.REQUEST:
+            return Claim.NO
+        if len(first) < 2:
+            return Claim.MORE
+        if first[1] != Op.HELLO:
+            return BROKER_OF[first[1]] or self.home
+        if len(first) < _HELLO_BYTES:
+            return Claim.MORE
+        number = first[_HELLO_BYTES - 1]
+        return Broker(number) if number in set(Broker) else self.home
+
+    def claim_alpn(self, names: Sequence[str]) -> Broker | None:
+        """``nexo-store`` and its like."""
+        return next((_BY_ALPN[name] for name in names if name in _BY_ALPN), None)
+
+    def refusal(self, first: bytes, error: NexoError) -> bytes:
+        """A reply to the first request."""
+        request_id = int.from_bytes(first[2:6], "big")
+        if first[:2] == bytes((Kind.REQUEST, Op.HELLO)):
+            coded = pack_str(error.code) + pack_str(error.message)
+            return frame(Kind.RESPONSE, Status.ERR_CODED, request_id, coded)
+        return frame(Kind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
+
+    def start(self, host: HostPort) -> NexoSpeaker:
+        """Build the table of requests."""
+        return NexoSpeaker(Shared(host, build_table(host.services, host.guard)))
+
+
+class NexoSpeaker:
+    """Implements `nexo.dialects.dialect.Speaker`."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def session(self, origin: Origin) -> Session:
+        """A session for a new connection."""
+        return Session(self._shared, origin)
+
+    def stop(self) -> None:
+        """Refuse requests from now on."""
+        self._shared.table.refuse_all()
+        self._shared.before_login.refuse_all()

@@ -1,0 +1,194 @@
+"""The internal link: requests of a mixed connection that another broker's process serves.
+
+One link per client and broker. Frames are forwarded as they are, ids included, so the order
+per broker is kept and the other process sees the client as if it were connected there. Both
+ways are flow-controlled: a client that does not read stops its links from reading, and a broker
+that does not read stops its clients. If the other process dies, pending requests fail; if the
+link carried subscriptions, the client's connection is closed, so that the client reconnects and
+subscribes again instead of missing messages silently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
+from nexo.errors import NexoError, Unavailable
+from nexo.model import Broker
+from nexo.protocol import hello
+from nexo.protocol.frames import Buffer, Kind, frame
+from nexo.protocol.ops import Op
+
+_WITHOUT_REPLY = frozenset({Op.CANCEL})
+CONNECT_TRIES = 40
+CONNECT_PAUSE_S = 0.05
+
+
+class LinkedClient(Protocol):
+    """The session that a link works for."""
+
+    congested: bool
+
+    def relayed(self, reply: Buffer) -> None:
+        """Pass on a whole reply."""
+
+    def unanswered(self) -> None:
+        """The request is one that gets no reply."""
+
+    def push(self, frames: Buffer) -> None:
+        """Pass on whole frames that answer no request."""
+
+    def fail(self, request_id: int, error: NexoError) -> None:
+        """Reply with an error."""
+
+    def finish(self) -> None:
+        """Close the connection."""
+
+    def hold(self) -> None:
+        """Read no more requests until `release`."""
+
+    def release(self) -> None:
+        """Read on."""
+
+
+class Link(asyncio.BufferedProtocol):
+    """The link of one session to one other broker."""
+
+    def __init__(
+        self,
+        client: LinkedClient,
+        broker: Broker,
+        path: str,
+        introduction: hello.Hello,
+        read_buffer: ReadBuffer,
+        buffer_bytes: int,
+    ) -> None:
+        """``buffer_bytes`` may wait for the broker before the client is held."""
+        self._inbox = Inbox(read_buffer, 2**32 - 1, self._on_frame)
+        self._client = client
+        self._broker = broker
+        self._buffer_bytes = buffer_bytes
+        self._transport: asyncio.Transport | None = None
+        first = frame(Kind.REQUEST, Op.HELLO, 0, hello.encode_hello(broker, introduction))
+        self._early: list[bytes] = [first]
+        self._early_bytes = 0
+        self._pending: set[int] = set()
+        self._holding = False
+        self._pushing = False
+        self.closed = False
+        self._task = asyncio.ensure_future(self._connect(path))
+
+    async def _connect(self, path: str) -> None:
+        for _ in range(CONNECT_TRIES):
+            try:
+                await asyncio.get_running_loop().create_unix_connection(lambda: self, path)
+            except OSError:
+                await asyncio.sleep(CONNECT_PAUSE_S)  # the broker's process is being restarted
+            else:
+                return
+        self._lost()
+
+    # -- the client's side --------------------------------------------------------
+
+    def forward(self, op: int, request_id: int, payload: bytes) -> None:
+        """Pass a request on."""
+        if op in _WITHOUT_REPLY:
+            self._client.unanswered()
+        else:
+            self._pending.add(request_id)
+        data = frame(Kind.REQUEST, op, request_id, payload)
+        if self._transport is not None:
+            self._transport.write(data)
+            return
+        self._early.append(data)
+        self._early_bytes += len(data)
+        if self._early_bytes > self._buffer_bytes:
+            self._hold()
+
+    def pause_reading(self) -> None:
+        """The client does not read: take no more replies for it."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """The client has caught up."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """The client is gone."""
+        self.closed = True
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _hold(self) -> None:
+        if not self._holding:
+            self._holding = True
+            self._client.hold()
+
+    def _release(self) -> None:
+        if self._holding:
+            self._holding = False
+            self._client.release()
+
+    # -- asyncio's side -----------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what has gathered."""
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        if self.closed:
+            transport.close()
+            return
+        transport.set_write_buffer_limits(high=self._buffer_bytes)
+        early, self._early = self._early, []
+        transport.writelines(early)
+        self._transport = transport
+        if self._client.congested:
+            transport.pause_reading()
+        if transport.get_write_buffer_size() <= self._buffer_bytes:
+            self._release()
+
+    def pause_writing(self) -> None:
+        """The broker does not read: take no more requests for it."""
+        self._hold()
+
+    def resume_writing(self) -> None:
+        """The broker has caught up."""
+        self._release()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport reads to."""
+        return self._inbox.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass replies and pushes back."""
+        try:
+            self._inbox.received(nbytes)
+        except NexoError:
+            self._lost()
+
+    def _on_frame(self, kind: int, meta: int, request_id: int, payload: memoryview) -> None:
+        if kind == Kind.PUSH:
+            self._pushing = True
+            self._client.push(frame(kind, meta, request_id, payload))
+        elif kind == Kind.RESPONSE and request_id in self._pending:  # else to the introduction
+            self._pending.discard(request_id)
+            self._client.relayed(frame(kind, meta, request_id, payload))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other process ended or closed."""
+        if not self.closed:
+            self._lost()
+
+    def _lost(self) -> None:
+        self.closed = True
+        pending, self._pending = self._pending, set()
+        for request_id in pending:
+            message = f"the {self._broker.label} broker is restarting; try again"
+            self._client.fail(request_id, Unavailable(message))
+        if self._pushing:
+            self._client.finish()
+        else:
+            self._release()

@@ -1,0 +1,45 @@
+"""The opcode table: which handler of which broker runs a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+from nexo.access.guard import Guard
+from nexo.dialects.nexo.shared import Table
+from nexo.model import Broker
+from nexo.services.service import Answer, Handler, Service
+
+
+class Requests(Protocol):
+    """One broker's requests; a class that has some ``answers`` too lists them likewise."""
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """By opcode; of requests in ``answers`` too."""
+
+
+def requests_of(service: Service) -> Requests:
+    """The requests of one broker, bound to its service."""
+    # ruff: noqa: PLC0415 - a broker's process imports only its own broker
+    match service.broker:
+        case Broker.QUEUE:
+            from nexo.dialects.nexo.queue import QueueRequests
+            from nexo.services.queue import QueueService
+
+            return QueueRequests(cast("QueueService", service))
+    return cast("Requests", service)
+
+
+def build_table(services: Mapping[Broker, Service], guard: Guard | None) -> Table:
+    """Every request that this host serves."""
+    handlers: list[Handler | None] = [None] * 256
+    answers: list[Answer | None] = [None] * 256
+    for service in services.values():
+        requests = requests_of(service)
+        quick: Mapping[int, Answer] = getattr(requests, "answers", {})
+        for op, handler in requests.handlers.items():
+            checked = guard.over(op, handler) if guard else handler
+            handlers[op] = checked
+            answers[op] = quick.get(op) if checked is handler else None
+    return Table(handlers, answers)

@@ -1,0 +1,79 @@
+"""What the sessions of our protocol share in one host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from nexo.dialects.dialect import HostPort
+from nexo.dialects.nexo.backup import Backups
+from nexo.dialects.nexo.inbox import ReadBuffer
+from nexo.dialects.nexo.timings import Timings
+from nexo.errors import ShuttingDown, Unauthenticated
+from nexo.protocol.ops import Op
+from nexo.services.service import Answer, Handler, Peer
+
+
+class Table:
+    """What runs each opcode; where there is nothing, the session looks further."""
+
+    __slots__ = ("answers", "handlers")
+
+    def __init__(
+        self, handlers: Iterable[Handler | None], answers: Iterable[Answer | None]
+    ) -> None:
+        self.handlers = list(handlers)
+        self.answers = list(answers)
+        """Tried before the handler of the same opcode."""
+
+    def refuse_all(self) -> None:
+        """Refuse every request from now on."""
+        self.handlers[:] = [_stopping] * 256
+        self.answers[:] = [None] * 256
+
+
+def login_table() -> Table:
+    """For connections that must log in: HELLO alone is taken."""
+    return Table((None if op == Op.HELLO else _login_first for op in range(256)), [None] * 256)
+
+
+def _login_first(peer: Peer, request_id: int, payload: memoryview) -> None:
+    raise Unauthenticated("log in with HELLO first, and wait for its reply")
+
+
+def _stopping(peer: Peer, request_id: int, payload: memoryview) -> None:
+    raise ShuttingDown("the server is stopping; reconnect in a moment")
+
+
+class Flushable(Protocol):
+    """A session that has gathered replies."""
+
+    def flush(self) -> None:
+        """Write them."""
+
+
+class Shared:
+    """One per host: the tables of requests, the read buffer, and one flush for all sessions."""
+
+    def __init__(self, host: HostPort, table: Table) -> None:
+        self.host = host
+        self.table = table
+        self.before_login = login_table() if host.guard is not None else table
+        self.read_buffer = ReadBuffer()
+        self.timings = Timings(host.services)
+        self.backups = Backups(host.loop)
+        self._touched: list[Flushable] = []
+
+    def touched(self, session: Flushable) -> None:
+        """Have the session flushed at the end of this turn, together with all others."""
+        if not self._touched:
+            self.host.loop.call_soon(self._flush)
+        self._touched.append(session)
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, []
+        for session in touched:
+            session.flush()
+        answered_ns = self.timings.written()
+        if answered_ns:
+            self.host.busy_poll.sent(answered_ns)

@@ -1,0 +1,39 @@
+"""Bounds that no setting changes: what a client may take, and how long it may take for it.
+
+Every bound on bytes, counts or seconds that protects the server from a client has its name
+here, so that one page can list them and one test can try each (``docs/reference/limits.md``).
+"""
+
+from __future__ import annotations
+
+KIB, MIB = 1024, 1024**2
+
+# -- before a client is known -------------------------------------------------------------
+
+FIRST_BYTES_S = 10.0
+"""A connection that has not said what it is for by then is closed."""
+TLS_HANDSHAKE_S = 10.0
+"""A TLS handshake that is not done by then is given up."""
+LOGIN_S = 10.0
+"""A connection that has sent no request by then, or has not logged in where authentication is
+on, is closed."""
+BEFORE_LOGIN_BYTES = 16 * KIB
+"""The largest request of a client that has not logged in, where authentication is on."""
+STRANGERS_PER_ADDRESS = 1_000
+"""Connections of one address that have not introduced themselves; the oldest gives way."""
+
+# -- connections --------------------------------------------------------------------------
+
+FRAME_BYTES_PER_S = 1 * KIB
+"""A request that is sent more slowly than this ends its connection."""
+FAREWELL_S = 0.5
+"""How long a closing connection waits for its client to read the last replies."""
+CLIENT_NAME_CHARS = 128
+"""What is kept of the name a client gives itself."""
+
+# -- permissions --------------------------------------------------------------------------
+
+DECISIONS = 4_096
+"""Permission checks remembered per login."""
+DECISION_NAME_CHARS = 255
+"""Longer names are checked anew each time."""

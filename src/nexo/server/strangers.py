@@ -1,0 +1,68 @@
+"""Connections that have not introduced themselves yet, oldest first.
+
+They cost their senders nothing, so they have deadlines and a limit per address, and give way
+to others when places are rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+
+
+class Strangers(Generic[C]):
+    """Every connection in the order it came."""
+
+    def __init__(self, per_address: int) -> None:
+        self._per_address = per_address
+        self._entered: dict[C, tuple[str, float]] = {}
+        self._of_address: dict[str, dict[C, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entered)
+
+    def __contains__(self, one: C) -> bool:
+        return one in self._entered
+
+    @property
+    def oldest(self) -> C | None:
+        """Whoever has been here longest."""
+        return next(iter(self._entered), None)
+
+    def enter(self, one: C, address: str, now_s: float) -> C | None:
+        """Take one in; returns the oldest of the address, taken out, if it had too many."""
+        self._entered[one] = (address, now_s)
+        same = self._of_address.setdefault(address, {})
+        same[one] = None
+        if len(same) <= self._per_address:
+            return None
+        oldest = next(iter(same))
+        self.leave(oldest)
+        return oldest
+
+    def leave(self, one: C) -> None:
+        """Take one out, if it is here."""
+        entered = self._entered.pop(one, None)
+        if entered is not None:
+            same = self._of_address[entered[0]]
+            del same[one]
+            if not same:
+                del self._of_address[entered[0]]
+
+    def forget(self, known: Callable[[C], bool]) -> None:
+        """Take out the oldest ones that are ``known`` by now."""
+        while (one := self.oldest) is not None and known(one):
+            self.leave(one)
+
+    def overdue(self, entered_s: float) -> list[C]:
+        """Take out whoever came no later than ``entered_s``."""
+        found: list[C] = []
+        for one, (_, came_s) in self._entered.items():
+            if came_s > entered_s:
+                break
+            found.append(one)
+        for one in found:
+            self.leave(one)
+        return found
