@@ -104,7 +104,7 @@ class Inbox:
     def _cut(self, view: memoryview, end: int) -> None:
         at = count = kind = meta = 0
         last = -1
-        sink = self._sink
+        sink, limit = self._sink, self.max_payload
         self._until = 0 if self.halted else end
         while self._until - at >= HEADER_SIZE:
             both, request_id, length = _unpack(view, at)
@@ -115,8 +115,10 @@ class Inbox:
                 kind, meta = divmod(both, 256)
                 if kind not in _KINDS:
                     raise self._refusal(kind, length)
-            if length > self.max_payload:
-                raise self._refusal(kind, length)
+            if length > limit:
+                limit = self.max_payload  # a login may have raised it meanwhile
+                if length > limit:
+                    raise self._refusal(kind, length)
             stop = at + HEADER_SIZE + length
             if stop > end:
                 break
