@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import io
 import os
 import sys
@@ -25,27 +24,27 @@ from nexo.cli.options import Failure, UsageFailure, add_shared, shared_params, t
 from nexo.errors import NexoError, NotFound
 
 COMMANDS = {
-    "serve": "Run the server.",
-    "store": "Keys, counters, maps, lists and sets.",
-    "pubsub": "Publish and subscribe.",
-    "queue": "Jobs: create, push, pop, inspect.",
-    "dlq": "Dead-letter queues: look, replay, delete.",
-    "worker": "Run a handler on a queue's jobs.",
-    "stream": "Streams: create, publish, read, describe.",
-    "tail": "Follow a stream as it grows.",
-    "lag": "How far groups are behind.",
-    "seek": "Move a group to another position.",
-    "top": "Live figures of all brokers.",
-    "pipeline": "Move streams into the lake with Spark.",
-    "sql": "Query streams and their history.",
-    "bench": "Measure this server.",
-    "doctor": "Check a data folder, and repair it.",
-    "backup": "Copy the data of a running server.",
-    "restore": "Put a backup into an empty data folder.",
-    "user": "Users, passwords, tokens and permissions.",
-    "completion": "Print the completion script of a shell.",
+    "serve": ("operate.serve", "Run the server."),
+    "store": ("brokers.store", "Keys, counters, maps, lists and sets."),
+    "pubsub": ("brokers.pubsub", "Publish and subscribe."),
+    "queue": ("brokers.queue", "Jobs: create, push, pop, inspect."),
+    "dlq": ("brokers.dlq", "Dead-letter queues: look, replay, delete."),
+    "worker": ("brokers.worker", "Run a handler on a queue's jobs."),
+    "stream": ("brokers.stream", "Streams: create, publish, read, describe."),
+    "tail": ("brokers.tail", "Follow a stream as it grows."),
+    "lag": ("brokers.lag", "How far groups are behind."),
+    "seek": ("brokers.seek", "Move a group to another position."),
+    "top": ("operate.top", "Live figures of all brokers."),
+    "pipeline": ("lake.pipeline", "Move streams into the lake with Spark."),
+    "sql": ("lake.sql", "Query streams and their history."),
+    "bench": ("operate.bench", "Measure this server."),
+    "doctor": ("operate.doctor", "Check a data folder, and repair it."),
+    "backup": ("operate.backup", "Copy the data of a running server."),
+    "restore": ("operate.restore", "Put a backup into an empty data folder."),
+    "user": ("operate.user", "Users, passwords, tokens and permissions."),
+    "completion": ("completion", "Print the completion script of a shell."),
 }
-"""Every subcommand and its line in ``nexo --help``; those without a module are not shown."""
+"""Every subcommand: its module and its line in ``nexo --help``."""
 
 # ruff: noqa: PLC0415 - what only errors need is imported then
 
@@ -60,14 +59,14 @@ class Commands(click.Group):
     """Finds subcommands by name, so that ``nexo --help`` imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands this installation has."""
-        return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{name}")]
+        """Every command."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command; None lets click say that there is none of that name."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"{__name__}.{cmd_name}")
+        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         if cmd_name in _SERVERLESS:
             return command
@@ -91,7 +90,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table's own lines instead of the modules' docstrings."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexo.cli.figures import Board, Sample, broker_rows, rate
+from nexo.cli.operate.figures import Board, Sample, broker_rows, rate
 
 
 def queue_status(pushed: int, finished: int, cpu_s: float) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nexo import cli
-from nexo.cli import completion, negative, options, output, serve
+from nexo.cli import completion, negative, options, output
+from nexo.cli.operate import serve
 from nexo.config import Settings, load
 from nexo.errors import ConfigError, NotFound
 from nexo.server.addresses import Addresses

@@ -12,7 +12,8 @@ from decimal import Decimal
 
 import pytest
 
-from nexo.cli import cells, sql_cells
+from nexo.cli import cells
+from nexo.cli.lake import sql_cells
 
 
 @pytest.fixture

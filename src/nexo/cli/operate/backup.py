@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nexo import __version__
-from nexo.cli import backup_file, output
+from nexo.cli import output
+from nexo.cli.operate import backup_file
 from nexo.cli.options import client
 from nexo.cli.sizes import size_text
 from nexo.model import Broker

@@ -118,7 +118,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _run(settings: Settings, pipeline: bool) -> None:
-    from nexo.cli.pipeline_process import PipelineProcess
+    from nexo.cli.lake.pipeline_process import PipelineProcess
     from nexo.server import supervisor
 
     with PipelineProcess(settings) as beside:

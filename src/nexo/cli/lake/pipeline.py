@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo.cli import output, sparks
-from nexo.cli.lakes import lake_options, open_lake
+from nexo.cli import output
+from nexo.cli.lake import sparks
+from nexo.cli.lake.lakes import lake_options, open_lake
 from nexo.cli.options import read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import StopSignal

@@ -9,7 +9,7 @@ import click
 
 import nexo
 from nexo.cli import output, reach
-from nexo.cli.bench_work import Bench, Result
+from nexo.cli.operate.bench_work import Bench, Result
 from nexo.cli.options import terms
 from nexo.cli.sizes import seconds
 from nexo.server import loops

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
+from nexo.cli.brokers.in_work import jobs_in_work
 from nexo.cli.cells import time_text
-from nexo.cli.in_work import jobs_in_work
 from nexo.cli.negative import Group
 from nexo.cli.options import as_option, client, nothing_there, read_value, terms
 from nexo.cli.sizes import seconds

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
+from nexo.cli.brokers.stream_reading import Reader, last_positions, only, positions
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import place, seconds
-from nexo.cli.stream_reading import Reader, last_positions, only, positions
 
 if TYPE_CHECKING:
     from datetime import datetime

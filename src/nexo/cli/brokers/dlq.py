@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from nexo.cli import output
+from nexo.cli.brokers.queue import show_jobs
 from nexo.cli.options import Failure, client, nothing_there
-from nexo.cli.queue import show_jobs
 
 _DEAD = ("id", "value", "reason", "attempts", "error", "died_ms")
 

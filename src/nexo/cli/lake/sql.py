@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo.cli import output, sparks
-from nexo.cli import sql_cells as cells
-from nexo.cli.lakes import lake_options, open_lake
+from nexo.cli import output
+from nexo.cli.lake import sparks
+from nexo.cli.lake import sql_cells as cells
+from nexo.cli.lake.lakes import lake_options, open_lake
 from nexo.cli.options import terms
 from nexo.cli.sizes import moment
 

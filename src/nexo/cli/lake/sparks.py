@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nexo.cli import output
-from nexo.cli.lakes import missing_extra
+from nexo.cli.lake.lakes import missing_extra
 from nexo.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from nexo.cli import output
-from nexo.cli.lag import ordered_groups
+from nexo.cli.brokers.lag import ordered_groups
+from nexo.cli.brokers.tail import as_row
 from nexo.cli.options import client, terms
-from nexo.cli.tail import as_row
 from nexo.errors import NotFound
 from nexo.protocol.survey import shared_kind
 

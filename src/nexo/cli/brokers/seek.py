@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nexo.cli import output
-from nexo.cli.lag import ordered_groups
+from nexo.cli.brokers.lag import ordered_groups
+from nexo.cli.brokers.stream_reading import positions
 from nexo.cli.options import client
 from nexo.cli.sizes import place
-from nexo.cli.stream_reading import positions
 from nexo.errors import NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
+from nexo.cli.brokers.surveys import group_rows
 from nexo.cli.options import client
-from nexo.cli.surveys import group_rows
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire

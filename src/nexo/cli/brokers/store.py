@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nexo.cli import output
+from nexo.cli.brokers.store_collections import list_commands, map_commands, set_commands
 from nexo.cli.negative import Group
 from nexo.cli.options import as_option, client, fail_unless, read_value
 from nexo.cli.sizes import seconds, span_text
-from nexo.cli.store_collections import list_commands, map_commands, set_commands
 from nexo.errors import NotFound
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from nexo import config
-from nexo.cli import backup_file, output
+from nexo.cli import output
+from nexo.cli.operate import backup_file
 from nexo.cli.sizes import size_text
 from nexo.errors import Conflict
 from nexo.model import Broker

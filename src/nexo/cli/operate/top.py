@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from nexo.cli import figures, output
-from nexo.cli.figures import Board, Sample
+from nexo.cli import output
+from nexo.cli.brokers.surveys import queue_page, stream_page
+from nexo.cli.operate import figures
+from nexo.cli.operate.figures import Board, Sample
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import seconds, size_text
-from nexo.cli.surveys import queue_page, stream_page
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from nexo.cli import lag, output, seek, stream_groups, stream_publish, tail
+from nexo.cli import output
+from nexo.cli.brokers import lag, seek, stream_groups, stream_publish, tail
 from nexo.cli.options import client, nothing_there, terms
 from nexo.cli.sizes import milliseconds, size
 

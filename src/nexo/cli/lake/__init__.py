@@ -1,0 +1,1 @@
+"""Commands of the pipeline and the lake."""

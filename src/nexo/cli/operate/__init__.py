@@ -1,0 +1,1 @@
+"""Commands that run, watch and look after a server."""
