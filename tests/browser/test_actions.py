@@ -119,11 +119,11 @@ def test_a_queue_is_created_filled_paused_and_deleted(
 ) -> None:
     page = dashboard.open("queue")
     dashboard.press("Create a queue")
-    dashboard.answer("Create", queue="made/queue", visibility_ms="5s", max_retries="2")
+    dashboard.answer("Create", queue="made/queue", visibility_timeout_ms="5s", max_retries="2")
     expect(page.locator("h1")).to_have_text("made/queue")
     queue = sdk.queue("made/queue")
     made = queue.info().options
-    assert (made["visibility_ms"], made["max_retries"]) == (5_000, 2)
+    assert (made["visibility_timeout_ms"], made["max_retries"]) == (5_000, 2)
     dashboard.press("Push a job")
     dashboard.answer("Push", value='{"a": 1}', priority="9")
     assert queue.peek()[0].priority == 9
@@ -204,9 +204,9 @@ def test_schedules_and_options_are_changed(dashboard: Dashboard, sdk: nexo.Clien
     expect(page.locator("table")).to_contain_text("max_retries")
     dashboard.press("Change")
     page.get_by_text("More options").click()
-    dashboard.answer("Change", fair=True, result_ttl_ms="90m", rate_per_s="2.5")
+    dashboard.answer("Change", fair=True, result_ttl_ms="90m", rate="2.5")
     now = queue.info().options
-    assert (now["fair"], now["result_ttl_ms"], now["rate_per_s"]) == (True, 5_400_000, 2.5)
+    assert (now["fair"], now["result_ttl_ms"], now["rate"]) == (True, 5_400_000, 2.5)
     expect(page.locator("tr", has_text="result_ttl_ms")).to_contain_text("90m")
 
 

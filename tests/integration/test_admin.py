@@ -418,11 +418,14 @@ def test_options_are_described_and_written_with_units(
 ) -> None:
     queue = {row["name"]: row for row in api.get("/queue/options")}
     assert queue.keys() == sdk.queue(name).create().info().options.keys()
-    assert (queue["visibility_ms"]["unit"], queue["visibility_ms"]["default"]) == ("ms", 30_000)
+    assert (queue["visibility_timeout_ms"]["unit"], queue["visibility_timeout_ms"]["default"]) == (
+        "ms",
+        30_000,
+    )
     assert queue["backoff"]["choices"] == ["none", "fixed", "exponential"]
     assert all(row["help"] and row["title"] for row in queue.values())
-    api.post("/queue/update", queue=name, options={"visibility_ms": "5m"})
-    assert sdk.queue(name).info().options["visibility_ms"] == 300_000
+    api.post("/queue/update", queue=name, options={"visibility_timeout_ms": "5m"})
+    assert sdk.queue(name).info().options["visibility_timeout_ms"] == 300_000
     stream = {row["name"]: row for row in api.get("/stream/options")}
     assert stream["partitions"]["fixed"]
     api.post("/stream/create", stream=name, options={"retention_bytes": "2 GiB"})
@@ -434,9 +437,9 @@ def test_options_are_described_and_written_with_units(
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
-        ("/queue/create", {"queue": "q", "options": {"visibility_ms": "a while"}}, "visibility_ms"),
+        ("/queue/create", {"queue": "q", "options": {"result_ttl_ms": "a while"}}, "result_ttl_ms"),
         ("/queue/create", {"queue": "q", "options": {"backoff": "odd"}}, "backoff"),
-        ("/queue/create", {"queue": "q", "options": {"backoff_ms": -1}}, "backoff_ms"),
+        ("/queue/create", {"queue": "q", "options": {"backoff_delay_ms": -1}}, "backoff_delay_ms"),
         ("/queue/create", {"queue": "q", "options": {"x": 1}}, None),
         ("/queue/create", {"queue": "../q"}, "queue"),
         ("/stream/create", {"stream": "s", "options": {"partitions": 0}}, "partitions"),

@@ -482,8 +482,8 @@ async def test_creating_twice_must_agree_or_update(aclient: Client) -> None:  # 
         await queue.create(max_retries=4)
     await queue.create(max_retries=4, update=True)
     info = await queue.update(backoff="fixed", backoff_delay=0.5)
-    assert (info.options["max_retries"], info.options["backoff_ms"]) == (4, 500)
-    assert info.options["visibility_ms"] == 10_000
+    assert (info.options["max_retries"], info.options["backoff_delay_ms"]) == (4, 500)
+    assert info.options["visibility_timeout_ms"] == 10_000
 
 
 async def test_queues_are_listed_deleted_and_purged(aclient: Client) -> None:  # SPEC D1

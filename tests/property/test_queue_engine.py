@@ -12,14 +12,17 @@ from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import Ledger
-from nexo.brokers.queue.options import Backoff, QueueOptions
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import decode_record, encode_record
 from nexo.errors import LeaseLost
+from nexo.options.queue import Backoff, QueueOptions
 
 MAX_RETRIES, LEASE_MS, BACKOFF_MS = 2, 50, 30
 RULES = QueueOptions(
-    max_retries=MAX_RETRIES, visibility_ms=LEASE_MS, backoff=Backoff.FIXED, backoff_ms=BACKOFF_MS
+    max_retries=MAX_RETRIES,
+    visibility_timeout_ms=LEASE_MS,
+    backoff=Backoff.FIXED,
+    backoff_delay_ms=BACKOFF_MS,
 )
 
 

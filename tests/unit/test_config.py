@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nexo.brokers.queue.options import options
 from nexo.config import DAY_MS, GIB, HOUR_MS, KIB, MIB, Settings, doubtful_variables, load
 from nexo.errors import ConfigError
 from nexo.model import Broker
+from nexo.options.queue import options
 
 DOCUMENTED = {
     "SERVER_HOST": ("10.1.2.3", "host", "10.1.2.3"),
@@ -274,7 +274,7 @@ def test_a_number_beyond_all_use_stops_the_start_and_is_named(spec: Field[int]) 
 def test_defaults_of_a_queue_stay_within_its_own_limits() -> None:  # SPEC A8, D1
     highest = {"queue_visibility_ms": 10 * 366 * DAY_MS, "queue_max_retries": 1_000_000}
     settings = load(flags=highest)
-    options({"visibility_ms": settings.queue_visibility_ms, "max_retries": 1_000_000})
+    options({"visibility_timeout_ms": settings.queue_visibility_ms, "max_retries": 1_000_000})
     for name, value in highest.items():
         with pytest.raises(ConfigError, match=name):
             load(flags={name: value + 1})

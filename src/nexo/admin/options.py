@@ -15,9 +15,9 @@ import msgspec
 from msgspec import inspect
 
 from nexo import setting_values
-from nexo.brokers.described import Described, Unit, described
 from nexo.errors import AlreadyExists, ConfigError, InvalidInput, InvalidName, InvalidOption
 from nexo.model import duration_ms
+from nexo.options.described import Described, Unit, described
 
 
 class Option(msgspec.Struct):

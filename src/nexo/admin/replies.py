@@ -29,7 +29,7 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.protocol.hello import LOCKED_OUT_MS
-from nexo.protocol.refusals import in_words
+from nexo.refusals import in_words
 
 log = logging.getLogger("nexo.admin")
 

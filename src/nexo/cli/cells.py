@@ -21,7 +21,7 @@ _TIMES = {
 }  # fmt: skip
 """Points in time, of which 0 means never."""
 _NO_LIMIT = {
-    "key_concurrency", "key_rate_per_s", "max_bytes", "max_jobs", "rate_per_s",
+    "key_concurrency", "key_rate", "max_bytes", "max_jobs", "rate",
     "retention_bytes", "retention_ms",
 }  # fmt: skip
 _ZERO = dict.fromkeys(_NO_LIMIT, "no limit") | {"max_message_bytes": "the server's limit"}
@@ -29,7 +29,7 @@ _ZERO = dict.fromkeys(_NO_LIMIT, "no limit") | {"max_message_bytes": "the server
 _NUMBERED = ("generation", "offset", "partition", "pid")
 """Numbers that name something rather than count it; they are never grouped by commas."""
 _LABELS = {
-    "backoff_ms": "backoff delay",
+    "backoff_delay_ms": "backoff delay",
     "last_ms": "last written",
     "lease_left_ms": "lease ends in",
     "max_bytes": "memory limit",
@@ -37,7 +37,7 @@ _LABELS = {
     "retention_bytes": "retention size",
     "rss_bytes": "memory",
     "used_bytes": "memory used",
-    "visibility_ms": "visibility timeout",
+    "visibility_timeout_ms": "visibility timeout",
 }
 _UNITS = ("_ms", "_bytes", "_s")
 

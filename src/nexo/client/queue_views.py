@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, overload
 
 from nexo.blocks import id_text
-from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS
 from nexo.client.checks import Duration, each, millis, positive_millis, text, whole
 from nexo.client.replies import check_sizes, room_bytes
-from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.errors import InvalidInput, NexoError
+from nexo.options.described import to_stored
+from nexo.options.queue import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS, QueueOptions
 from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import Pop, PushReply
 from nexo.protocol.values import ValueType, decode_value, encode_value
@@ -39,37 +39,9 @@ class QueueSettings(TypedDict, total=False):
     max_jobs: int
 
 
-_DURATIONS = {
-    "visibility_timeout": "visibility_ms",
-    "backoff_delay": "backoff_ms",
-    "backoff_max": "backoff_max_ms",
-    "result_ttl": "result_ttl_ms",
-}
-_RENAMED = {"rate": "rate_per_s", "key_rate": "key_rate_per_s"}
-
-
 def wire_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Options as the server names them; `InvalidOption` for one that does not exist."""
-    unknown = given.keys() - QueueSettings.__annotations__.keys()
-    if unknown:
-        known = ", ".join(sorted(QueueSettings.__annotations__))
-        raise InvalidOption(f"unknown queue option {min(unknown)!r}; known are {known}")
-    return {
-        _DURATIONS.get(name, _RENAMED.get(name, name)): (
-            millis(value, name) if name in _DURATIONS else value
-        )
-        for name, value in given.items()
-    }
-
-
-_CALLED = {wire: f"{name} (in ms)" for name, wire in _DURATIONS.items()}
-_CALLED |= {wire: name for name, wire in _RENAMED.items()}
-_WIRE_NAME = re.compile(rf"\b({'|'.join(_CALLED)})\b")
-
-
-def in_callers_words(error: NexoError) -> NexoError:
-    """A refusal of options, with their names as `create` and `update` take them."""
-    return type(error)(_WIRE_NAME.sub(lambda found: _CALLED[found[1]], error.message))
+    """Options by their stored names; `InvalidOption` for one that does not exist."""
+    return to_stored(QueueOptions, given, millis)
 
 
 def pop_request(queue: str, batch: int, wait: Duration, lease: Duration | None) -> Pop:

@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.protocol.frames import Buffer, pack_u32
-from nexo.protocol.refusals import UNWRITABLE, in_words, unwritable
+from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 T = TypeVar("T")
 

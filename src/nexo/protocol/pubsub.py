@@ -28,7 +28,7 @@ import msgspec
 
 from nexo.errors import InvalidOption, ProtocolError
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Reader, pack_str, pack_u32
-from nexo.protocol.refusals import UNWRITABLE, in_words, unwritable
+from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 TIMESTAMPED: Final = 1
 RETAINED: Final = 2

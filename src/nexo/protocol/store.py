@@ -18,8 +18,8 @@ import msgspec
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.protocol.frames import Buffer, pack_u32
 from nexo.protocol.ops import Op
-from nexo.protocol.refusals import UNWRITABLE, in_words, unwritable
 from nexo.protocol.values import ValueType, check_value
+from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 MAX_KEY_BYTES = 64 * 1024
 MAX_TTL_S = 100 * 365 * 86_400

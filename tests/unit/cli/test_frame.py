@@ -57,7 +57,7 @@ def times() -> None:
         {
             "created_ms": 1_700_000_000_000,
             "due_ms": 0,
-            "visibility_ms": 30_000,
+            "visibility_timeout_ms": 30_000,
             "disk": {"size_bytes": 2_048, "sync_times": histogram},
         }
     )

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from nexo.brokers.queue.options import QueueOptions, options
 from nexo.errors import InvalidInput, InvalidOption
+from nexo.options.queue import QueueOptions, options
 from nexo.protocol import store
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op

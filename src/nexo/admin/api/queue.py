@@ -10,10 +10,10 @@ from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
 from nexo.admin.desk import Desk
 from nexo.admin.options import Known, Option
 from nexo.admin.routes import Done, Nothing, Routes
-from nexo.brokers.queue.options import QueueOptions, defaults
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
+from nexo.options.queue import QueueOptions, defaults
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Declare, Update, decode, encode
 from nexo.protocol.survey import QueueSurvey, SurveyAsk

@@ -105,7 +105,7 @@ class Dispatch:
         rules, allowed = self._ledger.options, UNLIMITED
         if rules.key_concurrency:
             allowed = rules.key_concurrency - self._working[key]
-        if rules.key_rate_per_s and allowed > 0:
+        if rules.key_rate and allowed > 0:
             allowed = min(allowed, self._key_rate(key, now_ms))
         return allowed
 
@@ -113,7 +113,7 @@ class Dispatch:
         rules = self._ledger.options
         bucket = self._key_buckets.get(key)
         if bucket is None:
-            bucket = TokenBucket(rules.key_rate_per_s, rules.key_rate_burst, now_ms)
+            bucket = TokenBucket(rules.key_rate, rules.key_rate_burst, now_ms)
             self._key_buckets[key] = bucket
         allowed = bucket.available(now_ms)
         if allowed <= 0:
@@ -197,5 +197,5 @@ class Dispatch:
 
     def _set_bucket(self, now_ms: int) -> None:
         rules = self._ledger.options
-        limited = rules.rate_per_s > 0
-        self._bucket = TokenBucket(rules.rate_per_s, rules.rate_burst, now_ms) if limited else None
+        limited = rules.rate > 0
+        self._bucket = TokenBucket(rules.rate, rules.rate_burst, now_ms) if limited else None

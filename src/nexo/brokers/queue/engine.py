@@ -10,20 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+from msgspec import to_builtins
+
 from nexo.brokers.queue.batches import DEAD, OPEN, Range
 from nexo.brokers.queue.dispatch import Dispatch
 from nexo.brokers.queue.jobs import Accepted, NewJobs, resolve_dedup, with_free_key
 from nexo.brokers.queue.leases import Lease, check_runs
 from nexo.brokers.queue.ledger import Ledger, flatten, forget, pairs, within
 from nexo.brokers.queue.lifetimes import Lifetimes
-from nexo.brokers.queue.options import (
-    MAX_DELAY_MS,
-    MAX_ERROR_CHARS,
-    MAX_POP,
-    QueueOptions,
-    check_range,
-    retry_wait_ms,
-)  # fmt: skip
 from nexo.brokers.queue.records import (
     Changed,
     Created,
@@ -39,6 +33,13 @@ from nexo.brokers.queue.records import (
 )  # fmt: skip
 from nexo.brokers.queue.schedules import following, job_of, schedule
 from nexo.errors import Conflict, InvalidInput, LeaseLost, QueueFull
+from nexo.options.described import check_range
+from nexo.options.queue import (
+    MAX_DELAY_MS,
+    MAX_ERROR_CHARS,
+    MAX_POP,
+    QueueOptions,
+)  # fmt: skip
 
 Jitter = Callable[[], float]
 """A random number in 0..1, asked for once per jittered wait."""
@@ -69,7 +70,7 @@ class Queue:
     def create(cls, rules: QueueOptions, incarnation: int, now_ms: int) -> Queue:
         """A new, empty queue."""
         ledger = Ledger()
-        created = Created(incarnation, now_ms, rules)
+        created = Created(incarnation, now_ms, to_builtins(rules))
         ledger.apply(created)
         queue = cls(ledger, now_ms)
         queue.outbox.append(created)
@@ -175,7 +176,9 @@ class Queue:
             self._log(Finished(flatten(expired)))
         if not runs:
             return None
-        return self.dispatch.grant(holder, runs, lease_ms or self.options.visibility_ms, now_ms)
+        return self.dispatch.grant(
+            holder, runs, lease_ms or self.options.visibility_timeout_ms, now_ms
+        )
 
     def ack(
         self,
@@ -273,7 +276,7 @@ class Queue:
                 dead.append(job)
                 continue
             wait_ms = (
-                retry_wait_ms(self.options, failures, jitter()) if delay_ms is None else delay_ms
+                self.options.retry_wait_ms(failures, jitter()) if delay_ms is None else delay_ms
             )
             again.append(job)
             dues.append(now_ms + wait_ms)
@@ -301,13 +304,13 @@ class Queue:
     def update(self, rules: QueueOptions, now_ms: int) -> None:
         """Change options at once; waiting jobs obey them too."""
         if rules != self.options:
-            self._log(Changed(rules, self.ledger.paused))
+            self._log(Changed(to_builtins(rules), self.ledger.paused))
             self.dispatch.options_changed(now_ms)
 
     def pause(self, paused: bool) -> None:
         """Stop or resume deliveries; jobs at work go on."""
         if paused != self.ledger.paused:
-            self._log(Changed(self.options, paused))
+            self._log(Changed(to_builtins(self.options), paused))
 
     def purge(self) -> int:
         """Remove every job that waits or is delayed; returns how many."""

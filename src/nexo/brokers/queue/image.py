@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from nexo.brokers.queue import places
 from nexo.brokers.queue.batches import DONE, OPEN, Batch
 from nexo.brokers.queue.ledger import DeadLetter, Failures, Ledger
-from nexo.brokers.queue.options import QueueOptions
 from nexo.brokers.queue.records import CronSet, Resulted
 from nexo.brokers.queue.results import Results
 from nexo.brokers.queue.schedules import Schedules
 from nexo.errors import Corrupt
+from nexo.options.queue import read_options
 
 
 class _Batch(msgspec.Struct, array_like=True):
@@ -26,7 +28,7 @@ class _Batch(msgspec.Struct, array_like=True):
 class _Image(msgspec.Struct, forbid_unknown_fields=True):
     incarnation: int
     created_ms: int
-    options: QueueOptions
+    options: dict[str, Any]
     paused: bool
     next_job: int
     batches: list[_Batch]
@@ -42,7 +44,7 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _COPIED = (
-    "incarnation", "created_ms", "options", "paused", "next_job", "failures", "dead", "keys",
+    "incarnation", "created_ms", "paused", "next_job", "failures", "dead", "keys",
     "dedup_keys", "totals", "replaced",
 )  # fmt: skip
 
@@ -63,8 +65,9 @@ def snapshot(ledger: Ledger, where: places.Places) -> bytes:
         for batch in ledger.batches
     ]
     image = _Image(
-        batches=batches, crons=ledger.schedules.by_name, results=ledger.results.by_job,
-        places=where.image(), **{name: getattr(ledger, name) for name in _COPIED},
+        options=msgspec.to_builtins(ledger.options), batches=batches,
+        crons=ledger.schedules.by_name, results=ledger.results.by_job, places=where.image(),
+        **{name: getattr(ledger, name) for name in _COPIED},
     )  # fmt: skip
     return msgspec.msgpack.encode(image)
 
@@ -74,9 +77,11 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
     try:
         image = _decoder.decode(data)
         where = places.Places(image.places)
+        options = read_options(image.options)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt(f"a queue's snapshot makes no sense: {error}") from None
     ledger = Ledger()
+    ledger.options = options
     for name in _COPIED:
         setattr(ledger, name, getattr(image, name))
     for saved in image.batches:

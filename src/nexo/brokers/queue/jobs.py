@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, check_range
 from nexo.errors import InvalidInput
+from nexo.options.described import check_range
+from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)

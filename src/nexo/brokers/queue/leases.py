@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.ledger import flatten, pairs
-from nexo.brokers.queue.options import MAX_POP
 from nexo.errors import InvalidInput, LeaseLost
+from nexo.options.queue import MAX_POP
 
 
 @dataclass(slots=True)

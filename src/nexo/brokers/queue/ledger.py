@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN, Batch, Batches, Range
-from nexo.brokers.queue.options import MAX_HISTORY, QueueOptions
 from nexo.brokers.queue.records import (
     Changed,
     Created,
@@ -32,6 +31,7 @@ from nexo.brokers.queue.records import (
 )  # fmt: skip
 from nexo.brokers.queue.results import Results
 from nexo.brokers.queue.schedules import Schedules
+from nexo.options.queue import MAX_HISTORY, QueueOptions, read_options
 
 MOST_REPLACED = 10_000
 """Jobs of which a queue remembers that they were replaced; older ones are just done."""
@@ -148,10 +148,10 @@ class Ledger:
     def _created(self, record: Created) -> None:
         self.incarnation = record.incarnation
         self.created_ms = record.now_ms
-        self.options = record.options
+        self.options = read_options(record.options)
 
     def _changed(self, record: Changed) -> None:
-        self.options, self.paused = record.options, record.paused
+        self.options, self.paused = read_options(record.options), record.paused
 
     def _pushed(self, record: Pushed) -> None:
         base, end = record.base, record.base + record.count

@@ -7,11 +7,10 @@ Jobs are named by their number in the queue; runs of them as flat ``[lo, hi, lo,
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from nexo.brokers.queue.options import QueueOptions
 from nexo.errors import Corrupt
 
 
@@ -21,13 +20,15 @@ class Created(msgspec.Struct, array_like=True, tag=1, frozen=True):
     incarnation: int
     """Tells this queue from an earlier one of the same name, in every job id."""
     now_ms: int
-    options: QueueOptions
+    options: dict[str, Any]
+    """`nexo.options.queue.QueueOptions`, by stored names."""
 
 
 class Changed(msgspec.Struct, array_like=True, tag=2, frozen=True):
     """New options, or paused or resumed."""
 
-    options: QueueOptions
+    options: dict[str, Any]
+    """`nexo.options.queue.QueueOptions`, by stored names."""
     paused: bool
 
 

@@ -6,9 +6,10 @@ import msgspec
 
 from nexo.brokers.queue.cron import parse_cron
 from nexo.brokers.queue.jobs import NewJobs
-from nexo.brokers.queue.options import MAX_PRIORITY, check_range
 from nexo.brokers.queue.records import CronMoved, CronSet
 from nexo.errors import NotFound
+from nexo.options.described import check_range
+from nexo.options.queue import MAX_PRIORITY
 
 _REMOVED = -1
 """The next time of a schedule that is removed."""

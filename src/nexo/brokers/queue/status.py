@@ -10,7 +10,7 @@ from nexo.blocks import id_text
 from nexo.brokers.queue.batches import DEAD, OPEN
 from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.leases import Lease
-from nexo.brokers.queue.options import QueueOptions
+from nexo.options.queue import QueueOptions
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from nexo.brokers.described import option
 from nexo.config import Settings
 from nexo.errors import AlreadyExists, InvalidOption
 from nexo.model import Persistence
-from nexo.protocol.refusals import in_words
+from nexo.options.described import option
+from nexo.refusals import in_words
 
 Cleanup: TypeAlias = Literal["delete", "compact", "delete,compact"]
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]

@@ -102,7 +102,7 @@ def _show_briefly(info: QueueInfo) -> None:
     if terms().as_json:
         _show(info)
         return
-    keys = ("visibility_ms", "max_retries", "persistence")
+    keys = ("visibility_timeout_ms", "max_retries", "persistence")
     output.fields({"name": info.name} | {key: info.options[key] for key in keys})
 
 

@@ -95,7 +95,7 @@ class ClassicQueueRequests:
         # That client counts deliveries where our own API counts retries.
         changed = {"max_retries": max(1, deliveries) - 1}
         if given.visibility_timeout_ms is not None:
-            changed["visibility_ms"] = given.visibility_timeout_ms
+            changed["visibility_timeout_ms"] = given.visibility_timeout_ms
         return changed
 
     def _exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, WRITE, may, permit, visible_rows
 from nexo.blocks import pack_block
-from nexo.brokers.queue.options import check_range, differences, options
 from nexo.brokers.queue.status import (
     QueueInfo,
     Schedule,
@@ -20,6 +19,8 @@ from nexo.brokers.queue.status import (
 )
 from nexo.errors import AlreadyExists, InvalidInput
 from nexo.model import Broker, check_name
+from nexo.options.described import check_range, differences
+from nexo.options.queue import options
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue

@@ -8,8 +8,8 @@ from random import Random
 from typing import TypeVar
 
 from nexo.brokers.queue.engine import Jitter
-from nexo.brokers.queue.options import QueueOptions, defaults
 from nexo.errors import NexoError
+from nexo.options.queue import QueueOptions, defaults
 from nexo.services.connection import Done
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.registry import Registry, missing

@@ -17,7 +17,6 @@ from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import Ledger
-from nexo.brokers.queue.options import QueueOptions
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import (
     Moved,
@@ -27,6 +26,7 @@ from nexo.brokers.queue.records import (
     encode_record,
 )
 from nexo.errors import Corrupt, DiskFull, NexoError
+from nexo.options.queue import QueueOptions
 from nexo.services.queue.values import Budget, Values
 from nexo.services.service import Runtime
 from nexo.storage.journal import Journal

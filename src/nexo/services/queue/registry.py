@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from nexo.brokers.queue.options import QueueOptions
 from nexo.errors import Corrupt, NotFound, Unavailable
 from nexo.model import check_name, name_of_segment, path_segment
+from nexo.options.queue import QueueOptions
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.values import Budget
 from nexo.services.service import Runtime

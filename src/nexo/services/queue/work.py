@@ -11,10 +11,11 @@ from nexo.blocks import parse_id, unpack_id
 from nexo.brokers.queue.batches import OPEN, Range
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.leases import Lease, check_runs
-from nexo.brokers.queue.options import MAX_WAIT_MS, check_range
 from nexo.brokers.queue.status import JobState, job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
+from nexo.options.described import check_range
+from nexo.options.queue import MAX_WAIT_MS
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue

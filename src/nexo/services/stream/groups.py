@@ -16,7 +16,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidOption, NexoError
 from nexo.model import check_name
-from nexo.protocol.refusals import in_words
+from nexo.refusals import in_words
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import (
     MAX_READ_BYTES,

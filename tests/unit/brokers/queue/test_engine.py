@@ -11,7 +11,6 @@ from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease
 from nexo.brokers.queue.ledger import MOST_REPLACED, Ledger
-from nexo.brokers.queue.options import QueueOptions, options
 from nexo.brokers.queue.places import Place, Places
 from nexo.brokers.queue.status import state_of
 from nexo.errors import (
@@ -23,6 +22,7 @@ from nexo.errors import (
     NotFound,
     Overloaded,
 )
+from nexo.options.queue import QueueOptions, options
 
 NOW = 1_000_000
 ME, OTHER = 1, 2
@@ -135,7 +135,7 @@ def test_a_leased_job_is_not_given_to_anyone_else() -> None:  # SPEC D4
 
 
 def test_a_late_ack_is_refused_and_harms_nobody() -> None:  # SPEC D4
-    q = queue(visibility_ms=100)
+    q = queue(visibility_timeout_ms=100)
     push(q)
     late = lease(q)
     q.tick(NOW + 100, luck)
@@ -147,7 +147,7 @@ def test_a_late_ack_is_refused_and_harms_nobody() -> None:  # SPEC D4
 
 
 def test_a_renewed_lease_does_not_expire() -> None:  # SPEC D4
-    q = queue(visibility_ms=100)
+    q = queue(visibility_timeout_ms=100)
     push(q)
     held = lease(q)
     assert q.renew(held.token, NOW + 90) == NOW + 190
@@ -200,7 +200,7 @@ def test_max_retries_n_means_one_plus_n_deliveries() -> None:  # SPEC D5
 
 
 def test_a_timeout_counts_as_a_failure() -> None:  # SPEC D5
-    q = queue(visibility_ms=10, max_retries=0)
+    q = queue(visibility_timeout_ms=10, max_retries=0)
     push(q)
     lease(q)
     q.tick(NOW + 10, luck)
@@ -218,10 +218,10 @@ def test_a_rejected_job_dies_at_once() -> None:
     ("given", "waits"),
     [
         ({"backoff": "none"}, [0, 0, 0]),
-        ({"backoff": "fixed", "backoff_ms": 70}, [70, 70, 70]),
-        ({"backoff": "exponential", "backoff_ms": 100, "backoff_jitter": 0}, [100, 200, 400]),
-        ({"backoff": "exponential", "backoff_ms": 100, "backoff_jitter": 1}, [50, 100, 200]),
-        ({"backoff": "exponential", "backoff_ms": 100, "backoff_jitter": 0,
+        ({"backoff": "fixed", "backoff_delay_ms": 70}, [70, 70, 70]),
+        ({"backoff": "exponential", "backoff_delay_ms": 100, "backoff_jitter": 0}, [100, 200, 400]),
+        ({"backoff": "exponential", "backoff_delay_ms": 100, "backoff_jitter": 1}, [50, 100, 200]),
+        ({"backoff": "exponential", "backoff_delay_ms": 100, "backoff_jitter": 0,
           "backoff_max_ms": 150}, [100, 150, 150]),
     ],
 )  # fmt: skip
@@ -335,7 +335,7 @@ def test_a_key_never_has_more_jobs_at_work_than_allowed() -> None:  # SPEC D9
 
 
 def test_the_rate_limit_lets_a_burst_and_then_so_many_per_second() -> None:  # SPEC D9
-    q = queue(rate_per_s=10, rate_burst=2)
+    q = queue(rate=10, rate_burst=2)
     push(q, 5)
     assert pop(q) == [0, 1]
     assert q.dispatch.next_delivery_ms(NOW) == NOW + 100
@@ -344,13 +344,13 @@ def test_the_rate_limit_lets_a_burst_and_then_so_many_per_second() -> None:  # S
 
 
 def test_a_long_pause_allows_no_more_than_the_burst() -> None:  # SPEC D9
-    q = queue(rate_per_s=10, rate_burst=2)
+    q = queue(rate=10, rate_burst=2)
     push(q, 9)
     assert len(pop(q, now=NOW + 60_000)) == 2
 
 
 def test_a_rate_per_key_holds_back_only_that_key() -> None:  # SPEC D9
-    q = queue(key_rate_per_s=1)
+    q = queue(key_rate=1)
     push(q, 3, keys=["a", "a", "b"])
     assert pop(q) == [0, 2]
     assert q.next_ms(NOW) == NOW + 1_000
@@ -501,8 +501,8 @@ def test_a_full_queue_refuses_pushes() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"visibility_ms": 0}, {"max_retries": -1}, {"backoff": "linear"}, {"colour": "red"},
-     {"persistence": "memory"}, {"rate_per_s": -1}, {"max_retries": "5"}],
+    [{"visibility_timeout_ms": 0}, {"max_retries": -1}, {"backoff": "linear"}, {"colour": "red"},
+     {"persistence": "memory"}, {"rate": -1}, {"max_retries": "5"}],
 )  # fmt: skip
 def test_unknown_and_bad_options_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
@@ -513,7 +513,7 @@ def test_unknown_and_bad_options_are_refused(given: dict[str, Any]) -> None:
 
 
 def test_the_records_give_back_the_queue() -> None:  # SPEC D7
-    q = queue(max_retries=1, backoff="fixed", backoff_ms=500)
+    q = queue(max_retries=1, backoff="fixed", backoff_delay_ms=500)
     push(q, 5, priority=3)
     push(q, 2, delay_ms=1_000)
     push(q, 1, dedup_keys=["k"])
@@ -528,7 +528,9 @@ def test_the_records_give_back_the_queue() -> None:  # SPEC D7
     assert list(again.ledger.dead) == [2]
     assert pop(again, now=NOW + 1_000) == [5, 6]
     assert again.push(NewJobs(1, b"", dedup_keys=["k"]), NOW).instead == {0: 7}
-    assert again.options == QueueOptions(max_retries=1, backoff=q.options.backoff, backoff_ms=500)
+    assert again.options == QueueOptions(
+        max_retries=1, backoff=q.options.backoff, backoff_delay_ms=500
+    )
 
 
 def test_a_snapshot_gives_back_the_ledger() -> None:  # SPEC D7

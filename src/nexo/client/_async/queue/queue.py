@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
 from nexo.blocks import pack_block
-from nexo.brokers.queue.options import MAX_DELAY_MS, MAX_PRIORITY, MAX_WAIT_MS
 from nexo.client._async.link.link import Link
 from nexo.client._async.queue.admin import Crons, DeadLetters, Scheduled
 from nexo.client._async.queue.consumer import Consumer
@@ -24,15 +23,15 @@ from nexo.client.queue_views import (
     check_column,
     chunks,
     encode_values,
-    in_callers_words,
     job_state,
     job_view,
     pop_request,
     wire_options,
 )
 from nexo.client.replies import Reply
-from nexo.errors import AlreadyExists, Conflict, InvalidOption, NotFound, RequestTimeout
+from nexo.errors import Conflict, NotFound, RequestTimeout
 from nexo.model import check_name
+from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY, MAX_WAIT_MS
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
@@ -80,19 +79,13 @@ class Queue(Generic[T]):
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
         request = Declare(self.name, wire_options({**options}), update)
-        try:
-            await self._link.call(Op.Q_DECLARE, encode(request))
-        except (InvalidOption, AlreadyExists) as error:
-            raise in_callers_words(error) from None
+        await self._link.call(Op.Q_DECLARE, encode(request))
         return self
 
     async def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
         request = Update(self.name, wire_options({**options}))
-        try:
-            return _info(await self._link.call(Op.Q_UPDATE, encode(request)) or b"")
-        except InvalidOption as error:
-            raise in_callers_words(error) from None
+        return _info(await self._link.call(Op.Q_UPDATE, encode(request)) or b"")
 
     async def info(self) -> QueueInfo:
         """Options and counts."""

@@ -8,13 +8,13 @@ from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from nexo.blocks import id_text
-from nexo.brokers.queue.options import MAX_DELAY_MS
 from nexo.client._sync.queue.gather import Settler
 from nexo.client.checks import Duration, millis, positive_millis
 from nexo.client.failures import readable
 from nexo.client.queue_views import decode_values
 from nexo.client.replies import Reply
 from nexo.errors import LeaseLost, PayloadTooLarge
+from nexo.options.queue import MAX_DELAY_MS
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome
 from nexo.protocol.ops import Op

@@ -1,4 +1,4 @@
-"""What a queue can be told: its options, and the limits every queue obeys."""
+"""The options of a queue, and the limits every queue obeys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from nexo.brokers.described import option
 from nexo.config import Settings
-from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Persistence
-from nexo.protocol.refusals import in_words
+from nexo.options.described import merged, option
 
 MAX_PRIORITY = 255
 MAX_DELAY_MS = 10 * 366 * 86_400_000
@@ -44,7 +42,7 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Each says what it is, for whoever is asked for it (SPEC K3).
     """
 
-    visibility_ms: Annotated[
+    visibility_timeout_ms: Annotated[
         Positive,
         option("Lease", "How long a popped job is leased.", "ms", usual=True),
     ] = 30_000
@@ -64,7 +62,7 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backoff: Annotated[
         Backoff, option("Back-off", "How the wait before a retry grows.", usual=True)
     ] = Backoff.NONE
-    backoff_ms: Annotated[
+    backoff_delay_ms: Annotated[
         Natural, option("Back-off wait", "The wait before a retry, or before the first.", "ms")
     ] = 1_000
     backoff_max_ms: Annotated[
@@ -83,13 +81,13 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Natural,
         option("Jobs per key", "Most jobs of one key at work at once; 0 for no limit."),
     ] = 0
-    rate_per_s: Annotated[
+    rate: Annotated[
         Rate, option("Rate", "Most deliveries per second; 0 for no limit.", "per second")
     ] = 0.0
     rate_burst: Annotated[
         Positive, option("Burst", "Deliveries at once after a pause, where the rate is limited.")
     ] = 1
-    key_rate_per_s: Annotated[
+    key_rate: Annotated[
         Rate,
         option("Rate per key", "Most deliveries of one key; 0 for no limit.", "per second"),
     ] = 0.0
@@ -107,10 +105,21 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = 0
 
+    def retry_wait_ms(self, failures: int, jitter: float) -> int:
+        """How long a job waits after its ``failures``-th failure; ``jitter`` is random in 0..1."""
+        match self.backoff:
+            case Backoff.NONE:
+                return 0
+            case Backoff.FIXED:
+                return self.backoff_delay_ms
+        # 2**62 is past every cap; a larger exponent would only build a huge number.
+        full = min(self.backoff_max_ms, self.backoff_delay_ms << min(failures - 1, 62))
+        return round(full * (1 - self.backoff_jitter * jitter))
+
     @property
     def by_key(self) -> bool:
         """Whether jobs of different keys wait in lines of their own."""
-        return self.fair or self.key_concurrency > 0 or self.key_rate_per_s > 0
+        return self.fair or self.key_concurrency > 0 or self.key_rate > 0
 
 
 def defaults(settings: Settings) -> QueueOptions:
@@ -118,38 +127,21 @@ def defaults(settings: Settings) -> QueueOptions:
     return QueueOptions(settings.queue_visibility_ms, settings.queue_max_retries)
 
 
+_OLD_NAMES = {
+    "visibility_ms": "visibility_timeout_ms",
+    "backoff_ms": "backoff_delay_ms",
+    "rate_per_s": "rate",
+    "key_rate_per_s": "key_rate",
+}
+"""What version 0.1.0 wrote to its files."""
+
+
 def options(given: dict[str, Any], base: QueueOptions | None = None) -> QueueOptions:
     """``base`` (or the defaults) with ``given`` on top; `InvalidOption` names what is wrong."""
-    merged = msgspec.to_builtins(base or QueueOptions()) | given
-    try:
-        return msgspec.convert(merged, QueueOptions)
-    except msgspec.ValidationError as error:
-        raise InvalidOption(f"queue options: {in_words(error, QueueOptions)}") from None
+    return merged(given, base or QueueOptions(), "queue")
 
 
-def differences(now: QueueOptions, asked: QueueOptions) -> str:
-    """Which options of a queue are not as asked for."""
-    return ", ".join(
-        f"{name}: {getattr(now, name)}, not {getattr(asked, name)}"
-        for name in now.__struct_fields__
-        if getattr(now, name) != getattr(asked, name)
-    )
-
-
-def retry_wait_ms(rules: QueueOptions, failures: int, jitter: float) -> int:
-    """How long a job waits after its ``failures``-th failure; ``jitter`` is random in 0..1."""
-    match rules.backoff:
-        case Backoff.NONE:
-            return 0
-        case Backoff.FIXED:
-            return rules.backoff_ms
-    # 2**62 is past every cap; a larger exponent would only build a huge number.
-    full = min(rules.backoff_max_ms, rules.backoff_ms << min(failures - 1, 62))
-    return round(full * (1 - rules.backoff_jitter * jitter))
-
-
-def check_range(what: str, value: int, high: int, low: int = 0) -> int:
-    """``value`` if it lies in low..high; `InvalidInput` says what is allowed otherwise."""
-    if not low <= value <= high:
-        raise InvalidInput(f"{what} {value} is out of range: use {low} to {high}")
-    return value
+def read_options(stored: dict[str, Any]) -> QueueOptions:
+    """Options as a file holds them, of this or an earlier version."""
+    named = {_OLD_NAMES.get(name, name): value for name, value in stored.items()}
+    return msgspec.convert(named, QueueOptions)

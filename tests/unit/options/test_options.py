@@ -1,0 +1,71 @@
+"""Options by the names people write and by those that are stored (U8)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nexo.brokers.queue.image import restore, snapshot
+from nexo.brokers.queue.ledger import Ledger
+from nexo.brokers.queue.places import Places
+from nexo.brokers.queue.records import decode_record
+from nexo.client.checks import millis
+from nexo.client.queue_views import QueueSettings
+from nexo.errors import InvalidInput, InvalidOption
+from nexo.options.described import described, keywords, merged, to_stored
+from nexo.options.queue import QueueOptions
+
+
+def test_the_sdk_types_exactly_the_options_there_are() -> None:
+    assert set(QueueSettings.__annotations__) == set(keywords(QueueOptions))
+
+
+def test_every_duration_is_stored_in_milliseconds_and_says_so() -> None:
+    for option in described(QueueOptions):
+        assert (option.unit == "ms") == option.name.endswith("_ms")
+
+
+def test_durations_are_written_without_their_unit() -> None:
+    given = {"visibility_timeout": "1m", "backoff_delay": 0.5, "max_retries": 2}
+    assert to_stored(QueueOptions, given, millis) == {
+        "visibility_timeout_ms": 60_000, "backoff_delay_ms": 500, "max_retries": 2,
+    }  # fmt: skip
+
+
+def test_what_a_queue_shows_of_its_options_makes_another_like_it() -> None:
+    options = QueueOptions(visibility_timeout_ms=1_500, rate=2.5, result_ttl_ms=7)
+    stored = to_stored(QueueOptions, msgspec.to_builtins(options), millis)
+    assert merged(stored, QueueOptions(), "queue") == options
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"visibility": 3}, "unknown option 'visibility'; known are .*visibility_timeout"),
+        ({"result_ttl": 1, "result_ttl_ms": 1_000}, "result_ttl_ms was given twice"),
+    ],
+)
+def test_names_that_mean_nothing_or_the_same_are_refused(given: dict[str, int], said: str) -> None:
+    with pytest.raises(InvalidOption, match=said):
+        to_stored(QueueOptions, given, millis)
+
+
+def test_a_wrong_value_is_refused_by_the_name_of_its_option() -> None:
+    with pytest.raises(InvalidInput, match="visibility_timeout"):
+        to_stored(QueueOptions, {"visibility_timeout": "a while"}, millis)
+    with pytest.raises(InvalidOption, match=r"queue options: max_retries: .*use 0 to 1000000"):
+        merged({"max_retries": -1}, QueueOptions(), "queue")
+
+
+OLD = {"visibility_ms": 5_000, "backoff_ms": 7, "rate_per_s": 1.5, "key_rate_per_s": 2.5}
+
+
+def test_options_that_an_earlier_version_wrote_are_read() -> None:
+    ledger = Ledger()
+    ledger.apply(decode_record(msgspec.msgpack.encode([1, 9, 9, OLD])))
+    read = ledger.options
+    assert (read.visibility_timeout_ms, read.backoff_delay_ms) == (5_000, 7)
+    assert (read.rate, read.key_rate) == (1.5, 2.5)
+    image = msgspec.msgpack.decode(snapshot(ledger, Places()))
+    old = msgspec.msgpack.encode(image | {"options": OLD})
+    assert restore(old)[0].options == read
