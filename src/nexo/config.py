@@ -159,6 +159,11 @@ class Settings:
         "Published bytes that may wait for their sync before producers are refused.",
         KIB,
     )
+    auto_create_streams: bool = _setting(
+        False,
+        "STREAM_AUTO_CREATE",
+        "Create a stream with the default options when something is first published to it.",
+    )
     stream_cdc: bool = _setting(
         False, "STREAM_CDC", "Record every produce and commit on the system stream `$cdc`."
     )

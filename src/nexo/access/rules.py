@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 from nexo.access.grants import Action, Extent
 from nexo.protocol import pubsub, store, stream, xstreams
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 
@@ -176,19 +175,6 @@ def _group_and_text(payload: memoryview) -> Iterable[str]:
     return (in_group(reader.text(), group),)
 
 
-def _after_transaction(payload: memoryview) -> Iterable[str]:
-    reader = Reader(payload)
-    reader.u64()
-    return (reader.text(),)
-
-
-def _inputs(payload: memoryview) -> Iterable[str]:
-    ask = stream.unpack(transactions.TxInputs, payload)
-    acks = [in_group(row.stream, row.group) for row in ask.acks]
-    offsets = [in_group(row[0], part.group) for part in ask.offsets for row in part.offsets]
-    return {*acks, *offsets, *(row.stream for row in ask.unchanged)}
-
-
 def _places(payload: memoryview) -> Iterable[str]:
     return {place[0] for place in stream.unpack(stream.ReadMany, payload).places}
 
@@ -216,7 +202,15 @@ def _group(kind: type[Any]) -> Rule:
     return Rule(READ, lambda payload: (stream.unpack(kind, payload).group,), Extent.GROUP)
 
 
-_STREAM = {
+_ASKS_ITSELF = (
+    Op.S_PUBLISH, Op.S_PUBLISH_EACH, Op.S_ADD, Op.S_PRODUCER, Op.S_GROUPS, Op.S_GROUP_DELETE,
+    Op.S_MAKE, Op.S_DESCRIBE, Op.S_UPDATE, Op.S_LIST, Op.S_SURVEY, Op.S_TIERED, Op.S_RETAIN,
+    Op.S_TX_BEGIN, Op.S_TX_PUBLISH, Op.S_TX_INPUTS, Op.S_TX_COMMIT, Op.S_TX_ABORT,
+    Op.S_TX_OUTCOME, Op.S_COMPACT, Op.S_GET, Op.S_STATE,
+)  # fmt: skip
+"""Requests whose use case asks for permission (`nexo.access.permit`)."""
+
+_STREAM = dict.fromkeys(_ASKS_ITSELF, LOGIN) | {
     Op.S_CREATE: Rule(ADMIN, _first_text),
     Op.S_PUB: Rule(WRITE, _first_text),
     Op.S_FETCH: Rule(READ, _text_and_group),
@@ -227,37 +221,14 @@ _STREAM = {
     Op.S_NACK: Rule(READ, _text_and_group),
     Op.S_SEEK: Rule(READ, _text_and_group),
     Op.S_LEAVE: Rule(READ, _text_and_group),
-    Op.S_PUBLISH: Rule(WRITE, _first_text),
-    Op.S_PUBLISH_EACH: Rule(WRITE, _first_text),
-    Op.S_ADD: Rule(WRITE, _first_text),
     Op.S_TAKE: Rule(READ, _stream_group(stream.Take)),
     Op.S_SETTLE: Rule(READ, _stream_group(stream.Settle)),
     Op.S_GROUP_JOIN: Rule(READ, _stream_group(stream.GroupJoin)),
     Op.S_GROUP_LEAVE: Rule(READ, _stream_group(stream.GroupLeave)),
     Op.S_GROUP_SEEK: Rule(READ, _stream_group(stream.GroupSeek)),
-    Op.S_GROUPS: Rule(READ, _stream_group(stream.GroupsAsk)),
-    Op.S_GROUP_DELETE: Rule(ADMIN, _stream_group(stream.GroupName)),
     Op.S_PARKED: Rule(READ, _stream_group(stream.ParkedAsk)),
     Op.S_PARKED_SETTLE: Rule(ADMIN, _stream_group(stream.ParkedSettle)),
-    Op.S_MAKE: Rule(ADMIN, _stream(stream.Make)),
-    Op.S_DESCRIBE: Rule(ANY, _stream(stream.Name)),
-    Op.S_UPDATE: Rule(ADMIN, _stream(stream.Make)),
-    Op.S_LIST: Rule(
-        ANY, lambda p: (stream.unpack(stream.ListAsk, p).prefix,), Extent.PREFIX, rows=Extent.NAME
-    ),
     Op.S_READ: Rule(READ, _stream(stream.Read)),
-    Op.S_PRODUCER: Rule(WRITE, _first_text, Extent.GROUP),  # a producer's name, not a stream's
-    Op.S_TX_BEGIN: LOGIN,
-    Op.S_TX_PUBLISH: Rule(WRITE, _after_transaction),
-    Op.S_TX_INPUTS: Rule(READ, _inputs),
-    Op.S_TX_COMMIT: LOGIN,  # a transaction belongs to its connection
-    Op.S_TX_ABORT: LOGIN,
-    Op.S_TX_OUTCOME: LOGIN,
-    Op.S_COMPACT: Rule(ADMIN, _stream(stream.Name)),
-    Op.S_GET: Rule(READ, _stream(stream.Get)),
-    Op.S_STATE: Rule(READ, _stream(stream.StateAsk)),
-    Op.S_TIERED: Rule(ADMIN, _stream(stream.TieredTo)),
-    Op.S_RETAIN: Rule(ADMIN, _stream(stream.Name)),
     Op.S_READ_MANY: Rule(READ, _places),
     Op.S_OFFSETS_AT: Rule(READ, _stream(stream.OffsetsAt)),
     Op.S_ORDERED_JOIN: Rule(READ, _joined),
@@ -267,7 +238,6 @@ _STREAM = {
     Op.S_COMMITTED: _group(ordered.CommittedAsk),
     Op.S_ORDERED_SEEK: Rule(READ, _offsets(ordered.OrderedSeek)),
     Op.S_ORDERED_GROUPS: Rule(READ, _ordered_groups),
-    Op.S_SURVEY: _everything((Action.READ, Action.ADMIN)),
     Op.S_ORDERED_DELETE: _everything(ADMIN),
     Op.S_X_ADD: Rule(WRITE, lambda p: (stream.unpack_headed(xstreams.Add, p)[0].stream,)),
     Op.S_X_GROUP: Rule(READ, _stream_group(xstreams.MakeGroup)),

@@ -7,19 +7,18 @@ import pytest
 from nexo.access.grants import Action, Extent, Grant
 from nexo.access.guard import _guarded, check
 from nexo.access.login import Identity
-from nexo.access.rules import RULES
+from nexo.access.rules import LOGIN, RULES
 from nexo.access.users import User
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
 from nexo.protocol import pubsub, stream
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.service import Peer, shown_to
 from tests.unit.access.samples import GROUP, NAME, REQUESTS
 
 OPS = sorted(op for op in RULES if BROKER_OF[op] is not None)
-ASKED_IN_USE_CASE = {op for op in OPS if op.name.startswith("Q_")}
+ASKED_IN_USE_CASE = {op for op in OPS if RULES[op] is LOGIN}
 """Their permissions are asked, and tested, with the broker's service."""
 LISTS = [op for op in OPS if RULES[op].rows is not None]
 WIDE = dict.fromkeys((Op.PS_RETAINED, Op.PS_TOPICS), pubsub.pack_command(pubsub.Listing("#")))
@@ -167,12 +166,6 @@ def test_a_permission_for_one_group_is_for_that_group_only(op: Op) -> None:
     run(op, Caller(Grant("stream", pattern=f"{NAME}@{GROUP}")))
     with pytest.raises(Forbidden):
         run(op, Caller(Grant("stream", pattern=f"{NAME}@other")))
-
-
-def test_what_a_transaction_relies_on_must_be_readable() -> None:
-    relied = transactions.TxInputs(1, unchanged=[transactions.KeyAt("secret", b"k", 0)])
-    names = RULES[Op.S_TX_INPUTS].names(memoryview(stream.pack(relied)))
-    assert set(names) == {"secret"}
 
 
 def test_ordered_groups_of_no_one_stream_take_a_permission_for_all() -> None:

@@ -15,6 +15,7 @@ from nexo.brokers.stream.groups.ordered_state import OrderedOptions
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import StreamOptions, check_same, options_from, updated
+from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import (
     Aborted,
@@ -143,13 +144,13 @@ class StreamEngine(BrokerState):
 
     # -- producing -----------------------------------------------------------------
 
-    def start_producer(self, name: str = "") -> tuple[int, int]:
+    def start_producer(self, name: str, now_ms: int) -> ProducerSession:
         """A producer id and epoch; a name gets its id again, with the next epoch (SPEC G3)."""
-        producer, epoch = self._producers.get(name, (self._next_producer, -1))
-        record = ProducerStarted(producer, epoch + 1, name)
+        session = self._producers.next_session(name, now_ms)
+        record = ProducerStarted(*session, name, now_ms)
         self.apply(record)
         self._journal.append(record)
-        return record.producer, record.epoch
+        return session
 
     def publish(
         self,
@@ -291,8 +292,8 @@ class StreamEngine(BrokerState):
             for first, end in stream.partition(index).commit(transaction.id)
         ]
         transaction.decided = True
-        self.transactions.committed(transaction.id)
-        self._journal.append(Committed(transaction.id, ranges, changes))
+        self.transactions.committed(transaction.id, transaction.user)
+        self._journal.append(Committed(transaction.id, ranges, changes, transaction.user))
 
     def abort(self, transaction: Transaction) -> None:
         """Hide all it wrote, for good."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from nexo.errors import Fenced, OutOfOrderSequence
+from nexo.errors import Fenced, InvalidInput, OutOfOrderSequence
 from nexo.storage.header import Header
 
 REMEMBERED = 5
@@ -19,8 +19,66 @@ flight at once."""
 MAX_PRODUCERS = 10_000
 """Per partition; the one silent longest is forgotten first."""
 
+MAX_NAME = 255
+MAX_NAMES = 100_000
+"""Of the broker; the one started longest ago is forgotten first."""
+NAME_MS = 7 * 86_400_000
+"""A name not started for so long is forgotten: it gets a new id, and no old epoch is fenced."""
+
 ProducerState: TypeAlias = tuple[int, int, list[tuple[int, int, int]]]
 """``id, epoch, [(first sequence, end sequence, base offset)]``: as written to a checkpoint."""
+
+
+class ProducerSession(NamedTuple):
+    """Who an idempotent producer is from now on; a later epoch of the same id fences it."""
+
+    producer: int
+    epoch: int
+
+
+class ProducerNames:
+    """The producers with names, in the order of their last start."""
+
+    __slots__ = ("_by_name", "_limit", "next_id")
+
+    def __init__(self, limit: int = MAX_NAMES) -> None:
+        self._by_name: dict[str, tuple[int, int, int]] = {}
+        self._limit = limit
+        self.next_id = 1
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def next_session(self, name: str, now_ms: int) -> ProducerSession:
+        """What a start gives: the next epoch of a name, or a new id."""
+        if len(name) > MAX_NAME:
+            raise InvalidInput(
+                f"a producer's name of {len(name):,} characters: must be at most {MAX_NAME}"
+            )
+        self._expire(now_ms)
+        producer, epoch, _ = self._by_name.get(name, (self.next_id, -1, 0))
+        return ProducerSession(producer, epoch + 1)
+
+    def started(self, name: str, session: ProducerSession, now_ms: int) -> None:
+        """A producer has started, now or before a restart."""
+        self.next_id = max(self.next_id, session.producer + 1)
+        if not name:
+            return
+        self._by_name.pop(name, None)
+        self._by_name[name] = *session, now_ms
+        if len(self._by_name) > self._limit:
+            del self._by_name[next(iter(self._by_name))]
+
+    def _expire(self, now_ms: int) -> None:
+        while self._by_name:
+            oldest = next(iter(self._by_name))
+            if self._by_name[oldest][2] + NAME_MS > now_ms:
+                return
+            del self._by_name[oldest]
+
+    def state(self) -> dict[str, tuple[int, int, int]]:
+        """By name: id, epoch and time of the last start, for a snapshot."""
+        return dict(self._by_name)
 
 
 class _Producer:

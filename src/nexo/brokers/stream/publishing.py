@@ -11,9 +11,10 @@ from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import InvalidInput
 from nexo.protocol.murmur import partition_of
-from nexo.protocol.stream_publishing import ROUTE
 from nexo.storage.header import Flags
 
+ROUTE = -1
+"""In place of a partition: the broker picks by key, or in turn."""
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 
 

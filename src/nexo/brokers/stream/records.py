@@ -76,6 +76,7 @@ class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="produce
     producer: int
     epoch: int
     name: str
+    started_ms: int = 0
 
 
 class GroupMade(msgspec.Struct, frozen=True, array_like=True, tag="group"):
@@ -127,6 +128,8 @@ class Committed(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     transaction: int
     ranges: list[Range]
     changes: list[GroupChanged | OrderedChanged]
+    user: str = ""
+    """Who is told of its outcome."""
 
 
 class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
@@ -161,6 +164,8 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True):
     """First and end of ranges of ids."""
     forgotten: int = 0
     """Of those below that are not among them, nothing is known."""
+    by_user: dict[str, list[tuple[int, int]]] = {}
+    """The same as ``committed``, of logged-in users."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -169,7 +174,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     next_stream: int
     next_transaction: int
     next_producer: int
-    producers: dict[str, tuple[int, int]]
+    producers: dict[str, tuple[int, ...]]
+    """By name: id, epoch and, unless an earlier version wrote it, the time of the last start."""
     streams: list[StreamState]
     ordered: dict[str, OrderedSnapshot]
     lifetime: str = ""

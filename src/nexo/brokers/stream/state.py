@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.shared import SharedGroup
+from nexo.brokers.stream.producers import ProducerNames, ProducerSession
 from nexo.brokers.stream.records import (
     Aborted,
     Checked,
@@ -37,8 +38,7 @@ class BrokerState:
         """By stream number and partition: the offset behind what change capture has seen."""
         self.transactions = Transactions()
         self.ordered: dict[str, OrderedGroup] = {}
-        self._producers: dict[str, tuple[int, int]] = {}
-        self._next_producer = 1
+        self._producers = ProducerNames()
         self.lifetime = ""
         """Of the machine, as of the last start; empty if the broker ended in good order.
 
@@ -69,9 +69,8 @@ class BrokerState:
                 self.lifetime = lifetime
                 self.transactions.started()
             case ProducerStarted():
-                self._next_producer = max(self._next_producer, record.producer + 1)
-                if record.name:
-                    self._producers[record.name] = record.producer, record.epoch
+                session = ProducerSession(record.producer, record.epoch)
+                self._producers.started(record.name, session, record.started_ms)
             case Committed():
                 self._recommit(record)
             case OrderedMade():
@@ -86,7 +85,7 @@ class BrokerState:
 
     def _recommit(self, record: Committed) -> None:
         self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
-        self.transactions.committed(record.transaction)
+        self.transactions.committed(record.transaction, record.user)
         for number, index, first, end in record.ranges:
             stream = self.streams.numbered(number)
             if stream is not None:
@@ -133,8 +132,8 @@ class BrokerState:
         return Snapshot(
             self.streams.next_id,
             self.transactions.next_id,
-            self._next_producer,
-            dict(self._producers),
+            self._producers.next_id,
+            {**self._producers.state()},
             [stream.state(synced=synced) for stream in self.streams],
             {name: group.snapshot() for name, group in self.ordered.items()},
             "" if synced else self.lifetime,
@@ -145,8 +144,9 @@ class BrokerState:
     def restore(self, snapshot: Snapshot) -> None:
         """Take over a snapshot; for a fresh engine only."""
         self.transactions.restore(snapshot.next_transaction, snapshot.outcomes)
-        self._next_producer = snapshot.next_producer
-        self._producers = dict(snapshot.producers)
+        for name, (producer, epoch, *started_ms) in snapshot.producers.items():
+            self._producers.started(name, ProducerSession(producer, epoch), *started_ms or [0])
+        self._producers.next_id = snapshot.next_producer
         for state in snapshot.streams:
             self.streams.restore(state)
         self.streams.next_id = max(self.streams.next_id, snapshot.next_stream)

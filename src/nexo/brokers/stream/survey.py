@@ -4,16 +4,59 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
+from typing import Literal, TypeAlias
 
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError
-from nexo.protocol.survey import GroupKind, GroupSeen, StreamSeen, StreamSurvey
 
+MAX_LIMIT = 1_000
 OPENS = 5
 """Logs that one page may open to learn where they end; then it ends."""
+
+GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSeen:
+    """One stream, as far as it is open."""
+
+    name: str
+    partitions: int
+    offsets: int
+    """From the first to the next of each partition: no fewer than it has records."""
+    bytes: int
+    published: int
+    """Records ever, as far as known."""
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """Where a group stands in a stream."""
+
+    stream: str
+    name: str
+    kind: GroupKind
+    lag: int
+    in_flight: int
+    parked: int
+    consumers: int
+    finished: int
+    """Records done with, counted over all time; falls when the group is reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A page: streams with their shared groups, then ordered groups."""
+
+    streams: list[StreamSeen]
+    groups: list[GroupSeen]
+    next: int
+    """Where the next page begins; 0 at the end of a round."""
 
 
 class _Page:
@@ -73,7 +116,7 @@ def _position(group: OrderedGroup, stream: Stream, index: int) -> int:
     return kept.offset + 1 if kept else 0
 
 
-def survey(engine: StreamEngine, position: int, limit: int) -> StreamSurvey:
+def survey(engine: StreamEngine, position: int, limit: int) -> Survey:
     """The page at ``position``: streams in the order they were made, then ordered groups."""
     streams, ordered = len(engine.streams), len(engine.ordered)
     page = _Page(engine, limit)
@@ -83,7 +126,7 @@ def survey(engine: StreamEngine, position: int, limit: int) -> StreamSurvey:
     )
     after = position + page.looked_at
     following = after if after < streams + ordered else 0
-    return StreamSurvey(streams=page.streams, groups=page.groups, next=following)
+    return Survey(page.streams, page.groups, following)
 
 
 def _stream(stream: Stream) -> StreamSeen:

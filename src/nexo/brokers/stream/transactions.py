@@ -6,7 +6,7 @@ stable offset; what the journal does not say is committed counts as aborted afte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import msgspec
 
@@ -46,12 +46,16 @@ class Offsets(msgspec.Struct, frozen=True):
 class Transaction:
     """One open transaction."""
 
-    __slots__ = ("acks", "deadline_ms", "decided", "ending", "id", "offsets", "owner", "touched")
+    __slots__ = (
+        "acks", "deadline_ms", "decided", "ending", "id", "offsets", "owner", "touched", "user",
+    )  # fmt: skip
 
-    def __init__(self, number: int, owner: int, deadline_ms: int) -> None:
+    def __init__(self, number: int, owner: Hashable, deadline_ms: int, user: str) -> None:
         self.id = number
         self.owner = owner
-        """The connection it belongs to; it is aborted when that ends."""
+        """The connection it belongs to, at whose end it is rolled back, or a name."""
+        self.user = user
+        """Who began it; empty while authentication is off."""
         self.deadline_ms = deadline_ms
         self.touched: dict[tuple[int, int], Stream] = {}
         """By stream number and partition: where it wrote."""
@@ -66,11 +70,13 @@ class Transaction:
 class Transactions:
     """The open transactions of the broker, and which of the others were committed."""
 
-    __slots__ = ("_committed", "_forgotten", "_open", "next_id")
+    __slots__ = ("_committed", "_forgotten", "_open", "_remembered", "next_id")
 
     def __init__(self) -> None:
         self._open: dict[int, Transaction] = {}
-        self._committed = RangeSet()
+        self._committed: dict[str, RangeSet] = {}
+        """By user."""
+        self._remembered = 0
         self._forgotten = 0
         self.next_id = 1
 
@@ -81,25 +87,42 @@ class Transactions:
     def restore(self, next_id: int, outcomes: Outcomes) -> None:
         """Take over a snapshot."""
         self.next_id = next_id
-        self._committed = RangeSet(outcomes.committed)
+        self._committed = {
+            user: RangeSet(ranges)
+            for user, ranges in {"": outcomes.committed, **outcomes.by_user}.items()
+        }
+        self._remembered = sum(map(len, self._committed.values()))
         self._forgotten = outcomes.forgotten
 
     def outcomes(self) -> Outcomes:
         """For a snapshot."""
-        return Outcomes(list(self._committed), self._forgotten)
+        by_user = {user: list(ranges) for user, ranges in self._committed.items()}
+        return Outcomes(by_user.pop("", []), self._forgotten, by_user)
 
-    def committed(self, number: int) -> None:
+    def committed(self, number: int, user: str = "") -> None:
         """The journal has, or is about to have, the commit of a transaction."""
-        self._committed.add(number, number + 1)
-        if len(self._committed) > REMEMBERED:
-            first, self._forgotten = self._committed.head()
-            self._committed.remove(first, self._forgotten)
+        ranges = self._committed.setdefault(user, RangeSet())
+        before = len(ranges)
+        ranges.add(number, number + 1)
+        self._remembered += len(ranges) - before
+        if self._remembered > REMEMBERED:
+            self._forget_oldest()
 
-    def outcome(self, number: int) -> Transaction | None:
-        """Nothing if it was committed, itself while it is open; else the error says what was."""
-        if number in self._open:
-            return self._open[number]
-        if number in self._committed:
+    def _forget_oldest(self) -> None:
+        user, ranges = min(self._committed.items(), key=lambda item: item[1].head())
+        first, end = ranges.head()
+        ranges.remove(first, end)
+        self._remembered -= 1
+        self._forgotten = max(self._forgotten, end)
+        if not ranges:
+            del self._committed[user]
+
+    def outcome(self, number: int, user: str = "") -> Transaction | None:
+        """Nothing if this user committed it, itself while open; else the error says what was."""
+        found = self._open.get(number)
+        if found is not None and found.user == user:
+            return found
+        if number in self._committed.get(user, ()):
             return None
         if number < self._forgotten:
             raise OutcomeUnknown(f"transaction {number} is too long ago: read what it wrote")
@@ -112,14 +135,14 @@ class Transactions:
         """Whether it is open."""
         return number in self._open
 
-    def begin(self, owner: int, deadline_ms: int) -> Transaction:
+    def begin(self, owner: Hashable, deadline_ms: int, user: str = "") -> Transaction:
         """A new transaction."""
-        found = Transaction(self.next_id, owner, deadline_ms)
+        found = Transaction(self.next_id, owner, deadline_ms, user)
         self._open[found.id] = found
         self.next_id += 1
         return found
 
-    def get(self, number: int, owner: int) -> Transaction:
+    def get(self, number: int, owner: Hashable) -> Transaction:
         """An open transaction of this owner; `TransactionAborted` if it is no longer open."""
         found = self._open.get(number)
         if found is None or found.owner != owner:
@@ -138,7 +161,7 @@ class Transactions:
         """It is decided."""
         self._open.pop(transaction.id, None)
 
-    def of(self, owner: int) -> list[Transaction]:
+    def of(self, owner: Hashable) -> list[Transaction]:
         """What a connection left open; those being committed go on without it."""
         return [tx for tx in self._open.values() if tx.owner == owner and not tx.ending]
 

@@ -1,130 +1,178 @@
-"""Streams and groups as things: make, describe, change, list, delete."""
+"""Streams and groups as things: create, describe, change, list, delete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
-import msgspec
-
+from nexo.access.grants import Action, Extent
+from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
+from nexo.brokers.stream.groups.records import SharedOptions
+from nexo.brokers.stream.groups.status import LaneStatus
+from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import retain
-from nexo.brokers.stream.survey import survey
+from nexo.brokers.stream.survey import MAX_LIMIT, Survey, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound
-from nexo.model import Persistence
-from nexo.protocol import stream as wire
-from nexo.protocol.ops import Op
-from nexo.protocol.survey import MAX_LIMIT, SurveyAsk
-from nexo.services.service import Handler, Peer, shown_to
+from nexo.model import Broker, Persistence
+from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import check_limit, check_not_negative
-from nexo.services.stream.core import Core, answer
+from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
-from nexo.services.stream.replay import Replay
+from nexo.services.stream.permits import in_group
 
 MAX_NAMES = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition.
+
+    The lake holds ``start_offset`` up to ``tiered_offset``, the log ``hot_offset`` up to
+    ``next_offset``; readers see no border.
+    """
+
+    start_offset: int
+    hot_offset: int
+    next_offset: int
+    stable_offset: int
+    """Where readers stop: all below is safe, and of decided transactions."""
+    size_bytes: int
+    tiered_offset: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
+    """One stream; ``created_ms`` identifies its incarnation."""
+
+    name: str
+    created_ms: int
+    options: StreamOptions
+    partitions: list[PartitionDescription]
+    groups: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One shared group, with the state of its lane in each partition and where that ends."""
+
+    name: str
+    generation: int
+    options: SharedOptions
+    consumers: list[str]
+    lanes: list[tuple[LaneStatus, int]]
+
+
 class Admin:
-    """Requests about streams and groups as a whole."""
+    """What administrators, and those who look, ask for."""
 
     def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
         self._keyed = keyed
         self.on_deleted: Callable[[], None] = lambda: None
         """Called when a stream was deleted."""
-        self.handlers: dict[int, Handler] = {
-            Op.S_MAKE: self.make,
-            Op.S_DESCRIBE: self.describe,
-            Op.S_UPDATE: self.update,
-            Op.S_LIST: self.names,
-            Op.S_GROUPS: self.groups,
-            Op.S_SURVEY: self.survey,
-            Op.S_TIERED: self.tiered,
-            Op.S_RETAIN: self.retain,
-        }
 
-    def make(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Create a stream."""
-        ask = wire.unpack(wire.Make, payload)
-        self._core.runtime.check_writable()
-        if ask.fresh and ask.stream in self._core.engine.streams:
-            raise AlreadyExists(
-                f"stream {ask.stream!r} exists: delete it first or use another name"
-            )
+    # -- streams -------------------------------------------------------------------------
+
+    def create(
+        self,
+        connection: Connection,
+        name: str,
+        options: Mapping[str, Any],
+        done: Done[StreamDescription],
+        *,
+        fresh: bool = False,
+    ) -> None:
+        """Create a stream, or find it if it has these options; with ``fresh``, only create."""
         core = self._core
-        is_new = ask.stream not in core.engine.streams
-        stream = core.engine.create(ask.stream, ask.options, core.now_ms)
-        info = wire.pack(_info(stream, core.replay))
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        core.runtime.check_writable()
+        is_new = name not in core.engine.streams
+        if fresh and not is_new:
+            raise AlreadyExists(f"stream {name!r} exists: delete it first or use another name")
+        stream = core.engine.create(name, options, core.now_ms)
+        description = self._describe(stream)
 
-        def done(error: NexoError | None) -> None:
+        def safe(error: NexoError | None) -> None:
             if error is not None and is_new and core.engine.streams.numbered(stream.id) is stream:
-                core.engine.delete(ask.stream, core.now_ms)  # what was refused is not there
-            answer(peer, request_id, error, info)
+                core.engine.delete(name, core.now_ms)  # what was refused is not there
+            done(error or description)
 
-        core.when_safe_or_undone(stream.options.persistence, done)
+        core.when_safe_or_undone(stream.options.persistence, safe)
 
-    def update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Change options."""
-        ask = wire.unpack(wire.Make, payload)
-        stream = self._core.engine.update(ask.stream, ask.options)
-        self._describe_when_safe(peer, request_id, stream)
-
-    def _describe_when_safe(self, peer: Peer, request_id: int, stream: Stream) -> None:
+    def update(
+        self,
+        connection: Connection,
+        name: str,
+        options: Mapping[str, Any],
+        done: Done[StreamDescription],
+    ) -> None:
+        """Change options of a stream while it runs."""
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        stream = self._core.engine.update(name, options)
+        description = self._describe(stream)
         mode = stream.options.persistence
-        self._core.data_when_safe(
-            mode, peer, request_id, wire.pack(_info(stream, self._core.replay))
-        )
+        self._core.when_safe(mode, lambda error: done(error or description))
 
-    def describe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def exists(self, connection: Connection, name: str) -> bool:
+        """Whether there is such a stream."""
+        permit(connection.identity, Broker.STREAM, ANY, name)
+        return name in self._core.engine.streams
+
+    def describe(self, connection: Connection, name: str) -> StreamDescription:
         """Show a stream."""
-        ask = wire.unpack(wire.Name, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        peer.data(request_id, wire.pack(_info(stream, self._core.replay)))
+        permit(connection.identity, Broker.STREAM, ANY, name)
+        return self._describe(self._core.engine.streams.get(name))
 
-    def delete(self, peer: Peer, request_id: int, name: str) -> None:
+    def delete(self, connection: Connection, name: str, done: Done[None]) -> None:
         """Delete a stream; its files go once the deletion is durable."""
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
         core = self._core
-        stream = core.delete(name, lambda error: answer(peer, request_id, error))
+        stream = core.delete(name, done)
         self._keyed.forget(stream)
         core.waits.fail_under(stream.id, NotFound(f"stream {name!r} was deleted"))
         self.on_deleted()
 
-    def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """List names in order."""
-        ask = wire.unpack(wire.ListAsk, payload)
-        check_limit(ask.limit)
-        streams = self._core.engine.streams
-        found = filter(shown_to(peer), streams.names(ask.prefix, ask.after))
-        peer.data(request_id, wire.pack(list(islice(found, min(ask.limit, MAX_NAMES)))))
+    def names(
+        self, connection: Connection, prefix: str = "", after: str = "", limit: int = MAX_NAMES
+    ) -> list[str]:
+        """Names in order that begin with ``prefix``, from after ``after`` on."""
+        shows = visible_rows(connection.identity, Broker.STREAM, ANY, Extent.NAME)
+        check_limit(limit)
+        found = filter(shows, self._core.engine.streams.names(prefix, after))
+        return list(islice(found, min(limit, MAX_NAMES)))
 
-    def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show the groups of a stream, with their lag."""
-        ask = wire.unpack(wire.GroupsAsk, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        names = list(stream.groups) if ask.group is None else [ask.group]
-        peer.data(request_id, wire.pack([_group_info(stream, name) for name in names]))
+    def survey(self, connection: Connection, position: int, limit: int) -> Survey:
+        """A page of all streams and groups with their lag."""
+        actions = (Action.READ, Action.ADMIN)
+        permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)
+        check_limit(limit)
+        check_not_negative(position, "position")
+        return survey(self._core.engine, position, min(limit, MAX_LIMIT))
 
-    def survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show a page of all streams and groups with their lag."""
-        ask = wire.unpack(SurveyAsk, payload)
-        check_limit(ask.limit)
-        check_not_negative(ask.position, "position")
-        page = survey(self._core.engine, ask.position, min(ask.limit, MAX_LIMIT))
-        peer.data(request_id, wire.pack(page))
+    def tiered(
+        self,
+        connection: Connection,
+        name: str,
+        partition: int,
+        offset: int,
+        done: Done[None],
+        created_ms: int = 0,
+    ) -> None:
+        """Note that the lake holds everything of this incarnation below ``offset``."""
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        stream = self._core.engine.streams.get(name)
+        stream.check_incarnation(created_ms)
+        self._core.engine.tiered(stream, partition, offset)
+        self._core.when_safe(Persistence.FILE_SYNC, done)
 
-    def tiered(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Note what the lake holds."""
-        ask = wire.unpack(wire.TieredTo, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        stream.check_incarnation(ask.created_ms)
-        self._core.engine.tiered(stream, ask.partition, ask.offset)
-        self._core.ok_when_safe(Persistence.FILE_SYNC, peer, request_id)
-
-    def retain(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Apply the limits now."""
-        ask = wire.unpack(wire.Name, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        peer.data(request_id, wire.pack(self.apply_limits(stream)))
+    def retain(self, connection: Connection, name: str) -> int:
+        """Apply the limits now; returns the bytes freed."""
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        return self.apply_limits(self._core.engine.streams.get(name))
 
     def apply_limits(self, stream: Stream) -> int:
         """Free what a stream need not keep, and tell its groups."""
@@ -138,46 +186,33 @@ class Admin:
                 core.end_turn_soon()
         return freed
 
-
-def _info(stream: Stream, replay: Replay) -> wire.StreamInfo:
-    return wire.StreamInfo(
-        name=stream.name,
-        created_ms=stream.created_ms,
-        options=msgspec.to_builtins(stream.options),
-        partitions=[
-            wire.PartitionInfo(
-                start_offset=replay.first_offset(stream, index),
-                hot_offset=part.start_offset,
-                next_offset=part.next_offset,
-                stable_offset=part.stable_offset,
-                size_bytes=part.log.size_bytes,
-                tiered_offset=stream.tiered[index],
-                last_ms=part.last_ms,
+    def _describe(self, stream: Stream) -> StreamDescription:
+        first_offset = self._core.replay.first_offset
+        partitions = [
+            PartitionDescription(
+                first_offset(stream, index), part.start_offset, part.next_offset,
+                part.stable_offset, part.log.size_bytes, stream.tiered[index], part.last_ms,
             )
             for index, part in enumerate(stream.partitions())
-        ],
-        groups=list(stream.groups),
-    )
-
-
-def _group_info(stream: Stream, name: str) -> wire.GroupInfo:
-    group, parts = stream.group(name), stream.partitions()
-    lanes = [
-        wire.LaneInfo(
-            floor=lane.floor,
-            next_offset=part.next_offset,
-            lag=lane.lag,
-            in_flight=lane.in_flight,
-            to_redeliver=lane.to_redeliver,
-            parked=lane.parked,
+        ]  # fmt: skip
+        return StreamDescription(
+            stream.name, stream.created_ms, stream.options, partitions, list(stream.groups)
         )
-        for lane, part in zip(group.status(stream.ends()), parts, strict=True)
-    ]
-    return wire.GroupInfo(
-        name=name,
-        generation=group.generation,
-        options=msgspec.to_builtins(group.options),
-        consumers=list(group.members),
-        lag=sum(lane.lag for lane in lanes),
-        partitions=lanes,
-    )
+
+    # -- shared groups -------------------------------------------------------------------
+
+    def groups(
+        self, connection: Connection, name: str, group: str | None = None
+    ) -> list[GroupDescription]:
+        """The groups of a stream, or one of them, with their lag."""
+        permit(connection.identity, Broker.STREAM, READ, in_group(name, group))
+        stream = self._core.engine.streams.get(name)
+        wanted = list(stream.groups) if group is None else [group]
+        return [_describe_group(stream, each) for each in wanted]
+
+
+def _describe_group(stream: Stream, name: str) -> GroupDescription:
+    group = stream.group(name)
+    ends = [part.next_offset for part in stream.partitions()]
+    lanes = list(zip(group.status(stream.ends()), ends, strict=True))
+    return GroupDescription(name, group.generation, group.options, list(group.members), lanes)

@@ -7,13 +7,22 @@ one came after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import Conflict, NexoError
-from nexo.protocol.stream_transactions import KeyAt
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
+
+
+class KeyAt(NamedTuple):
+    """The newest record of a key, as a transaction saw it."""
+
+    stream: str
+    key: bytes
+    offset: int
+    """-1: there was none."""
 
 
 class Conditions:

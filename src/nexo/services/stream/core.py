@@ -21,7 +21,6 @@ from nexo.brokers.stream.retention import HotTier
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.services.connection import Done
-from nexo.services.service import Peer
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.granting import Granting, Runtime
 from nexo.services.stream.graves import Graves
@@ -67,6 +66,8 @@ class Core:
         self._saving = self._save_wanted = False
         self._turn: Turn[Core] = Turn(runtime, Core._wake_touched)
         self._touched: dict[int, Stream] = {}
+        self._unjournalled: set[int] = set()
+        """Streams that their first use has created in this turn."""
         self._capturing: Capturing | None = None
         self._unsynced_records = 0
 
@@ -85,6 +86,20 @@ class Core:
         """Raise `NotFound` if a stream was deleted since it was looked up."""
         if self.engine.streams.numbered(stream.id) is not stream:
             raise NotFound(f"stream {stream.name!r} was deleted")
+
+    def find_or_create(self, name: str) -> Stream:
+        """A stream by name, made with the default options if the server creates by first use.
+
+        Then nothing about it may be acknowledged but through `when_appended` or `when_safe`.
+        """
+        streams = self.engine.streams
+        if name in streams or not self.runtime.settings.auto_create_streams:
+            return streams.get(name)
+        self.runtime.check_writable()
+        stream = self.engine.create(name, {}, self.now_ms)
+        self._unjournalled.add(stream.id)
+        self.end_turn_soon()
+        return stream
 
     def folder_of(self, stream: Stream) -> Path:
         """Where a stream's logs are."""
@@ -214,15 +229,16 @@ class Core:
         """As `when_safe`, but hear of a full disk at once: ``done`` then undoes what was done."""
         self._turn.when_safe_or_undone(self, mode, done)
 
-    def ok_when_safe(self, mode: Persistence, peer: Peer, request_id: int) -> None:
-        """Reply OK then."""
-        self.when_safe(mode, lambda error: answer(peer, request_id, error))
+    def when_appended(self, stream: Stream, mode: Persistence, done: Safe) -> None:
+        """Call ``done`` once what was appended to a stream's log has the safety of ``mode``.
 
-    def data_when_safe(
-        self, mode: Persistence, peer: Peer, request_id: int, payload: bytes
-    ) -> None:
-        """Reply DATA then."""
-        self.when_safe(mode, lambda error: answer(peer, request_id, error, payload))
+        Does not wait for the end of the turn, as the journal is not concerned, unless the stream
+        itself is new.
+        """
+        if stream.id in self._unjournalled:
+            self.when_safe(mode, done)
+        else:
+            self.runtime.committed(mode, done)
 
     def done_when_safe(self, mode: Persistence, done: Done[T], result: T) -> None:
         """Give ``done`` the result once all that this turn changed has the safety of ``mode``."""
@@ -267,6 +283,7 @@ class Core:
         except (NexoError, OSError):
             self.engine.undone(records)
             raise
+        self._unjournalled.clear()
         if self._capturing is not None:
             self._capturing.journalled(first, records)
         grown_bytes = self.journal.size_bytes - self._journal_mark
@@ -329,15 +346,3 @@ def safest(streams: Iterable[Stream]) -> Persistence:
     sync = Persistence.FILE_SYNC
     modes = (stream.options.persistence for stream in streams)
     return sync if sync in modes else Persistence.FILE_ASYNC
-
-
-def answer(
-    peer: Peer, request_id: int, error: NexoError | None, payload: bytes | None = None
-) -> None:
-    """Reply OK, DATA or the error."""
-    if error is not None:
-        peer.fail(request_id, error)
-    elif payload is None:
-        peer.ok(request_id)
-    else:
-        peer.data(request_id, payload)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
+from typing import NamedTuple
 
+from nexo.access.permit import ADMIN, READ, permit
 from nexo.brokers.stream import compaction
 from nexo.brokers.stream.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import InvalidOption, NexoError
-from nexo.model import Persistence
-from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer
-from nexo.protocol.ops import Op
-from nexo.services.service import Handler, Peer
+from nexo.model import Broker, Persistence
+from nexo.services.connection import Connection, Done, T
 from nexo.services.stream.chores import Chores, Pause, Steps, log_failure
 from nexo.services.stream.core import Core
+from nexo.storage.ports import Buffer
 
 _AT_ONCE = 1_000
 """Offsets that an index may be behind and a request need not wait."""
@@ -24,19 +24,32 @@ _STATE_BYTES = 2 * 1024**2
 """How much of the log is read for one portion of the current state."""
 
 
+class KeyedRecord(NamedTuple):
+    """One record as a batch, in the parts it is made of."""
+
+    partition: int
+    parts: list[Buffer]
+
+
+class StatePage(NamedTuple):
+    """Batches of newest records."""
+
+    partitions: list[int]
+    """The partition of each batch."""
+    parts: list[Buffer]
+    """The batches, one after another."""
+    following: tuple[int, int] | None
+    """Partition and offset to go on at; None at the end."""
+
+
 class Keyed:
-    """S_GET, S_STATE and S_COMPACT."""
+    """Requests by key."""
 
     def __init__(self, core: Core, chores: Chores) -> None:
         self._core = core
         self._chores = chores
         self._compacting: set[tuple[int, int]] = set()
         self._indexes: dict[tuple[int, int], KeyIndex] = {}
-        self.handlers: dict[int, Handler] = {
-            Op.S_GET: self.get,
-            Op.S_STATE: self.state,
-            Op.S_COMPACT: self.compact,
-        }
 
     def _index(self, stream: Stream, partition: int) -> KeyIndex:
         key = stream.id, partition
@@ -58,55 +71,53 @@ class Keyed:
 
     # -- reading -----------------------------------------------------------------------
 
-    def get(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """The newest record of a key, or NULL."""
-        ask = wire.unpack(wire.Get, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-        partition = stream.partition_of(ask.key)
+    def get(
+        self, connection: Connection, name: str, key: bytes, done: Done[KeyedRecord | None]
+    ) -> None:
+        """The newest record of a key; None if there is none or it was deleted."""
+        permit(connection.identity, Broker.STREAM, READ, name)
+        stream = self._core.engine.streams.get(name)
+        partition = stream.partition_of(key)
 
-        def reply() -> None:
-            found = self._index(stream, partition).find(ask.key)
-            if found is None:
-                peer.null(request_id)
-            else:
-                peer.data(request_id, wire.pack_headed(partition), found[0], *found[1])
+        def find() -> KeyedRecord | None:
+            found = self._index(stream, partition).find(key)
+            return None if found is None else KeyedRecord(partition, [found[0], *found[1]])
 
-        self._when_indexed(peer, request_id, stream, [partition], reply)
+        self._when_indexed(stream, [partition], find, done)
 
-    def state(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """The newest record of every key, a portion at a time."""
-        ask = wire.unpack(wire.StateAsk, payload)
-        stream = self._core.engine.streams.get(ask.stream)
+    def state(
+        self, connection: Connection, name: str, start: tuple[int, int], max_bytes: int,
+        done: Done[StatePage],
+    ) -> None:  # fmt: skip
+        """The newest record of every key, a page at a time.
 
-        def reply() -> None:
-            parts: list[Buffer] = []
-            partitions: list[int] = []
-            following = self._collect(stream, ask, parts, partitions)
-            head = wire.pack_headed(wire.StateReply(partitions, following))
-            peer.data(request_id, head, *parts)
-
-        wanted = range(ask.partition, stream.options.partitions)
-        self._when_indexed(peer, request_id, stream, wanted, reply)
+        ``start`` is partition and offset: where the page before this one says, or 0, 0.
+        """
+        permit(connection.identity, Broker.STREAM, READ, name)
+        stream = self._core.engine.streams.get(name)
+        wanted = range(start[0], stream.options.partitions)
+        self._when_indexed(stream, wanted, lambda: self._page(stream, start, max_bytes), done)
 
     def _when_indexed(
         self,
-        peer: Peer,
-        request_id: int,
         stream: Stream,
         partitions: Iterable[int],
-        reply: Callable[[], None],
+        find: Callable[[], T],
+        done: Done[T],
     ) -> None:
-        """Reply at once, or when the keys of a long log have been looked through."""
+        """Answer at once, or when the keys of a long log have been looked through."""
 
-        def done(error: NexoError | None) -> None:
+        def ready(error: NexoError | None) -> None:
             try:
                 if error is not None:
                     raise error
-                reply()
+                result = find()
             except NexoError as failure:
-                peer.fail(request_id, failure)
+                done(failure)
+            else:
+                done(result)
 
-        self.prepare(((stream, number) for number in partitions), done)
+        self.prepare(((stream, number) for number in partitions), ready)
 
     def prepare(
         self, places: Iterable[tuple[Stream, int]], done: Callable[[NexoError | None], None]
@@ -128,46 +139,42 @@ class Keyed:
             yield pause
             self._core.check_there(stream)
 
-    def _collect(
-        self, stream: Stream, ask: wire.StateAsk, parts: list[Buffer], partitions: list[int]
-    ) -> tuple[int, int] | None:
-        size, read, offset = 0, 0, ask.offset
-        for number in range(ask.partition, stream.options.partitions):
+    def _page(self, stream: Stream, start: tuple[int, int], max_bytes: int) -> StatePage:
+        page = StatePage([], [], None)
+        size, read, offset = 0, 0, start[1]
+        for number in range(start[0], stream.options.partitions):
             index = self._index(stream, number)
             index.advance()
             for header, entry in sound(stream.partition(number), offset):
                 found = index.current(entry)
                 read += len(entry)
                 if found is not None:
-                    parts += [found[0], *found[1]]
-                    partitions.append(number)
+                    page.parts.extend([found[0], *found[1]])
+                    page.partitions.append(number)
                     size += len(found[0]) + sum(map(len, found[1]))
-                if size >= ask.max_bytes or read >= _STATE_BYTES:
-                    return number, header.next_offset
+                if size >= max_bytes or read >= _STATE_BYTES:
+                    return page._replace(following=(number, header.next_offset))
             offset = 0
-        return None
+        return page
 
     # -- compaction --------------------------------------------------------------------
 
-    def compact(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Compact a stream now; deletions go at once."""
-        ask = wire.unpack(wire.Name, payload)
-        stream = self._core.engine.streams.get(ask.stream)
+    def compact(self, connection: Connection, name: str, done: Done[int]) -> None:
+        """Compact a stream now; deletions go at once. Answers with the bytes freed."""
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        stream = self._core.engine.streams.get(name)
         if not stream.options.compacts:
             raise InvalidOption(
-                f"stream {ask.stream!r} keeps every record of a key (cleanup = "
+                f"stream {name!r} keeps every record of a key (cleanup = "
                 f"{stream.options.cleanup}): set cleanup=compact first"
             )
         freed: list[int] = []
 
-        def done(error: NexoError | None) -> None:
-            if error is not None:
-                peer.fail(request_id, error)
-            else:
-                peer.data(request_id, wire.pack(sum(freed)))
+        def finished(error: NexoError | None) -> None:
+            done(sum(freed) if error is None else error)
 
         every = range(stream.options.partitions)
-        self._start(stream, every, freed, done, keep_deletions=False)
+        self._start(stream, every, freed, finished, keep_deletions=False)
 
     def compact_if_due(self, stream: Stream) -> None:
         """Compact what has grown dirty enough."""

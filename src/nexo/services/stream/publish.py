@@ -1,109 +1,141 @@
-"""Publishing: batches to partitions, replies when they are as safe as their stream promises."""
+"""Publishing: batches go to partitions, and are acknowledged once as safe as promised."""
 
 from __future__ import annotations
 
-from nexo.brokers.stream.publishing import Placed, fitting
+from typing import NamedTuple
+
+from nexo.access.grants import Extent
+from nexo.access.permit import WRITE, permit
+from nexo.brokers.stream.producers import ProducerSession
+from nexo.brokers.stream.publishing import ROUTE, Placed, fitting
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError, PayloadTooLarge
-from nexo.model import Persistence
-from nexo.protocol.frames import Reader
-from nexo.protocol.messages import pack
-from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
-from nexo.protocol.stream_transactions import ProducerStart
-from nexo.protocol.values import check_value
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.core import Core, answer
+from nexo.model import Broker, Persistence
+from nexo.services.connection import Connection, Done, T
+from nexo.services.stream.core import Core
+
+
+class Published(NamedTuple):
+    """What became of records that need not be stored together."""
+
+    placed: list[Placed]
+    refused: list[int]
+    """The positions in the batch of the records over the stream's limit."""
+    max_message_bytes: int
+    """That limit."""
 
 
 class Publishing:
-    """S_PUBLISH, S_PUBLISH_EACH, S_ADD and S_PRODUCER."""
+    """What producers ask for.
+
+    A batch is one entry of `nexo.batch`; its header carries the idempotent producer's id, epoch
+    and sequence. ``partition`` is `ROUTE` to have the broker choose by key, or in turn;
+    ``partitions`` is the count that the sender chose it by, 0 if it did not say.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.handlers: dict[int, Handler] = {
-            Op.S_PUBLISH: self.publish,
-            Op.S_PUBLISH_EACH: self.publish_each,
-            Op.S_ADD: self.add,
-            Op.S_PRODUCER: self.start_producer,
-        }
 
-    def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Store one batch."""
-        name, partition, count, entry = read_publish(payload)
-        stream = self._core.engine.streams.get(name)
-        if count:
-            stream.check_count(count)
+    def publish(
+        self,
+        connection: Connection,
+        name: str,
+        entry: bytes,
+        done: Done[list[Placed]],
+        partition: int = ROUTE,
+        partitions: int = 0,
+    ) -> None:
+        """Store one batch, whole or not at all."""
+        stream = self.target(connection, name, partitions)
         placed = self.store(stream, partition, entry)
-        reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
-        self.reply(stream, placed, len(entry), peer, request_id, reply)
+        self.confirm(stream, placed, len(entry), placed, done)
 
-    def publish_each(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Store the records of one batch that the stream takes (SPEC E7)."""
-        name, partition, count, entry = read_publish(payload)
-        stream = self._core.engine.streams.get(name)
-        if count:
-            stream.check_count(count)
-        refused = b""
+    def publish_fitting(
+        self,
+        connection: Connection,
+        name: str,
+        entry: bytes,
+        done: Done[Published],
+        partition: int = ROUTE,
+        partitions: int = 0,
+    ) -> None:
+        """Store those records of one batch that the stream takes (SPEC E7)."""
+        stream = self.target(connection, name, partitions)
+        refused: list[int] = []
         try:
             placed = self.store(stream, partition, entry)
         except PayloadTooLarge:
-            entry, rows = fitting(stream, entry)
-            refused = pack_refused(stream.options.max_message_bytes, rows)
+            entry, refused = fitting(stream, entry)
             placed = self.store(stream, partition, entry)
-        reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed]) + refused
-        self.reply(stream, placed, len(entry), peer, request_id, reply)
+        result = Published(placed, refused, stream.options.max_message_bytes)
+        self.confirm(stream, placed, len(entry), result, done)
 
-    def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def publish_one(
+        self,
+        connection: Connection,
+        name: str,
+        value_type: int,
+        content: bytes,
+        done: Done[Placed],
+        partition: int = ROUTE,
+        partitions: int = 0,
+    ) -> None:
         """Store one plain record; its batch is made here."""
-        name, partition, count, value = read_publish(payload)
-        stream = self._core.engine.streams.get(name)
-        if count:
-            stream.check_count(count)
-        placed = self.store_one(stream, partition, value)
-        reply = PLACE.pack(placed.partition, placed.offset, 1)
-        self.reply(stream, [placed], len(value), peer, request_id, reply)
+        stream = self.target(connection, name, partitions)
+        placed = self.store_one(stream, partition, value_type, content)
+        self.confirm(stream, [placed], len(content), placed, done)
 
-    def store_one(self, stream: Stream, partition: int, value: bytes) -> Placed:
-        """Append one value, unless producers must hold back."""
-        check_value(value)
+    def start_producer(
+        self, connection: Connection, name: str, done: Done[ProducerSession]
+    ) -> None:
+        """Give out a producer id, durably, so that it is never given out again.
+
+        A name gets the id it had before, with the next epoch; the empty one a new id.
+        """
+        if connection.identity is not None:
+            permit(connection.identity, Broker.STREAM, WRITE, name, Extent.GROUP)
         core = self._core
-        core.runtime.check_writable()
-        core.pressure.check()
-        return core.engine.publish_one(stream, partition, value[0], value[1:], core.now_ms)
+        producer = core.engine.start_producer(name, core.now_ms)
+        core.when_safe(Persistence.FILE_SYNC, lambda error: done(error or producer))
+
+    # -- for the other use cases ---------------------------------------------------------
+
+    def target(self, connection: Connection, name: str, partitions: int = 0) -> Stream:
+        """The stream to write to, made if the server creates streams by their first use."""
+        if connection.identity is not None:
+            permit(connection.identity, Broker.STREAM, WRITE, name)
+        stream = self._core.find_or_create(name)
+        if partitions:
+            stream.check_count(partitions)
+        return stream
 
     def store(self, stream: Stream, partition: int, entry: bytes) -> list[Placed]:
-        """Append, unless producers must hold back."""
+        """Append a batch, unless producers must hold back."""
         core = self._core
         core.runtime.check_writable()
         core.pressure.check()
         return core.engine.publish(stream, partition, entry, core.now_ms)
 
-    def reply(
-        self,
-        stream: Stream,
-        placed: list[Placed],
-        size_bytes: int,
-        peer: Peer,
-        request_id: int,
-        reply: bytes,
+    def store_one(self, stream: Stream, partition: int, value_type: int, content: bytes) -> Placed:
+        """Append one record, unless producers must hold back."""
+        core = self._core
+        core.runtime.check_writable()
+        core.pressure.check()
+        return core.engine.publish_one(stream, partition, value_type, content, core.now_ms)
+
+    def confirm(
+        self, stream: Stream, placed: list[Placed], size_bytes: int, result: T, done: Done[T]
     ) -> None:
         """Answer, and show the records to readers, once they are safe."""
         core = self._core
-        core.appended(sum(place.count for place in placed))
+        core.appended(sum([place.count for place in placed]))
         core.granting.written(size_bytes)
 
         def safe(error: NexoError | None) -> None:
             if error is None:
                 core.show(stream, placed)
-            answer(peer, request_id, error, reply)
+                done(result)
+            else:
+                done(error)
 
-        # Nothing was journalled, so there is no need to wait for the end of the turn.
-        core.runtime.committed(core.granting.mode(stream, placed), safe)
-
-    def start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Give out a producer id, durably, so that it is never given out again."""
-        name = Reader(payload).text()
-        producer, epoch = self._core.engine.start_producer(name)
-        reply = pack(ProducerStart(producer, epoch))
-        self._core.data_when_safe(Persistence.FILE_SYNC, peer, request_id, reply)
+        core.when_appended(stream, core.granting.mode(stream, placed), safe)

@@ -41,22 +41,17 @@ class StreamService:
         self.core = Core(runtime)
         self.groups = Groups(self.core)
         self._chores = Chores(self.core)
-        self._keyed = Keyed(self.core, self._chores)
-        self.admin = Admin(self.core, self._keyed)
+        self.keyed = Keyed(self.core, self._chores)
+        self.admin = Admin(self.core, self.keyed)
         self.ordered = Ordered(self.core)
-        self._transact = Transact(self.core, self.ordered, Conditions(self.core, self._keyed))
         self.parked = Parked(self.core, self.groups.leasing)
         self.publishing = Publishing(self.core)
+        conditions = Conditions(self.core, self.keyed)
+        self.transact = Transact(self.core, self.publishing, self.ordered, conditions)
         self.xmessages = XMessages(self.core, self.publishing)
         self.xgroups = XGroups(self.core, self.xmessages)
         self.answers: Mapping[int, Answer] = {}
-        self.handlers: Mapping[int, Handler] = {
-            **self.publishing.handlers,
-            **self.admin.handlers,
-            **self._keyed.handlers,
-            **self._transact.handlers,
-            **Reading(self.core).handlers,
-        }
+        self.handlers: Mapping[int, Handler] = Reading(self.core).handlers
         self.admin.on_deleted = self.ordered.stream_deleted
         self.core.on_grown = self._compact
         self._sweep: list[Stream] = []
@@ -69,7 +64,7 @@ class StreamService:
 
     def tick(self, now_ms: int) -> None:
         """Leases, members, transactions, long polls, retention and compaction."""
-        self._transact.tick(now_ms)
+        self.transact.tick(now_ms)
         self.groups.leasing.tick(now_ms)
         self.ordered.tick(now_ms)
         self.core.waits.expire(now_ms)
@@ -111,7 +106,7 @@ class StreamService:
         """Compact a stream that has grown, if it is time to."""
         try:
             self.core.check_there(stream)
-            self._keyed.compact_if_due(stream)
+            self.keyed.compact_if_due(stream)
         except NexoError as error:
             log_failure(error)
 
@@ -129,7 +124,7 @@ class StreamService:
     def peer_closed(self, peer: Connection) -> None:
         """Release what the peer held: transactions, partitions, records."""
         self.core.waits.drop(peer)
-        self._transact.peer_closed(peer)
+        self.transact.connection_closed(peer)
         self.ordered.connection_closed(peer)
         self.groups.connection_closed(peer)
 

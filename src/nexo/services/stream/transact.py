@@ -1,4 +1,4 @@
-"""Transactions on the wire (SPEC H1).
+"""Transactions (SPEC H1).
 
 A commit has two steps. First everything the transaction wrote is synced; only then the one
 journal record that decides is written. So after a power loss there is never a decision about
@@ -7,95 +7,150 @@ records that are gone.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from nexo.access.permit import READ, permit
+from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.records import GroupChanged, OrderedChanged
 from nexo.brokers.stream.transactions import Acks, Offsets, Transaction
-from nexo.errors import NexoError, TransactionAborted
-from nexo.model import Persistence
-from nexo.protocol import stream as wire
-from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.frames import Reader
-from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import PLACE, read_publish
-from nexo.services.connection import Connection
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.conditions import Conditions
-from nexo.services.stream.core import Core, answer, safest
+from nexo.errors import InvalidOption, NexoError, TransactionAborted
+from nexo.model import Broker, Persistence
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.conditions import Conditions, KeyAt
+from nexo.services.stream.core import Core, safest
 from nexo.services.stream.ordered import Ordered
+from nexo.services.stream.publish import Publishing
+
+MAX_TIMEOUT_MS = 900_000
+
+
+class AckInput(NamedTuple):
+    """Records of a shared group that are finished with the transaction."""
+
+    stream: str
+    group: str
+    consumer: str
+    generation: int
+    ranges: list[tuple[int, int, int]]
+    """``partition, first, end`` (half-open)."""
+
+
+class OffsetInput(NamedTuple):
+    """Offsets of an ordered group that are committed with the transaction."""
+
+    group: str
+    member: str
+    generation: int
+    offsets: list[tuple[str, int, int, str]]
+    """``stream, partition, offset, metadata``: the last one processed."""
+    rewind: bool = False
+    """The member sought back, so that lower offsets are meant."""
 
 
 class Transact:
-    """Begin, publish, inputs, commit, abort."""
+    """Begin, publish, inputs, commit, abort.
 
-    def __init__(self, core: Core, ordered: Ordered, conditions: Conditions) -> None:
+    A transaction belongs to its ``owner``: to a connection, at whose end it is rolled back, or
+    to whatever name a dialect gives, such as a producer that moves between connections. Only the
+    owner writes to it and ends it; only the user that began it is told of its outcome.
+    """
+
+    def __init__(
+        self, core: Core, publishing: Publishing, ordered: Ordered, conditions: Conditions
+    ) -> None:
         self._core = core
+        self._publishing = publishing
         self._ordered = ordered
         self._conditions = conditions
-        self.handlers: dict[int, Handler] = {
-            Op.S_TX_BEGIN: self.begin,
-            Op.S_TX_PUBLISH: self.publish,
-            Op.S_TX_INPUTS: self.inputs,
-            Op.S_TX_COMMIT: self.commit,
-            Op.S_TX_ABORT: self.abort,
-            Op.S_TX_OUTCOME: self.outcome,
-        }
-        self._asking: dict[int, list[tuple[Peer, int]]] = {}
+        self._asking: dict[int, list[tuple[str, Done[None]]]] = {}
         """By transaction: who waits to hear how it ends."""
 
-    def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Open a transaction; it lives no longer than its connection."""
-        ask, core = wire.unpack(transactions.TxBegin, payload), self._core
-        deadline_ms = core.now_ms + transactions.check_timeout(ask.timeout_ms)
-        transaction = core.engine.transactions.begin(peer.id, deadline_ms)
+    def begin(self, connection: Connection, timeout_ms: int, owner: Hashable | None = None) -> int:
+        """Open a transaction, rolled back unless it is ended in time; returns its number."""
+        if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+            raise InvalidOption(
+                f"a transaction's timeout of {timeout_ms:,} ms: must be more than 0, at most "
+                f"{MAX_TIMEOUT_MS // 1000} seconds"
+            )
+        core = self._core
+        deadline_ms = core.now_ms + timeout_ms
+        owner = connection.id if owner is None else owner
+        found = core.engine.transactions.begin(owner, deadline_ms, _user(connection))
         core.runtime.wake_at(deadline_ms)
-        peer.data(request_id, wire.pack(transaction.id))
+        return found.id
 
-    def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Store a batch that nobody sees yet."""
-        reader, core = Reader(payload), self._core
-        transaction = core.engine.transactions.get(reader.u64(), peer.id)
-        name, partition, count, entry = read_publish(reader.rest())
-        stream = core.engine.streams.get(name)
-        if count:
-            stream.check_count(count)
+    def publish(
+        self,
+        connection: Connection,
+        number: int,
+        name: str,
+        entry: bytes,
+        done: Done[list[Placed]],
+        partition: int = ROUTE,
+        partitions: int = 0,
+        owner: Hashable | None = None,
+    ) -> None:
+        """Store a batch that nobody sees before the commit."""
+        core = self._core
+        transaction = self._open(connection, number, owner)
+        stream = self._publishing.target(connection, name, partitions)
         core.runtime.check_writable()
         core.pressure.check()
         placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
         core.appended(sum(place.count for place in placed))
         core.granting.written(len(entry))
-        reply = b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
         mode = Persistence.FILE_ASYNC  # file_sync too promises nothing before the commit
         if stream.options.persistence is mode:
             mode = core.granting.mode(stream, placed)
-        core.runtime.committed(mode, lambda error: answer(peer, request_id, error, reply))
+        core.when_appended(stream, mode, lambda error: done(error or placed))
 
-    def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def add_inputs(
+        self,
+        connection: Connection,
+        number: int,
+        acks: Sequence[AckInput] = (),
+        offsets: Sequence[OffsetInput] = (),
+        unchanged: Iterable[KeyAt] = (),
+        owner: Hashable | None = None,
+    ) -> None:
         """Note what the transaction has read."""
-        ask, core = wire.unpack(transactions.TxInputs, payload), self._core
-        transaction = core.engine.transactions.get(ask.transaction, peer.id)
-        acks = [
-            Acks(core.engine.find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.spans)
-            for a in ask.acks
+        core, unchanged = self._core, list(unchanged)
+        _permit_inputs(connection, acks, offsets, unchanged)
+        transaction = self._open(connection, number, owner)
+        find = core.engine.find
+        finished = [
+            Acks(find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.ranges)
+            for a in acks
         ]
-        offsets = [
+        moved = [
             Offsets(o.group, o.member, o.generation, self._ordered.commits(o.offsets), o.rewind)
-            for o in ask.offsets
+            for o in offsets
         ]
-        transaction.acks += acks
-        transaction.offsets += offsets
-        self._conditions.add(transaction, ask.unchanged)
-        peer.ok(request_id)
+        transaction.acks += finished
+        transaction.offsets += moved
+        self._conditions.add(transaction, unchanged)
+
+    def _open(self, connection: Connection, number: int, owner: Hashable | None) -> Transaction:
+        owner = connection.id if owner is None else owner
+        return self._core.engine.transactions.get(number, owner)
 
     # -- ending ----------------------------------------------------------------------
 
-    def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Make everything visible together."""
+    def commit(
+        self,
+        connection: Connection,
+        number: int,
+        done: Done[None],
+        owner: Hashable | None = None,
+    ) -> None:
+        """Make everything visible together; `TransactionAborted` if it was rolled back."""
         core = self._core
-        number = wire.unpack(int, payload)
-        transaction = core.engine.transactions.get(number, peer.id)
+        transaction = self._open(connection, number, owner)
         transaction.ending = True
 
         def synced(error: NexoError | None) -> None:
-            self._decide(peer, request_id, transaction, error)
+            self._decide(transaction, error, done)
 
         def ready(error: NexoError | None) -> None:
             if error is not None:
@@ -105,9 +160,7 @@ class Transact:
 
         self._conditions.prepare(transaction, ready)
 
-    def _decide(
-        self, peer: Peer, request_id: int, transaction: Transaction, error: NexoError | None
-    ) -> None:
+    def _decide(self, transaction: Transaction, error: NexoError | None, done: Done[None]) -> None:
         core = self._core
         try:
             if error is not None:
@@ -120,7 +173,7 @@ class Transact:
             reason = TransactionAborted(f"the transaction was rolled back: {cause.message}")
 
             def rolled_back(_: NexoError | None) -> None:
-                peer.fail(request_id, reason)
+                done(reason)
 
             core.when_safe_or_undone(Persistence.FILE_ASYNC, rolled_back)
             return
@@ -129,12 +182,12 @@ class Transact:
 
         def safe(failed: NexoError | None) -> None:
             if failed is not None:
-                peer.fail(request_id, failed)
+                done(failed)
                 return
             core.engine.settle(transaction)
             for stream in transaction.touched.values():
                 core.touched(stream)
-            peer.ok(request_id)
+            done(None)
             self._tell(transaction.id)
 
         core.when_safe(safest(transaction.touched.values()), safe)
@@ -174,31 +227,40 @@ class Transact:
             ordered = self._core.engine.find_ordered(offsets.group)
             ordered.check(offsets.member, offsets.generation, offsets.commits)
 
-    def abort(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+    def abort(
+        self,
+        connection: Connection,
+        number: int,
+        done: Done[None],
+        owner: Hashable | None = None,
+    ) -> None:
         """Hide everything it wrote, for good."""
-        core = self._core
-        self._abort(core.engine.transactions.get(wire.unpack(int, payload), peer.id))
-        core.ok_when_safe(Persistence.FILE_ASYNC, peer, request_id)
+        self._abort(self._open(connection, number, owner))
+        self._core.when_safe(Persistence.FILE_ASYNC, done)
 
-    def outcome(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Tell how a transaction ended, once it has."""
-        number = wire.unpack(int, payload)
-        if self._core.engine.transactions.outcome(number) is None:
-            peer.ok(request_id)
+    def outcome(self, connection: Connection, number: int, done: Done[None]) -> None:
+        """Tell how a transaction of this user ended, once it has; see `commit`.
+
+        Another user's looks like one that was rolled back.
+        """
+        user = _user(connection)
+        if self._core.engine.transactions.outcome(number, user) is None:
+            done(None)
         else:
-            self._asking.setdefault(number, []).append((peer, request_id))
+            self._asking.setdefault(number, []).append((user, done))
 
     def _tell(self, number: int) -> None:
         """It has ended."""
-        for peer, request_id in self._asking.pop(number, ()):
+        for user, done in self._asking.pop(number, ()):
             try:
-                self._core.engine.transactions.outcome(number)
-                peer.ok(request_id)
+                self._core.engine.transactions.outcome(number, user)
             except NexoError as error:
-                peer.fail(request_id, error)
+                done(error)
+            else:
+                done(None)
 
     def _abort(self, transaction: Transaction) -> None:
-        """Roll back: readers go on behind it, and its inputs are delivered again."""
+        """Roll back: readers step over it, and its inputs are delivered again."""
         core = self._core
         self._conditions.forget(transaction)
         core.engine.abort(transaction)
@@ -218,9 +280,9 @@ class Transact:
             self._core.changed(acks.stream, acks.group, group)
             self._core.touched(acks.stream)
 
-    def peer_closed(self, peer: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         """Roll back what the connection left open."""
-        for transaction in self._core.engine.transactions.of(peer.id):
+        for transaction in self._core.engine.transactions.of(connection.id):
             self._abort(transaction)
 
     def tick(self, now_ms: int) -> None:
@@ -231,3 +293,22 @@ class Transact:
             self._tell(number)  # a stream it wrote to was deleted
         for deadline_ms in self._core.engine.transactions.deadlines():
             self._core.runtime.wake_at(deadline_ms)
+
+
+def _user(connection: Connection) -> str:
+    return "" if connection.identity is None else connection.identity.user.name
+
+
+def _permit_inputs(
+    connection: Connection,
+    acks: Sequence[AckInput],
+    offsets: Sequence[OffsetInput],
+    unchanged: Iterable[KeyAt],
+) -> None:
+    if connection.identity is None:
+        return
+    names = {f"{ack.stream}@{ack.group}" for ack in acks}
+    names |= {f"{row[0]}@{each.group}" for each in offsets for row in each.offsets}
+    names |= {key.stream for key in unchanged}
+    for name in names:
+        permit(connection.identity, Broker.STREAM, READ, name)

@@ -16,12 +16,14 @@ import msgspec
 
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
+from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import Stream
 from nexo.dialects.nexo.replies import reply_ok
+from nexo.dialects.nexo.replying import data, ok
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
-from nexo.protocol.stream_publishing import ROUTE
+from nexo.protocol.values import check_value
 from nexo.services.service import Handler, Peer
 from nexo.services.stream.admin import Admin
 from nexo.services.stream.bounds import MAX_LIMIT
@@ -89,7 +91,7 @@ class ClassicRequests:
             core.runtime.check_writable()
             core.engine.create(name, options.given(), core.now_ms)
         mode = core.engine.streams.get(name).options.persistence
-        core.ok_when_safe(mode, peer, request_id)
+        core.when_safe(mode, ok(peer, request_id))
 
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""
@@ -100,18 +102,21 @@ class ClassicRequests:
         """Delete a stream and its groups."""
         name = Reader(payload).text()
         self._stream(name, "Stream not found")
-        self._admin.delete(peer, request_id, name)
+        self._admin.delete(peer, name, ok(peer, request_id))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
         reader = Reader(payload)
         stream = self._stream(reader.text())
         value = bytes(reader.rest())
-        placed = self._publishing.store_one(stream, ROUTE, value)
-        reply = _SEQUENCE.pack(
-            _sequence(stream.options.partitions, placed.partition, placed.offset)
-        )
-        self._publishing.reply(stream, [placed], len(value), peer, request_id, reply)
+        check_value(value)
+
+        def encode(placed: Placed) -> bytes:
+            count = stream.options.partitions
+            return _SEQUENCE.pack(_sequence(count, placed.partition, placed.offset))
+
+        done = data(peer, request_id, encode)
+        self._publishing.publish_one(peer, stream.name, value[0], value[1:], done)
 
     # -- groups ----------------------------------------------------------------------
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nexo.dialects.nexo.stream.admin import AdminRequests
 from nexo.dialects.nexo.stream.classic import ClassicRequests
 from nexo.dialects.nexo.stream.groups import GroupRequests
 from nexo.dialects.nexo.stream.ordered import OrderedRequests
+from nexo.dialects.nexo.stream.publishing import PublishingRequests
+from nexo.dialects.nexo.stream.reading import KeyRequests
+from nexo.dialects.nexo.stream.transactions import TransactionRequests
 from nexo.dialects.nexo.stream.xstreams import XRequests
 from nexo.services.service import Handler
 from nexo.services.stream import StreamService
@@ -18,6 +22,10 @@ class StreamRequests:
     def __init__(self, service: StreamService) -> None:
         self.handlers: Mapping[int, Handler] = {
             **service.handlers,
+            **PublishingRequests(service.publishing).handlers,
+            **AdminRequests(service.admin).handlers,
+            **KeyRequests(service.keyed).handlers,
+            **TransactionRequests(service.transact).handlers,
             **GroupRequests(service.groups, service.parked).handlers,
             **OrderedRequests(service.ordered).handlers,
             **XRequests(service.xmessages, service.xgroups).handlers,

@@ -1,0 +1,72 @@
+"""Requests of producers; `nexo.protocol.stream_publishing` says what they look like."""
+
+from __future__ import annotations
+
+from nexo.brokers.stream.producers import ProducerSession
+from nexo.brokers.stream.publishing import Placed
+from nexo.dialects.nexo.replying import data
+from nexo.protocol.frames import Reader
+from nexo.protocol.messages import pack
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
+from nexo.protocol.stream_transactions import ProducerStart
+from nexo.protocol.values import check_value
+from nexo.services.service import Handler, Peer
+from nexo.services.stream.publish import Published, Publishing
+
+
+class PublishingRequests:
+    """S_PUBLISH, S_PUBLISH_EACH, S_ADD and S_PRODUCER."""
+
+    def __init__(self, publishing: Publishing) -> None:
+        self._publishing = publishing
+        self.handlers: dict[int, Handler] = {
+            Op.S_PUBLISH: self.publish,
+            Op.S_PUBLISH_EACH: self.publish_each,
+            Op.S_ADD: self.add,
+            Op.S_PRODUCER: self.start_producer,
+        }
+
+    def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store one batch."""
+        name, partition, partitions, entry = read_publish(payload)
+        done = data(peer, request_id, pack_places)
+        self._publishing.publish(peer, name, entry, done, partition, partitions)
+
+    def publish_each(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store the records of one batch that the stream takes."""
+        name, partition, partitions, entry = read_publish(payload)
+        done = data(peer, request_id, _pack_published)
+        self._publishing.publish_fitting(peer, name, entry, done, partition, partitions)
+
+    def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store one plain record."""
+        name, partition, partitions, value = read_publish(payload)
+        check_value(value)
+        done, content = data(peer, request_id, _pack_place), value[1:]
+        self._publishing.publish_one(peer, name, value[0], content, done, partition, partitions)
+
+    def start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Give out a producer id."""
+
+        def encode(session: ProducerSession) -> bytes:
+            return pack(ProducerStart(session.producer, session.epoch))
+
+        done = data(peer, request_id, encode)
+        self._publishing.start_producer(peer, Reader(payload).text(), done)
+
+
+def pack_places(placed: list[Placed]) -> bytes:
+    """Where records went, as `PLACE` each."""
+    return b"".join([PLACE.pack(p.partition, p.offset, p.count) for p in placed])
+
+
+def _pack_place(placed: Placed) -> bytes:
+    return PLACE.pack(placed.partition, placed.offset, placed.count)
+
+
+def _pack_published(result: Published) -> bytes:
+    places = pack_places(result.placed)
+    if not result.refused:
+        return places
+    return places + pack_refused(result.max_message_bytes, result.refused)

@@ -1,0 +1,65 @@
+"""Requests of transactions; `nexo.protocol.stream_transactions` says what they look like."""
+
+from __future__ import annotations
+
+from nexo.dialects.nexo.replying import data, ok
+from nexo.dialects.nexo.stream.publishing import pack_places
+from nexo.protocol import stream as wire
+from nexo.protocol import stream_transactions as transactions
+from nexo.protocol.frames import Reader
+from nexo.protocol.ops import Op
+from nexo.protocol.stream_publishing import read_publish
+from nexo.services.service import Handler, Peer
+from nexo.services.stream.conditions import KeyAt
+from nexo.services.stream.transact import AckInput, OffsetInput, Transact
+
+
+class TransactionRequests:
+    """S_TX_BEGIN to S_TX_OUTCOME. A transaction belongs to its connection."""
+
+    def __init__(self, transact: Transact) -> None:
+        self._transact = transact
+        self.handlers: dict[int, Handler] = {
+            Op.S_TX_BEGIN: self.begin,
+            Op.S_TX_PUBLISH: self.publish,
+            Op.S_TX_INPUTS: self.inputs,
+            Op.S_TX_COMMIT: self.commit,
+            Op.S_TX_ABORT: self.abort,
+            Op.S_TX_OUTCOME: self.outcome,
+        }
+
+    def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Open a transaction."""
+        ask = wire.unpack(transactions.TxBegin, payload)
+        peer.data(request_id, wire.pack(self._transact.begin(peer, ask.timeout_ms)))
+
+    def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Store a batch that nobody sees yet."""
+        reader = Reader(payload)
+        number = reader.u64()
+        name, partition, partitions, entry = read_publish(reader.rest())
+        done = data(peer, request_id, pack_places)
+        self._transact.publish(peer, number, name, entry, done, partition, partitions)
+
+    def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Note what the transaction has read."""
+        ask = wire.unpack(transactions.TxInputs, payload)
+        acks = [AckInput(a.stream, a.group, a.consumer, a.generation, a.spans) for a in ask.acks]
+        offsets = [
+            OffsetInput(o.group, o.member, o.generation, o.offsets, o.rewind) for o in ask.offsets
+        ]
+        unchanged = [KeyAt(key.stream, key.key, key.offset) for key in ask.unchanged]
+        self._transact.add_inputs(peer, ask.transaction, acks, offsets, unchanged)
+        peer.ok(request_id)
+
+    def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Make everything visible together."""
+        self._transact.commit(peer, wire.unpack(int, payload), ok(peer, request_id))
+
+    def abort(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Hide everything it wrote."""
+        self._transact.abort(peer, wire.unpack(int, payload), ok(peer, request_id))
+
+    def outcome(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Tell how a transaction ended."""
+        self._transact.outcome(peer, wire.unpack(int, payload), ok(peer, request_id))

@@ -1,0 +1,38 @@
+"""A stream may be created by the first record published to it, as a setting."""
+
+from __future__ import annotations
+
+import pytest
+
+from nexo.errors import DiskFull, InvalidName, NotFound
+from tests.unit.brokers.stream.desk import Desk
+
+
+def test_it_is_off_unless_asked_for() -> None:
+    with pytest.raises(NotFound):
+        Desk().client().publish("s", b"a")
+
+
+def test_the_first_record_creates_the_stream_and_both_survive_a_kill() -> None:
+    desk = Desk(auto_create_streams=True)
+    assert desk.client().publish("s", b"a", partition=-1) == [(0, 0, 1)]
+    desk.client().publish("s", b"b")
+    assert Desk(desk.files).client().read("s") == [b"a", b"b"]
+
+
+def test_a_bad_name_or_a_full_disk_creates_nothing() -> None:
+    desk = Desk(auto_create_streams=True)
+    peer = desk.client()
+    with pytest.raises(InvalidName):
+        peer.publish("../s", b"a")
+    desk.runtime.refuses = DiskFull("full")
+    with pytest.raises(DiskFull):
+        peer.publish("s", b"a")
+    desk.runtime.refuses = None
+    with pytest.raises(NotFound):
+        peer.describe("s")
+
+
+def test_reading_creates_nothing() -> None:
+    with pytest.raises(NotFound):
+        Desk(auto_create_streams=True).client().read("s")
