@@ -37,3 +37,10 @@ DECISIONS = 4_096
 """Permission checks remembered per login."""
 DECISION_NAME_CHARS = 255
 """Longer names are checked anew each time."""
+
+# -- replies ------------------------------------------------------------------------------
+
+REPLY_PAYLOADS = 4
+"""The values of one reply take at most the bytes of this many requests of the largest size."""
+PAGE_BYTES = 1 * MIB
+"""A page of names ends with the one that makes it this long."""

@@ -24,7 +24,6 @@ from nexo.brokers.queue.image import snapshot as snapshot_queue
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import Pushed, decode_record, encode_record
-from nexo.brokers.store import snapshot as store_snapshot
 from nexo.brokers.store.engine import Store
 from nexo.client.address import parse_url
 from nexo.client.replies import error_of
@@ -38,6 +37,7 @@ from nexo.protocol.frames import Kind, Reader, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
 from nexo.server.alpn import alpn_names
+from nexo.services.store import snapshot as store_snapshot
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.memory import MemoryFiles

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nexo.brokers.store import snapshot
 from nexo.brokers.store.engine import Store
 from nexo.brokers.store.index import KeyIndex
 from nexo.brokers.store.keyspace import ENTRY_BYTES
 from nexo.brokers.store.values import ITEM_BYTES
 from nexo.errors import InvalidInput, PayloadTooLarge, WrongType
+from nexo.services.store import snapshot
 from nexo.storage.memory import MemoryFiles
 
 KEYS = st.sampled_from(["a", "ab", "abc", "b", "é🙂", "user:1", "user:2", "z" * 40])

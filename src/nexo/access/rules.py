@@ -56,46 +56,9 @@ NOBODY = _everything(())
 
 # -- store ---------------------------------------------------------------------------
 
-_STORE_READS = {
-    Op.KEY_EXISTS, Op.KEY_MGET, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET, Op.FIELDS_ALL,
-    Op.FIELDS_COUNT, Op.LIST_RANGE, Op.LIST_LENGTH, Op.SET_CONTAINS, Op.SET_MEMBERS, Op.SET_SIZE,
-}  # fmt: skip
-
-
-def _map_set_key(payload: memoryview) -> Iterable[str]:
-    return (store.decode_map_set(payload)[0],)
-
-
-def _map_key(payload: memoryview) -> Iterable[str]:
-    return (store.decode_map_key(payload),)
-
-
-def _store_names(op: Op) -> Names:
-    def names(payload: memoryview) -> Iterable[str]:
-        match store.decode_request(op, payload):
-            case store.Keys(keys=keys):
-                return keys
-            case store.SetMany(values=values):
-                return values
-            case store.Scan(prefix=prefix):
-                return (prefix,)
-            case command:
-                return (command.key,)  # type: ignore[attr-defined]
-
-    return names
-
-
-def _store_rule(op: Op) -> Rule:
-    extent = Extent.PREFIX if op == Op.KEY_SCAN else Extent.NAME
-    return Rule(READ if op in _STORE_READS else WRITE, _store_names(op), extent)
-
-
-_STORE: dict[Op, Rule] = {op: _store_rule(op) for op in store.REQUESTS} | {
-    Op.STORE_CLEAR: _everything(ADMIN),
-    Op.MAP_SET: Rule(WRITE, _map_set_key),
-    Op.MAP_GET: Rule(READ, _map_key),
-    Op.MAP_DEL: Rule(WRITE, _map_key),
-}
+_STORE = dict.fromkeys(
+    [*store.REQUESTS, Op.MAP_SET, Op.MAP_GET, Op.MAP_DEL], LOGIN
+)  # the service asks for the permission
 
 # -- pub/sub -------------------------------------------------------------------------
 

@@ -59,6 +59,12 @@ class Op(enum.IntEnum):
     SET_CONTAINS = 0x53
     SET_MEMBERS = 0x54
     SET_SIZE = 0x55
+    KEY_DELETE_IF = 0x56
+    LEASE_TAKE = 0x57
+    LEASE_RENEW = 0x58
+    LEASE_RELEASE = 0x59
+    RATE_BUCKET = 0x5A
+    RATE_WINDOW = 0x5B
 
     # Queue: 0x10-0x1F, 0x60-0x7F
     Q_CREATE = 0x10

@@ -18,11 +18,9 @@ import msgspec
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
 from nexo.protocol.frames import Buffer, pack_u32
 from nexo.protocol.ops import Op
-from nexo.protocol.values import ValueType, check_value
 from nexo.refusals import UNWRITABLE, in_words, unwritable
+from nexo.values import JSON, MAX_KEY_BYTES, MAX_TTL_S, TEXT, check_value
 
-MAX_KEY_BYTES = 64 * 1024
-MAX_TTL_S = 100 * 365 * 86_400
 Ttl: TypeAlias = float | timedelta
 """A life time: seconds, or a timedelta."""
 
@@ -40,7 +38,6 @@ class MapSetOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decode_options = msgspec.json.Decoder(MapSetOptions).decode
-_TEXT, _JSON = int(ValueType.TEXT), int(ValueType.JSON)
 
 
 def encode_map_set(key: str, value: bytes) -> bytes:
@@ -71,7 +68,7 @@ def decode_map_set(payload: memoryview) -> tuple[str, memoryview, bytes]:
     except struct.error:
         raise ProtocolError("MAP_SET is cut short: it needs key, options and value") from None
     value = payload[value_at:].tobytes()
-    if not value or (kind := value[0]) > _JSON or (kind == _TEXT and not value.isascii()):
+    if not value or (kind := value[0]) > JSON or (kind == TEXT and not value.isascii()):
         check_value(value)  # only what is in doubt: this is every client's hot path
     return _key(payload[4:key_end].tobytes()), payload[key_end + 4 : value_at], value
 
@@ -204,6 +201,73 @@ class Page(Command):
     cursor: str | None
 
 
+class DeleteIf(Command):
+    """KEY_DELETE_IF: delete a key that holds this value. Reply: whether it was deleted."""
+
+    key: Key
+    if_equal: Value
+
+
+class TakeLease(Command):
+    """LEASE_TAKE: one of ``limit`` leases of a key for ``holder``, who has it renewed if it holds
+    one. Waits up to ``wait_ms`` for a free one. Reply: `LeaseReply`."""
+
+    key: Key
+    holder: str
+    ttl_ms: int
+    limit: int = 1
+    wait_ms: int = 0
+
+
+class LeaseReply(Command):
+    """The fencing number, which grows with every lease given; None and when the next lease ends,
+    in ms from now, if all are taken."""
+
+    number: int | None
+    retry_ms: int
+
+
+class RenewLease(Command):
+    """LEASE_RENEW: begin the life time again. Reply: False if the lease has ended."""
+
+    key: Key
+    holder: str
+    ttl_ms: int
+
+
+class ReleaseLease(Command):
+    """LEASE_RELEASE. Reply: False if the lease had ended before."""
+
+    key: Key
+    holder: str
+
+
+class TakeTokens(Command):
+    """RATE_BUCKET: take ``cost`` tokens from a bucket that refills. Reply: `RateReply`."""
+
+    key: Key
+    capacity: Number
+    per_second: Number
+    cost: Number = 1
+
+
+class CountInWindow(Command):
+    """RATE_WINDOW: at most ``limit`` in any ``window_ms``. Reply: `RateReply`."""
+
+    key: Key
+    limit: int
+    window_ms: int
+    cost: int = 1
+
+
+class RateReply(Command):
+    """Whether it is allowed, what is left now, and when to ask again, in ms from now."""
+
+    allowed: bool
+    remaining: Number
+    retry_ms: int
+
+
 class Clear(Command):
     """STORE_CLEAR: forget everything."""
 
@@ -291,6 +355,12 @@ REQUESTS: Mapping[Op, type[Command]] = {
     Op.KEY_INSPECT: OneKey,
     Op.KEY_SCAN: Scan,
     Op.STORE_CLEAR: Clear,
+    Op.KEY_DELETE_IF: DeleteIf,
+    Op.LEASE_TAKE: TakeLease,
+    Op.LEASE_RENEW: RenewLease,
+    Op.LEASE_RELEASE: ReleaseLease,
+    Op.RATE_BUCKET: TakeTokens,
+    Op.RATE_WINDOW: CountInWindow,
     Op.FIELDS_SET: SetFields,
     Op.FIELDS_GET: Fields,
     Op.FIELDS_ALL: OneKey,
@@ -327,6 +397,12 @@ REPLIES: Mapping[Op, Any] = {
     Op.KEY_INSPECT: Info | None,
     Op.KEY_SCAN: Page,
     Op.STORE_CLEAR: int,
+    Op.KEY_DELETE_IF: bool,
+    Op.LEASE_TAKE: LeaseReply,
+    Op.LEASE_RENEW: bool,
+    Op.LEASE_RELEASE: bool,
+    Op.RATE_BUCKET: RateReply,
+    Op.RATE_WINDOW: RateReply,
     Op.FIELDS_SET: int,
     Op.FIELDS_GET: _OPTIONAL_VALUES,
     Op.FIELDS_ALL: dict[str, bytes],

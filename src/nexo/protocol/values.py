@@ -5,7 +5,6 @@ Brokers never look inside; only clients and the dashboard encode and decode.
 
 from __future__ import annotations
 
-import enum
 import math
 from typing import Any, TypeVar, overload
 
@@ -13,16 +12,14 @@ import msgspec
 
 from nexo.errors import InvalidInput, ProtocolError
 from nexo.protocol.frames import Buffer
+from nexo.values import ValueType, check_value
+
+__all__ = [
+    "ValueType", "check_value", "decode_content", "decode_value", "encode_value", "json_bytes",
+    "utf8",
+]  # fmt: skip
 
 T = TypeVar("T")
-
-
-class ValueType(enum.IntEnum):
-    """The first byte of a value."""
-
-    RAW = 0
-    TEXT = 1
-    JSON = 2
 
 
 def _model_dump(obj: Any) -> Any:
@@ -80,18 +77,6 @@ def _has_nan(value: object) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return any(_has_nan(item) for item in value)
     return False
-
-
-def check_value(value: bytes) -> None:
-    """Refuse bytes that no reader could make a value of; JSON is left to its readers, as parsing
-    it would cost more than storing it."""
-    if not value or value[0] > _JSON:
-        raise ProtocolError("a value begins with its type byte: 0 raw, 1 text, 2 JSON")
-    if value[0] == _TEXT and not value.isascii():
-        _text(memoryview(value)[1:])
-
-
-_TEXT, _JSON = int(ValueType.TEXT), int(ValueType.JSON)
 
 
 @overload

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nexo.brokers.store import snapshot as store_snapshot
 from nexo.brokers.store.engine import Store
 from nexo.config import Settings
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Broker
+from nexo.services.store import snapshot as store_snapshot
 from nexo.storage import index, sealed
 from nexo.storage.dry_files import Change, DryFiles
 from nexo.storage.files import OsFiles

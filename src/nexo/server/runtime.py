@@ -19,6 +19,9 @@ from nexo.storage.ports import Files
 log = logging.getLogger("nexo.runtime")
 
 
+def _nothing() -> None: ...
+
+
 class HostRuntime:
     """Implements `nexo.services.service.Runtime` for one service of a host."""
 
@@ -39,6 +42,7 @@ class HostRuntime:
         self.files.make_folder(self.folder)
         self.flusher = Flusher(self.files, self.folder)
         self._loop = loop
+        self.on_progress: Callable[[], None] = _nothing
         self._committer = Committer(loop, self.flusher, settings.flush_ms)
         self._guard = DiskGuard(self.files, self.folder, settings.disk_reserve_bytes)
         self._due_ms: int | None = None
@@ -94,6 +98,10 @@ class HostRuntime:
         """See `Runtime.check_writable`."""
         self.flusher.check()
         self._guard.check(self.clock.now_ms())
+
+    def progress(self) -> None:
+        """See `Runtime.progress`."""
+        self.on_progress()
 
     def disk_status(self) -> dict[str, Any]:
         """Sync times and state, for the service's status."""

@@ -108,6 +108,9 @@ class Runtime(Protocol):
     def check_writable(self) -> None:
         """Raise `DiskFull` or `ReadOnly` if writes must be refused now."""
 
+    def progress(self) -> None:
+        """A long `Service.close` goes on: who waits for the stop goes on waiting."""
+
 
 class Service(Protocol):
     """One broker as the host runs it."""

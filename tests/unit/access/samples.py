@@ -33,6 +33,7 @@ _FIELDS: dict[str, Any] = {
     "spans": [(0, 0, 1)], "partition": 0, "offset": 0, "max_bytes": 1, "member": "m",
     "offsets": [(NAME, 0, 0, "")], "places": [(NAME, 0, 0)], "transaction": 1, "pattern": NAME,
     "prefix": NAME, "topic": NAME, "start": None, "count": 1, "max_pending": 1, "ids": [(1, 0)],
+    "if_equal": b"\x01v", "holder": "h", "capacity": 1, "per_second": 1, "window_ms": 1,
     "min_idle_ms": 0, "first": (0, 0), "last": (1, 0), "max_length": 1, "time_ms": 1,
 }  # fmt: skip
 

@@ -83,12 +83,15 @@ class Maps(_Collections[MapValue]):
     def get(self, key: str, fields: Sequence[str], now_ms: int) -> list[bytes | None]:
         """The values of ``fields`` in their order; None where there is none."""
         held = self._find(key, now_ms)
-        return [held.items.get(name) if held else None for name in fields]
+        return self._keyspace.bounded(held.items.get(name) if held else None for name in fields)
 
     def all(self, key: str, now_ms: int) -> Mapping[str, bytes]:
         """Every field with its value, as a view that later commands change."""
         held = self._find(key, now_ms)
-        return held.items if held else {}
+        if held is None:
+            return {}
+        self._keyspace.check_reply(held)
+        return held.items
 
     def delete(self, key: str, fields: Iterable[str], now_ms: int) -> int:
         """Remove fields; returns how many there were."""
@@ -104,8 +107,8 @@ class Maps(_Collections[MapValue]):
         """Add to the number in a field, from 0 if the field is new."""
         held = self._find(key, now_ms)
         value = held.items.get(field, numbers.ZERO) if held else numbers.ZERO
-        total = numbers.add(value, by, f"field {field[:64]!r} of {key[:64]!r}")
-        self.set(key, {field: numbers.encode(total)}, now_ms)
+        total, value = numbers.add(value, by, f"field {field[:64]!r} of {key[:64]!r}")
+        self.set(key, {field: value}, now_ms)
         return total
 
 
@@ -128,20 +131,20 @@ class Lists(_Collections[ListValue]):
         return len(held)
 
     def pop(self, key: str, count: int, now_ms: int, *, left: bool = False) -> list[bytes]:
-        """Take up to ``count`` values off an end, outermost first."""
+        """Take up to ``count`` values off an end, outermost first; fewer if a reply has no room."""
         _check_count(count)
         held = self._find(key, now_ms)
         if held is None:
             return []
         before = held.size_bytes
-        taken = held.pop(count, left=left)
+        taken = held.pop(count, left=left, most_bytes=self._keyspace.max_reply_bytes)
         self._changed(key, held, before)
         return taken
 
     def range(self, key: str, start: int, stop: int | None, now_ms: int) -> list[bytes]:
         """The values of a slice."""
         held = self._find(key, now_ms)
-        return held.slice(start, stop) if held else []
+        return self._keyspace.bounded(held.slice(start, stop)) if held else []
 
     def replace(self, key: str, index: int, value: bytes, now_ms: int) -> None:
         """Put another value in place of an existing one."""
@@ -207,13 +210,13 @@ class Sets(_Collections[SetValue]):
         return count
 
     def pop(self, key: str, count: int, now_ms: int) -> list[bytes]:
-        """Take up to ``count`` members out, whichever come."""
+        """Take up to ``count`` members out, whichever come; fewer if a reply has no room."""
         _check_count(count)
         held = self._find(key, now_ms)
         if held is None:
             return []
         before = held.size_bytes
-        taken = held.pop(count)
+        taken = held.pop(count, most_bytes=self._keyspace.max_reply_bytes)
         self._changed(key, held, before)
         return taken
 
@@ -225,7 +228,10 @@ class Sets(_Collections[SetValue]):
     def members(self, key: str, now_ms: int) -> list[bytes]:
         """Every member, in no order."""
         held = self._find(key, now_ms)
-        return list(held.items) if held else []
+        if held is None:
+            return []
+        self._keyspace.check_reply(held)
+        return list(held.items)
 
 
 def _check_count(count: int) -> None:

@@ -16,10 +16,12 @@ import msgspec
 
 from nexo.brokers.store import numbers
 from nexo.brokers.store.collections import Lists, Maps, Sets
+from nexo.brokers.store.coordination import FencingNumbers, Leases, Rates
 from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
 from nexo.brokers.store.values import Value, kind_of, value_bytes
 from nexo.errors import InvalidInput, WrongType
-from nexo.protocol.store import MAX_TTL_S
+from nexo.limits import PAGE_BYTES
+from nexo.values import JSON_PREFIX, MAX_TTL_S
 
 MAX_TTL_MS = MAX_TTL_S * 1_000
 SCAN_LOOKS = 500
@@ -63,15 +65,27 @@ def check_ttl(ttl_ms: int) -> int:
 
 
 class Store:
-    """All commands on keys; those on collections are in ``maps``, ``lists`` and ``sets``."""
+    """All commands on keys.
 
-    __slots__ = ("keyspace", "lists", "maps", "sets")
+    Those on collections are in ``maps``, ``lists`` and ``sets``, locks and semaphores in
+    ``leases``, rate limits in ``rates``.
+    """
 
-    def __init__(self, max_bytes: int = 0) -> None:
-        self.keyspace = Keyspace(max_bytes)
-        self.maps = Maps(self.keyspace)
-        self.lists = Lists(self.keyspace)
-        self.sets = Sets(self.keyspace)
+    __slots__ = ("_numbers", "keyspace", "leases", "lists", "maps", "rates", "sets")
+
+    def __init__(self, max_bytes: int = 0, max_reply_bytes: int = 0) -> None:
+        """Over ``max_bytes`` keys are evicted; no reply has values of more than
+        ``max_reply_bytes`` (0 for no limit)."""
+        self._numbers = FencingNumbers()
+        self._use(Keyspace(max_bytes, max_reply_bytes))
+
+    def _use(self, keyspace: Keyspace) -> None:
+        self.keyspace = keyspace
+        self.maps = Maps(keyspace)
+        self.lists = Lists(keyspace)
+        self.sets = Sets(keyspace)
+        self.leases = Leases(keyspace, self._numbers)
+        self.rates = Rates(keyspace)
 
     # -- one plain value ------------------------------------------------------
 
@@ -130,8 +144,8 @@ class Store:
         if ttl_ms is not None:
             check_ttl(ttl_ms)
         held = self.get(key, now_ms)
-        total = numbers.add(numbers.ZERO if held is None else held, by, f"key {key[:64]!r}")
-        self.keyspace.put(key, numbers.encode(total))
+        total, value = numbers.add(numbers.ZERO if held is None else held, by, f"key {key[:64]!r}")
+        self.keyspace.put(key, value)
         if held is None and ttl_ms is not None:
             self.keyspace.set_due(key, now_ms + ttl_ms)
         return total
@@ -140,7 +154,7 @@ class Store:
 
     def mget(self, keys: Sequence[str], now_ms: int) -> list[bytes | None]:
         """The values of ``keys`` in their order; None where there is none."""
-        return [self.get(key, now_ms) for key in keys]
+        return self.keyspace.bounded(self.get(key, now_ms) for key in keys)
 
     def mset(self, values: Mapping[str, bytes], now_ms: int, ttl_ms: int | None = None) -> None:
         """Set all keys, with one TTL or none."""
@@ -161,6 +175,13 @@ class Store:
         for key in live:
             self.keyspace.drop(key)
         return len(live)
+
+    def delete_if(self, key: str, if_equal: bytes, now_ms: int) -> bool:
+        """Delete ``key`` if it holds a value that is the same as ``if_equal``, see `same_value`."""
+        held = self.keyspace.peek(key, now_ms)
+        if held is not None and not isinstance(held, bytes):
+            raise _wrong_type(key, held)
+        return _is(held, if_equal) and self.keyspace.drop(key) is not None
 
     def exists(self, keys: Sequence[str], now_ms: int) -> int:
         """How many of ``keys`` there are; a key named twice counts twice. Not a use."""
@@ -209,16 +230,17 @@ class Store:
         matches = re.compile(translate(glob)).match if glob else bool
         start = max(prefix, _literal_prefix(glob))
         keys: list[str] = []
-        missed = 0
+        missed = size = 0
         inside = takewhile(
             lambda key: key.startswith(start), self.keyspace.index.walk(cursor, start)
         )
         for key in inside:
             if key.startswith(prefix) and matches(key) and self._is_live(key, now_ms):
                 keys.append(key)
+                size += len(key)
             else:
                 missed += 1
-            if len(keys) == limit or missed == SCAN_LOOKS:
+            if len(keys) == limit or missed == SCAN_LOOKS or size >= PAGE_BYTES:
                 return Page(keys, key)
         return Page(keys, None)
 
@@ -230,18 +252,15 @@ class Store:
         """Forget every key; returns how many there were. Counters go on."""
         count = len(self.keyspace)
         old = self.keyspace
-        self.keyspace = Keyspace(old.max_bytes)
+        self._use(Keyspace(old.max_bytes, old.max_reply_bytes))
         self.keyspace.evicted, self.keyspace.expired = old.evicted, old.expired
         self.keyspace.changes = old.changes + 1
-        self.maps, self.lists, self.sets = (
-            Maps(self.keyspace), Lists(self.keyspace), Sets(self.keyspace),
-        )  # fmt: skip
         return count
 
 
 def same_value(left: bytes, right: bytes) -> bool:
     """Equal bytes, or JSON that differs only in spacing, escapes and the order of members."""
-    if left == right or left[:1] != right[:1] or left[:1] != b"\x02":
+    if left == right or left[:1] != right[:1] or left[:1] != JSON_PREFIX:
         return left == right
     try:
         return _canonical(left) == _canonical(right)

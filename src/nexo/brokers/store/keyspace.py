@@ -7,12 +7,16 @@ order of use always agree.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TypeVar
 
 from nexo.brokers.store.expiry import Expiry
 from nexo.brokers.store.index import KeyIndex
 from nexo.brokers.store.values import Value, value_bytes
 from nexo.errors import InvalidInput, PayloadTooLarge
-from nexo.protocol.store import MAX_KEY_BYTES
+from nexo.values import MAX_KEY_BYTES
+
+B = TypeVar("B", bytes, bytes | None)
 
 ENTRY_BYTES = 200
 """What a key is counted to cost beside its own bytes: tables, index and object headers."""
@@ -35,11 +39,12 @@ class Keyspace:
 
     __slots__ = (
         "_by_use", "_values", "changes", "evicted", "expired", "expiry", "index",
-        "max_bytes", "used_bytes",
+        "max_bytes", "max_reply_bytes", "used_bytes",
     )  # fmt: skip
 
-    def __init__(self, max_bytes: int = 0) -> None:
+    def __init__(self, max_bytes: int = 0, max_reply_bytes: int = 0) -> None:
         self.max_bytes = max_bytes
+        self.max_reply_bytes = max_reply_bytes
         self.used_bytes = 0
         self.changes = 0
         """Grows with every change, so that an unchanged store need not be saved again."""
@@ -120,6 +125,27 @@ class Keyspace:
                 f"{size_bytes} bytes under one key do not fit the store's budget of "
                 f"{self.max_bytes}; raise STORE_MAX_BYTES or split the value"
             )
+
+    def bounded(self, values: Iterable[B]) -> list[B]:
+        """The values, or `PayloadTooLarge` once they are more than a reply may hold."""
+        found: list[B] = []
+        size, most = 0, self.max_reply_bytes
+        for value in values:
+            found.append(value)
+            size += len(value or b"")
+            if most and size > most:
+                raise self._too_large()
+        return found
+
+    def check_reply(self, value: Value) -> None:
+        """Raise `PayloadTooLarge` if all of a collection is more than a reply may hold."""
+        if self.max_reply_bytes and value_bytes(value) > self.max_reply_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(
+            f"the reply would hold more than {self.max_reply_bytes} bytes: ask for less at a time"
+        )
 
     def drop(self, key: str) -> Value | None:
         """Remove ``key``; returns what it held."""

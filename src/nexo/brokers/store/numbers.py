@@ -1,4 +1,8 @@
-"""Arithmetic on stored numbers."""
+"""Arithmetic on stored numbers.
+
+A number is what its content says, whether it was stored as JSON, text or bytes: a client of
+another protocol stores ``b"5"`` and expects to add to it. The sum keeps that type.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +11,29 @@ import math
 import msgspec
 
 from nexo.errors import InvalidInput, WrongType
+from nexo.values import JSON_PREFIX
 
-_JSON = b"\x02"
 _LIMIT = 1 << 63
 _decode = msgspec.json.Decoder(int | float).decode
 
+ZERO = JSON_PREFIX + b"0"
 
-def add(value: bytes, by: int | float, what: str) -> int | float:
-    """The number in ``value`` plus ``by``: an integer of 64 bits, or a finite float.
+
+def add(value: bytes, by: int | float, what: str) -> tuple[int | float, bytes]:
+    """The number in ``value`` plus ``by``, an integer of 64 bits or a finite float, and the sum
+    as a value.
 
     Raises `WrongType` if ``value`` is no number and `InvalidInput` if the sum is out of range;
     ``what`` names the place in the message.
     """
     try:
-        if value[:1] != _JSON:
-            raise WrongType(f"{what} holds text or bytes, not a number{_hint(value)}")
         total: int | float = _decode(value[1:]) + by
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise WrongType(f"{what} holds JSON that is not a number") from None
+        raise WrongType(f"{what} holds a value that is not a number") from None
     except OverflowError:
         raise InvalidInput(f"{what} holds a number too large to add to") from None
     if isinstance(total, int) and not -_LIMIT <= total < _LIMIT:
         raise InvalidInput(f"{what} would leave the range of 64-bit integers")
     if isinstance(total, float) and not math.isfinite(total):
         raise InvalidInput(f"{what} would no longer be a finite number")
-    return total
-
-
-def _hint(value: bytes) -> str:
-    """How to store what looks like a number as one."""
-    try:
-        _decode(value[1:])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return ": store it as one, with set(key, 1) or, on the command line, --as json"
-
-
-def encode(number: int | float) -> bytes:
-    """A number as a stored value."""
-    return _JSON + repr(number).encode()
-
-
-ZERO = encode(0)
+    return total, value[:1] + repr(total).encode()

@@ -1,14 +1,13 @@
 """What a key can hold: a plain value, a map, a list or a set.
 
-Plain values, and everything inside a collection, are bytes as they came on the wire (one
-type byte, then the content) and are never decoded. Each collection knows its own size, so
-that the memory budget needs no walk.
+Plain values, and everything inside a collection, are bytes as `nexo.values` describes them.
+Each collection knows its own size, so that the memory budget needs no walk.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TypeAlias
 
@@ -79,10 +78,10 @@ class ListValue:
             append(value)
             self.size_bytes += len(value) + ITEM_BYTES
 
-    def pop(self, count: int, *, left: bool) -> list[bytes]:
-        """Take up to ``count`` values off one end, outermost first."""
+    def pop(self, count: int, *, left: bool, most_bytes: int = 0) -> list[bytes]:
+        """Take up to ``count`` values off one end, outermost first, see `_taken`."""
         take = self.items.popleft if left else self.items.pop
-        taken = [take() for _ in range(min(count, len(self.items)))]
+        taken = _taken(take, min(count, len(self.items)), most_bytes)
         self.size_bytes -= items_bytes(taken)
         return taken
 
@@ -151,11 +150,23 @@ class SetValue:
         self.size_bytes -= items_bytes(gone)
         return len(gone)
 
-    def pop(self, count: int) -> list[bytes]:
-        """Take up to ``count`` members out, whichever come."""
-        taken = [self.items.pop() for _ in range(min(count, len(self.items)))]
+    def pop(self, count: int, *, most_bytes: int = 0) -> list[bytes]:
+        """Take up to ``count`` members out, whichever come, see `_taken`."""
+        taken = _taken(self.items.pop, min(count, len(self.items)), most_bytes)
         self.size_bytes -= items_bytes(taken)
         return taken
+
+
+def _taken(take: Callable[[], bytes], count: int, most_bytes: int) -> list[bytes]:
+    """Take ``count`` values, or as many as make ``most_bytes`` (0 for no limit)."""
+    taken: list[bytes] = []
+    size = 0
+    for _ in range(count):
+        taken.append(take())
+        size += len(taken[-1])
+        if most_bytes and size >= most_bytes:
+            break
+    return taken
 
 
 Collection: TypeAlias = MapValue | ListValue | SetValue

@@ -23,6 +23,11 @@ def requests_of(service: Service) -> Requests:
     """The requests of one broker, bound to its service."""
     # ruff: noqa: PLC0415 - a broker's process imports only its own broker
     match service.broker:
+        case Broker.STORE:
+            from nexo.dialects.nexo.store import StoreRequests
+            from nexo.services.store import StoreService
+
+            return StoreRequests(cast("StoreService", service))
         case Broker.QUEUE:
             from nexo.dialects.nexo.queue import QueueRequests
             from nexo.services.queue import QueueService

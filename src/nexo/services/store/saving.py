@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from nexo.brokers.store import snapshot
 from nexo.brokers.store.engine import Store
-from nexo.brokers.store.snapshot import SnapshotWriter
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Persistence
 from nexo.services.service import Runtime
+from nexo.services.store import snapshot
+from nexo.services.store.snapshot import SnapshotWriter
 
 log = logging.getLogger("nexo.store")
 
@@ -130,7 +130,8 @@ class Saving:
             writer.abandon()
         if self._store.keyspace.changes != self._saved_changes:
             runtime = self._runtime
-            snapshot.save(runtime.files, runtime.folder, self._store, runtime.clock.now_ms())
+            now_ms = runtime.clock.now_ms()
+            snapshot.save(runtime.files, runtime.folder, self._store, now_ms, runtime.progress)
 
     def status(self) -> dict[str, Any]:
         """When the last save was, and what is wrong if it failed."""

@@ -1,22 +1,29 @@
-"""The store broker as the host runs it: requests in, engine, replies out."""
+"""The store's use cases: permitted, counted, woken for what is due.
+
+All answer at once but `take_lease`, which may wait for a lease to be free.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nexo.brokers.store.engine import Store
+from nexo.access.grants import Action, Extent
+from nexo.access.permit import ADMIN, READ, WRITE, permit
+from nexo.brokers.store.coordination import Lease, Rate
+from nexo.brokers.store.engine import KeyInfo, Page, SetResult, Store
 from nexo.brokers.store.status import status
+from nexo.limits import REPLY_PAYLOADS
 from nexo.model import Broker
-from nexo.protocol import store as wire
-from nexo.protocol.ops import Op
-from nexo.services.connection import Connection
-from nexo.services.service import Answer, Handler, Peer, Runtime, handler_of
-from nexo.services.store.commands import COMMANDS
+from nexo.services.connection import Connection, Done
+from nexo.services.service import Runtime
+from nexo.services.store.collections import ListUseCases, MapUseCases, SetUseCases
 from nexo.services.store.saving import Saving
+from nexo.services.waiting import Wait, WaitingRoom
 
 SWEEP_KEYS = 500
 """Expired keys dropped per tick: well under a millisecond of work."""
+MAX_WAIT_MS = 60 * 60 * 1_000
 
 
 class StoreService:
@@ -25,58 +32,233 @@ class StoreService:
     broker = Broker.STORE
 
     def __init__(self, runtime: Runtime) -> None:
+        settings = runtime.settings
         self._runtime = runtime
         self._now_ms = runtime.clock.now_ms
-        self._store = Store(runtime.settings.store_max_bytes)
+        self._store = Store(settings.store_max_bytes, REPLY_PAYLOADS * settings.max_payload_bytes)
         self._saving = Saving(runtime, self._store)
+        self._room = WaitingRoom()
+        self._lease_due: dict[str, int] = {}
+        """When to look again at a key whose leases are waited for."""
         self._hits = self._misses = self._commands = 0
-        self.answers: Mapping[int, Answer] = {
-            Op.MAP_SET: self._map_set,
-            Op.MAP_GET: self._map_get,
-            Op.MAP_DEL: self._map_del,
-        } | {op: self._answer(op, run) for op, run in COMMANDS.items()}
-        self.handlers: Mapping[int, Handler] = {
-            op: handler_of(answer) for op, answer in self.answers.items()
-        }
+        self.maps = MapUseCases(self._store, self._may)
+        self.lists = ListUseCases(self._store, self._may)
+        self.sets = SetUseCases(self._store, self._may)
 
-    # -- requests -------------------------------------------------------------
+    def _may(self, connection: Connection, actions: Sequence[Action], keys: Iterable[str]) -> int:
+        """Permit and count a command on ``keys``; returns the time."""
+        identity = connection.identity
+        if identity is not None:
+            for key in keys:
+                permit(identity, Broker.STORE, actions, key)
+        self._commands += 1
+        return self._now_ms()
 
-    def _map_get(self, _: Peer, payload: memoryview) -> bytes | None:
+    # -- one plain value -----------------------------------------------------------
+
+    def get(self, connection: Connection, key: str) -> bytes | None:
+        """The value of a key, None if there is none."""
+        if connection.identity is not None:
+            permit(connection.identity, Broker.STORE, READ, key)
         # Without any TTL nothing depends on the time, and asking for it costs.
         now_ms = self._now_ms() if self._store.keyspace.expiry.due else 0
-        value = self._store.get(wire.decode_map_key(payload), now_ms)
+        value = self._store.get(key, now_ms)
         if value is None:
             self._misses += 1
         else:
             self._hits += 1
         return value
 
-    def _map_set(self, _: Peer, payload: memoryview) -> bytes:
-        key, options, value = wire.decode_map_set(payload)
-        if options and (ttl_ms := wire.options_ttl_ms(options)) is not None:
-            self._store.set(key, value, self._now_ms(), ttl_ms=ttl_ms)
-            self._wake_for_expiry()
-        else:
-            self._store.put(key, value)
+    def put(self, connection: Connection, key: str, value: bytes) -> None:
+        """Set a key without condition or expiry, whatever it held."""
+        if connection.identity is not None:
+            permit(connection.identity, Broker.STORE, WRITE, key)
+        self._store.put(key, value)
         self._commands += 1
-        return b""
+        if self._lease_due:
+            self._room.wake(key)
 
-    def _map_del(self, _: Peer, payload: memoryview) -> bytes:
-        self._store.delete([wire.decode_map_key(payload)], self._now_ms())
-        self._commands += 1
-        return b""
+    def set(
+        self,
+        connection: Connection,
+        key: str,
+        value: bytes,
+        *,
+        ttl_ms: int | None = None,
+        keep_ttl: bool = False,
+        if_absent: bool = False,
+        if_equal: bytes | None = None,
+        get_previous: bool = False,
+    ) -> SetResult:
+        """Set a key if the condition holds."""
+        now_ms = self._may(connection, WRITE, (key,))
+        result = self._store.set(
+            key,
+            value,
+            now_ms,
+            ttl_ms=ttl_ms,
+            keep_ttl=keep_ttl,
+            if_absent=if_absent,
+            if_equal=if_equal,
+            get_previous=get_previous,
+        )
+        self._wake_for_expiry()
+        return result
 
-    def _answer(self, op: Op, run: Callable[[Store, Any, int], object]) -> Answer:
-        def answer(_: Peer, payload: memoryview) -> bytes:
-            asked = wire.decode_request(op, payload)
-            reply = wire.encode_reply(run(self._store, asked, self._now_ms()))
-            self._commands += 1
+    def getdel(self, connection: Connection, key: str) -> bytes | None:
+        """Take the value of a key and the key with it."""
+        return self._store.getdel(key, self._may(connection, WRITE, (key,)))
+
+    def delete_if(self, connection: Connection, key: str, if_equal: bytes) -> bool:
+        """Delete a key if it holds this value."""
+        return self._store.delete_if(key, if_equal, self._may(connection, WRITE, (key,)))
+
+    def incr(self, connection: Connection, key: str, by: float, ttl_ms: int | None = None) -> float:
+        """Add to a number; the TTL is for a key that does not exist yet."""
+        total = self._store.incr(key, by, self._may(connection, WRITE, (key,)), ttl_ms)
+        self._wake_for_expiry()
+        return total
+
+    # -- several keys ---------------------------------------------------------------
+
+    def mget(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of keys in their order."""
+        return self._store.mget(keys, self._may(connection, READ, keys))
+
+    def mset(
+        self, connection: Connection, values: Mapping[str, bytes], ttl_ms: int | None = None
+    ) -> None:
+        """Set all keys, with one TTL or none."""
+        self._store.mset(values, self._may(connection, WRITE, values), ttl_ms)
+        self._wake_for_expiry()
+
+    def delete(self, connection: Connection, keys: Sequence[str]) -> int:
+        """Delete keys of any type; returns how many there were."""
+        count = self._store.delete(keys, self._may(connection, WRITE, keys))
+        for key in keys if self._lease_due else ():
+            self._room.wake(key)
+        return count
+
+    def exists(self, connection: Connection, keys: Sequence[str]) -> int:
+        """How many of the keys there are."""
+        return self._store.exists(keys, self._may(connection, READ, keys))
+
+    def scan(self, connection: Connection, prefix: str, glob: str, cursor: str, limit: int) -> Page:
+        """A page of keys, in order."""
+        permit(connection.identity, Broker.STORE, READ, prefix, Extent.PREFIX)
+        now_ms = self._may(connection, READ, ())
+        return self._store.scan(now_ms, prefix=prefix, glob=glob, cursor=cursor, limit=limit)
+
+    def clear(self, connection: Connection) -> int:
+        """Forget everything; returns how many keys there were."""
+        permit(connection.identity, Broker.STORE, ADMIN, "", Extent.PREFIX)
+        self._may(connection, ADMIN, ())
+        count = self._store.clear()
+        for key in list(self._lease_due):
+            self._room.wake(key)
+        return count
+
+    # -- life time ------------------------------------------------------------------
+
+    def expire(self, connection: Connection, key: str, ttl_ms: int) -> bool:
+        """Give a key a new life time from now."""
+        done = self._store.expire(key, ttl_ms, self._may(connection, WRITE, (key,)))
+        self._wake_for_expiry()
+        return done
+
+    def persist(self, connection: Connection, key: str) -> bool:
+        """Take the life time off a key."""
+        return self._store.persist(key, self._may(connection, WRITE, (key,)))
+
+    def inspect(self, connection: Connection, key: str) -> KeyInfo | None:
+        """What a key is, how large, and how long it has left."""
+        return self._store.inspect(key, self._may(connection, READ, (key,)))
+
+    # -- leases and rate limits -------------------------------------------------------
+
+    def take_lease(
+        self,
+        connection: Connection,
+        ticket: int,
+        key: str,
+        holder: str,
+        ttl_ms: int,
+        limit: int,
+        wait_ms: int,
+        done: Done[Lease],
+    ) -> None:
+        """Give ``holder`` one of ``limit`` leases of a key, waiting for it if none is free."""
+        now_ms = self._may(connection, WRITE, (key,))
+        refused = Lease(None, 0)
+
+        def attempt() -> Lease | None:
+            nonlocal refused
+            now_ms = self._now_ms()
+            lease = self._store.leases.take(key, holder, ttl_ms, limit, now_ms)
             self._wake_for_expiry()
-            return reply
+            if lease.number is not None:
+                return lease
+            refused = lease
+            self._look_again(key, now_ms + lease.retry_ms)
+            return None
 
-        return answer
+        def answer(lease: Lease | Exception | None) -> None:
+            done(refused if lease is None else lease)  # type: ignore[arg-type]
 
-    # -- the host's calls ------------------------------------------------------
+        due_ms = now_ms + max(0, min(wait_ms, MAX_WAIT_MS))
+        self._room.answer_or_wait(Wait(connection, ticket, (key,), due_ms, attempt, answer), now_ms)
+        if not self._room.waiting_on(key):
+            self._lease_due.pop(key, None)
+        elif (next_ms := self._room.next_due_ms()) is not None:
+            self._runtime.wake_at(next_ms)
+
+    def renew_lease(self, connection: Connection, key: str, holder: str, ttl_ms: int) -> bool:
+        """Begin a holder's life time again; False if its lease has ended."""
+        now_ms = self._may(connection, WRITE, (key,))
+        return self._store.leases.renew(key, holder, ttl_ms, now_ms)
+
+    def release_lease(self, connection: Connection, key: str, holder: str) -> bool:
+        """End a holder's lease; False if it had ended before."""
+        released = self._store.leases.release(key, holder, self._may(connection, WRITE, (key,)))
+        if self._lease_due:
+            self._room.wake(key)
+        return released
+
+    def take_tokens(
+        self, connection: Connection, key: str, capacity: float, per_second: float, cost: float
+    ) -> Rate:
+        """Take from a token bucket."""
+        now_ms = self._may(connection, WRITE, (key,))
+        rate = self._store.rates.bucket(key, capacity, per_second, cost, now_ms)
+        self._wake_for_expiry()
+        return rate
+
+    def count_in_window(
+        self, connection: Connection, key: str, limit: int, window_ms: int, cost: int
+    ) -> Rate:
+        """Count in a sliding window."""
+        now_ms = self._may(connection, WRITE, (key,))
+        rate = self._store.rates.window(key, limit, window_ms, cost, now_ms)
+        self._wake_for_expiry()
+        return rate
+
+    def _look_again(self, key: str, due_ms: int) -> None:
+        self._lease_due[key] = due_ms
+        self._runtime.wake_at(due_ms)
+
+    def _wake_waiting(self, now_ms: int) -> None:
+        for key, due_ms in list(self._lease_due.items()):
+            if due_ms <= now_ms:
+                self._room.wake(key)
+            if not self._room.waiting_on(key):
+                del self._lease_due[key]
+            else:
+                self._runtime.wake_at(self._lease_due[key])
+        self._room.expire(now_ms)
+        if (next_ms := self._room.next_due_ms()) is not None:
+            self._runtime.wake_at(next_ms)
+
+    # -- the host's calls ------------------------------------------------------------
 
     def open(self) -> None:
         """Load the snapshot, if there is to be one."""
@@ -87,6 +269,7 @@ class StoreService:
         """Reclaim expired keys, a bounded number at a time, and save when due."""
         self._store.keyspace.sweep(now_ms, SWEEP_KEYS)
         self._wake_for_expiry()
+        self._wake_waiting(now_ms)
         self._saving.tick(now_ms)
 
     def _wake_for_expiry(self) -> None:
@@ -95,7 +278,8 @@ class StoreService:
             self._runtime.wake_at(expiry.next_ms())
 
     def cancel(self, peer: Connection, request_id: int) -> None:
-        """No request of the store waits."""
+        """Answer a waiting request now."""
+        self._room.cancel(peer, request_id)
 
     def peer_congested(self, peer: Connection) -> None:
         """The store only answers; the session stops reading requests by itself."""
@@ -104,7 +288,8 @@ class StoreService:
         """Nothing was held back."""
 
     def peer_closed(self, peer: Connection) -> None:
-        """A peer holds nothing here."""
+        """Forget what it waited for; its leases end by themselves."""
+        self._room.drop(peer)
 
     def status(self) -> dict[str, Any]:
         """Counters and sizes, and how saving goes."""
@@ -113,5 +298,6 @@ class StoreService:
         return status(self._store) | counted | {"snapshot": self._saving.status()}
 
     def close(self) -> None:
-        """Save, if the store is to be saved."""
+        """Answer who waits; save, if the store is to be saved."""
+        self._room.give_up_all()
         self._saving.close()

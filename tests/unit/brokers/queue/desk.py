@@ -81,6 +81,8 @@ class DeskRuntime:
     def sync_soon(self) -> None:
         """Syncs are at once."""
 
+    def progress(self) -> None: ...
+
     def check_writable(self) -> None:
         if self.refusal is not None:
             raise self.refusal

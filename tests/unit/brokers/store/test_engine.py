@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nexo.brokers.store.engine import MAX_TTL_MS, SCAN_LOOKS, Store
-from nexo.errors import InvalidInput, WrongType
+from nexo.errors import InvalidInput, PayloadTooLarge, WrongType
 
 NOW = 1_000_000
 
@@ -186,7 +186,7 @@ class TestNumbers:
         assert store.incr("hits", 1, NOW + 1000, ttl_ms=1000) == 1  # a new window
 
     def test_what_is_not_a_number_is_not_counted(self, store: Store) -> None:
-        for value in (text("5"), b"\x005", b"\x02true", b'\x02"5"', b"\x02[1]", b"\x02nope"):
+        for value in (text("five"), b"\x00", b"\x02true", b'\x02"5"', b"\x02[1]", b"\x02nope"):
             store.put("k", value)
             with pytest.raises(WrongType, match="key 'k'"):
                 store.incr("k", 1, NOW)
@@ -278,11 +278,64 @@ class TestScan:
             store.scan(NOW, limit=0)
 
 
-def test_a_number_stored_as_text_is_told_how_to_become_one() -> None:  # SPEC B2
+@pytest.mark.parametrize("kind", [b"\x00", b"\x01", b"\x02"])
+def test_a_number_is_one_whatever_its_type_and_keeps_it(kind: bytes) -> None:  # SPEC B2
     store = Store()
-    store.set("a", b"\x011", 0)
-    with pytest.raises(WrongType, match=r"holds text or bytes, not a number: .*--as json"):
-        store.incr("a", 1, 0)
-    store.set("a", b"\x01one", 0)
-    with pytest.raises(WrongType, match=r"not a number$"):
-        store.incr("a", 1, 0)
+    store.set("a", kind + b"41", 0)
+    assert (store.incr("a", 1, 0), store.get("a", 0)) == (42, kind + b"42")
+    for none in (b"one", b"", b'"1"', b"1x", b"\xff"):
+        store.set("a", kind + none, 0)
+        with pytest.raises(WrongType, match=r"not a number$"):
+            store.incr("a", 1, 0)
+
+
+class TestDeleteIf:
+    def test_only_the_expected_value_is_deleted(self, store: Store) -> None:  # SPEC O1
+        store.set("k", text("mine"), NOW)
+        assert not store.delete_if("k", text("yours"), NOW)
+        assert store.get("k", NOW) == text("mine")
+        assert store.delete_if("k", text("mine"), NOW)
+        assert not store.delete_if("k", text("mine"), NOW)
+        assert store.get("k", NOW) is None
+
+    def test_json_is_compared_as_json(self, store: Store) -> None:
+        store.set("k", b'\x02{"a": 1, "b": 2}', NOW)
+        assert store.delete_if("k", b'\x02{"b":2,"a":1}', NOW)
+
+    def test_a_collection_has_no_value_to_compare(self, store: Store) -> None:
+        store.sets.add("k", [text("x")], NOW)
+        with pytest.raises(WrongType):
+            store.delete_if("k", text("x"), NOW)
+
+
+class TestRepliesAreBounded:  # G6
+    def test_reading_too_much_is_refused(self) -> None:
+        store = Store(max_reply_bytes=1_000)
+        store.set("k", b"\0" * 600, NOW)
+        assert store.mget(["k", "none"], NOW) == [b"\0" * 600, None]
+        store.maps.set("map", {"a": b"\0" * 600, "b": b"\0" * 600}, NOW)
+        store.lists.push("list", [b"\0" * 600, b"\1" * 600], NOW)
+        store.sets.add("set", [b"\0" * 600, b"\1" * 600], NOW)
+        for read in (
+            lambda: store.mget(["k", "k"], NOW),
+            lambda: store.maps.get("map", ["a", "a"], NOW),
+            lambda: store.maps.all("map", NOW),
+            lambda: store.lists.range("list", 0, None, NOW),
+            lambda: store.sets.members("set", NOW),
+        ):
+            with pytest.raises(PayloadTooLarge, match="ask for less"):
+                read()
+
+    def test_taking_too_much_takes_less(self) -> None:
+        store = Store(max_reply_bytes=1_000)
+        store.lists.push("list", [bytes([n]) * 600 for n in range(3)], NOW)
+        store.sets.add("set", [bytes([n]) * 600 for n in range(3)], NOW)
+        assert (len(store.lists.pop("list", 3, NOW)), store.lists.length("list", NOW)) == (2, 1)
+        assert (len(store.sets.pop("set", 3, NOW)), store.sets.length("set", NOW)) == (2, 1)
+
+    def test_a_page_of_long_keys_is_short(self, store: Store) -> None:
+        keys = [f"{n:03}" + "x" * 60_000 for n in range(40)]
+        store.mset(dict.fromkeys(keys, text("")), NOW)
+        page = store.scan(NOW, limit=10_000)
+        assert len(page.keys) == 18
+        assert store.scan(NOW, limit=10_000, cursor=page.cursor or "").keys[0] == keys[18]

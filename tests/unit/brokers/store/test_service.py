@@ -12,14 +12,15 @@ import pytest
 
 from nexo.access.login import Identity
 from nexo.brokers.store.expiry import SLOT_MS
-from nexo.brokers.store.snapshot import NAME
 from nexo.config import Settings
+from nexo.dialects.nexo.store import StoreRequests
 from nexo.errors import InvalidInput, InvalidOption, NexoError, ProtocolError, ReadOnly, WrongType
 from nexo.model import Broker, Clock, Persistence
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.store.service import SWEEP_KEYS, StoreService
+from nexo.services.store.snapshot import NAME
 from nexo.storage.flusher import Flusher
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
@@ -61,6 +62,8 @@ class ManualRuntime:
 
     def sync_soon(self) -> None: ...
 
+    def progress(self) -> None: ...
+
     def check_writable(self) -> None: ...
 
     def turn(self) -> bool:
@@ -72,9 +75,9 @@ class ManualRuntime:
 
 class RecordingPeer:
     id = 1
+    identity: Identity | None = None
     name = "test"
     said_hello = True
-    identity: Identity | None = None
     closed = False
     congested = False
 
@@ -103,11 +106,12 @@ class Session:
     def __init__(self, runtime: ManualRuntime) -> None:
         self.runtime = runtime
         self.service = StoreService(runtime)
+        self.requests = StoreRequests(self.service)
         self.service.open()
         self.peer = RecordingPeer()
 
     def raw(self, op: Op, payload: bytes) -> bytes | str | None:
-        self.service.handlers[op](self.peer, 7, memoryview(payload))
+        self.requests.handlers[op](self.peer, 7, memoryview(payload))
         return self.peer.replies.pop(7)
 
     def ask(self, op: Op, command: wire.Command) -> Any:
@@ -183,8 +187,13 @@ class TestExistingClient:
 class TestOurRequests:
     def test_every_request_belongs_to_the_store_and_has_its_structs(self, session: Session) -> None:
         assert set(wire.REQUESTS) == set(wire.REPLIES)
-        assert set(session.service.handlers) == {*wire.REQUESTS, Op.MAP_SET, Op.MAP_GET, Op.MAP_DEL}
-        assert all(BROKER_OF[op] is Broker.STORE for op in session.service.handlers)
+        assert set(session.requests.handlers) == {
+            *wire.REQUESTS,
+            Op.MAP_SET,
+            Op.MAP_GET,
+            Op.MAP_DEL,
+        }
+        assert all(BROKER_OF[op] is Broker.STORE for op in session.requests.handlers)
 
     def test_each_request_answers_with_its_reply(self, session: Session) -> None:
         ask, one = session.ask, wire.OneKey
@@ -347,3 +356,82 @@ class TestSaving:
         assert again.get("k") is None
         assert "kept as store.snapshot.damaged" in again.service.status()["snapshot"]["error"]
         assert files.list(folder) == [f"{NAME}.damaged"]
+
+
+class TestLeases:  # SPEC O1
+    def take(self, session: Session, holder: str, wait_ms: int, request_id: int) -> None:
+        command = wire.TakeLease("lock", holder, 1_000, 1, wait_ms)
+        payload = memoryview(wire.encode_request(command))
+        session.requests.handlers[Op.LEASE_TAKE](session.peer, request_id, payload)
+
+    def number(self, session: Session, request_id: int) -> int | None:
+        reply = session.peer.replies.pop(request_id)
+        assert isinstance(reply, bytes)
+        found: wire.LeaseReply = wire.decode_reply(Op.LEASE_TAKE, reply)
+        return found.number
+
+    def test_who_waits_gets_it_when_it_is_released_first_come_first_served(
+        self, session: Session
+    ) -> None:
+        self.take(session, "a", 0, 1)
+        self.take(session, "b", 5_000, 2)
+        self.take(session, "c", 5_000, 3)
+        assert list(session.peer.replies) == [1]
+        assert session.ask(Op.LEASE_RELEASE, wire.ReleaseLease("lock", "a"))
+        assert list(session.peer.replies) == [1, 2]
+        first, second = self.number(session, 1), self.number(session, 2)
+        assert first is not None
+        assert second is not None
+        assert second > first
+
+    def test_who_waits_gets_it_when_its_holder_is_silent(self, session: Session) -> None:
+        self.take(session, "a", 0, 1)
+        self.take(session, "b", 5_000, 2)
+        assert session.runtime.time.ms + 1_000 in session.runtime.wakes
+        session.runtime.time.ms += 1_000
+        session.service.tick(session.runtime.time.ms)
+        assert self.number(session, 2) is not None
+
+    def test_who_waits_in_vain_hears_it(self, session: Session) -> None:
+        self.take(session, "a", 0, 1)
+        self.take(session, "b", 300, 2)
+        assert session.runtime.time.ms + 300 in session.runtime.wakes
+        session.runtime.time.ms += 300
+        session.service.tick(session.runtime.time.ms)
+        assert self.number(session, 2) is None
+
+    def test_a_deleted_lock_is_free(self, session: Session) -> None:
+        self.take(session, "a", 0, 1)
+        self.take(session, "b", 5_000, 2)
+        session.ask(Op.KEY_DELETE, wire.Keys(["lock"]))
+        assert self.number(session, 2) is not None
+
+    def test_a_cancelled_or_closed_wait_takes_nothing(self, session: Session) -> None:
+        self.take(session, "a", 0, 1)
+        self.take(session, "b", 5_000, 2)
+        self.take(session, "c", 5_000, 3)
+        session.service.cancel(session.peer, 2)
+        assert self.number(session, 2) is None
+        session.service.peer_closed(session.peer)
+        assert session.ask(Op.LEASE_RELEASE, wire.ReleaseLease("lock", "a"))
+        self.take(session, "d", 0, 4)
+        assert self.number(session, 4) is not None
+
+
+def test_a_damaged_part_of_the_snapshot_costs_itself_alone() -> None:  # F2
+    files = MemoryFiles()
+    before = Session(ManualRuntime(files, store_snapshot_ms=60_000))
+    for number in range(2_500):
+        before.set(f"{number:05}")
+    before.service.close()
+    path = ManualRuntime.folder / NAME
+    file = files.open(path)
+    raw = file.read_at(0, file.size())
+    for place in (100, len(raw) // 2, 8):  # a body, a later body, a header's length
+        flipped = bytearray(raw)
+        flipped[place] ^= 1
+        files.open(path, create=True).write_at(0, [bytes(flipped)])
+        after = Session(ManualRuntime(files, store_snapshot_ms=60_000))
+        found = sum(after.get(f"{number:05}") == VALUE for number in range(2_500))
+        assert found >= 1_500
+        assert "damaged" in after.service.status()["snapshot"]["error"]

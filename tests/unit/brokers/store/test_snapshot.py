@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nexo.brokers.store import records, snapshot
+from nexo.brokers.store import records
 from nexo.brokers.store.engine import Store
-from nexo.brokers.store.snapshot import NAME, SnapshotWriter
 from nexo.errors import Corrupt
+from nexo.services.store import snapshot
+from nexo.services.store.snapshot import NAME, SnapshotWriter
 from nexo.storage.memory import MemoryFiles
 
 NOW = 1_000_000

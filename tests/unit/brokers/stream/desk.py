@@ -76,6 +76,8 @@ class ManualRuntime:
 
     def sync_soon(self) -> None: ...
 
+    def progress(self) -> None: ...
+
     def check_writable(self) -> None:
         if self.refuses:
             raise self.refuses

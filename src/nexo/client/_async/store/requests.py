@@ -9,6 +9,7 @@ from nexo.client._async.link.link import Link
 from nexo.client.checks import Duration, positive_millis
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
+from nexo.values import MAX_TTL_S
 
 
 async def ask(link: Link, op: Op, command: wire.Command) -> Any:
@@ -50,4 +51,4 @@ async def exists(link: Link, key: str) -> bool:
 
 def ttl_ms(ttl: Duration | None) -> int | None:
     """An optional TTL in milliseconds."""
-    return None if ttl is None else positive_millis(ttl, "ttl", wire.MAX_TTL_S * 1_000)
+    return None if ttl is None else positive_millis(ttl, "ttl", MAX_TTL_S * 1_000)

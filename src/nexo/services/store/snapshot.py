@@ -8,7 +8,7 @@ one and the same moment. It replaces the one before in one step, when it is whol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,10 +16,13 @@ import msgspec
 from nexo.brokers.store import records
 from nexo.brokers.store.engine import Store
 from nexo.errors import Corrupt
-from nexo.storage.header import SIZE, Flags, parse
+from nexo.storage.header import ALIGN, SIZE, Flags, Header, parse, verify
 from nexo.storage.ports import File, Files
+from nexo.storage.scan import find_sound
 
 NAME = "store.snapshot"
+SEARCH_BYTES = 16 << 20
+"""How much is searched at first for the next sound entry after a damaged one."""
 
 
 class SnapshotWriter:
@@ -66,11 +69,17 @@ class SnapshotWriter:
         self._files.remove(self._aside)
 
 
-def save(files: Files, folder: Path, store: Store, now_ms: int) -> int:
-    """Save everything at once; returns the number of keys."""
+def save(
+    files: Files,
+    folder: Path,
+    store: Store,
+    now_ms: int,
+    progress: Callable[[], None] = lambda: None,
+) -> int:
+    """Save everything at once; returns the number of keys. Calls ``progress`` after each chunk."""
     writer = SnapshotWriter(files, folder, store)
     while writer.step(now_ms):
-        pass
+        progress()
     writer.sync()
     return writer.finish()
 
@@ -78,7 +87,7 @@ def save(files: Files, folder: Path, store: Store, now_ms: int) -> int:
 def load(files: Files, folder: Path, store: Store, now_ms: int) -> int:
     """Load the saved keys into an empty store; returns how many rows were read.
 
-    Raises `Corrupt` at the first damaged place; what lies before it has been loaded.
+    Raises `Corrupt` at the end if anything was damaged; what is sound has been loaded.
     """
     try:
         file = files.open(folder / NAME)
@@ -91,28 +100,51 @@ def load(files: Files, folder: Path, store: Store, now_ms: int) -> int:
 
 
 def _load(file: File, store: Store, now_ms: int) -> int:
-    total = 0
-    for entry in _entries(file):
+    loaded = expected = 0
+    damage: list[str] = []
+    for header, entry in _sound_entries(file):
+        if header.base_offset != expected:
+            damage.append(f"saved keys {expected} to {header.base_offset - 1} are damaged")
+        if header.flags & Flags.CONTROL:
+            if damage:
+                raise Corrupt("; ".join(damage))
+            return loaded
+        expected = header.base_offset + header.count
         try:
-            header, rows = records.decode_chunk(entry)
-            if header.base_offset != total:
-                raise Corrupt(f"saved keys after key {total} are missing")
+            rows = records.decode_chunk(entry)[1]
             for row in rows:
                 records.put_row(store, row, now_ms)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Corrupt(f"saved keys after key {total} make no sense: {error}") from None
-        if header.flags & Flags.CONTROL:
-            return total
-        total += len(rows)
-    raise Corrupt(f"the saved keys end after key {total} without an end mark")
+            damage.append(f"saved keys after key {header.base_offset} make no sense: {error}")
+        else:
+            loaded += len(rows)
+    raise Corrupt("; ".join([*damage, f"the saved keys end after key {expected}, without an end"]))
 
 
-def _entries(file: File) -> Iterator[bytes]:
+def _sound_entries(file: File) -> Iterator[tuple[Header, bytes]]:
+    """Entries that pass their checks; what lies between them is stepped over."""
     at, end = 0, file.size()
     while at < end:
-        header = parse(file.read_at(at, SIZE))
-        yield file.read_at(at, header.length)
-        at += header.length
+        try:
+            header = parse(file.read_at(at, SIZE))
+            entry = file.read_at(at, header.length)
+            yield verify(entry), entry
+            at += header.length
+        except Corrupt:
+            at = _next_sound(file, at + ALIGN, end)
+
+
+def _next_sound(file: File, at: int, end: int) -> int:
+    """Where the next sound entry begins; ``end`` if there is none."""
+    size = SEARCH_BYTES
+    while at < end:
+        data = file.read_at(at, min(size, end - at))
+        if (found := find_sound(data, 0, 0)) is not None:
+            return at + found[0]
+        if at + size >= end:
+            break
+        size *= 2  # an entry may be longer than what was looked at
+    return end
 
 
 def set_aside(files: Files, folder: Path) -> Path:

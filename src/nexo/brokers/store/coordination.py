@@ -1,0 +1,239 @@
+"""Leases and rate limits under a key: what locks, semaphores and limiters need (SPEC O1).
+
+Their state is an ordinary value, so that it is listed, saved, evicted and deleted like any
+other: the holders of a lease are a map, a rate limit is a JSON value. A key lives as long as
+its state matters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from nexo.brokers.store.keyspace import Keyspace
+from nexo.brokers.store.values import MapValue, kind_of
+from nexo.errors import InvalidInput, WrongType
+from nexo.values import JSON_PREFIX, MAX_TTL_S
+
+MAX_HOLDERS = 10_000
+MAX_HOLDER_CHARACTERS = 255
+MAX_MS = MAX_TTL_S * 1_000
+WINDOW_SLOTS = 64
+"""A sliding window is counted in so many slots: its state stays small whatever the limit."""
+
+T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
+_holding = msgspec.json.Decoder(tuple[int, int])
+_bucket = msgspec.json.Decoder(tuple[float, int])
+_window = msgspec.json.Decoder(list[tuple[int, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The outcome of asking for a lease."""
+
+    number: int | None
+    """Fences: it grows with every lease that is given; None if all are taken."""
+    retry_ms: int
+    """When the next lease ends by itself, from now; 0 if one was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The outcome of asking a rate limit."""
+
+    allowed: bool
+    remaining: float
+    """What could still be taken now."""
+    retry_ms: int
+    """When to ask again, from now; 0 if it was allowed."""
+
+
+class FencingNumbers:
+    """Numbers that only grow, over restarts too: each is at least the time in microseconds."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self, now_ms: int) -> int:
+        """A number above all before it."""
+        self._last = max(self._last + 1, now_ms * 1_000)
+        return self._last
+
+
+class Leases:
+    """Up to ``limit`` holders share a key, each until its own due time; a lock has a limit of 1."""
+
+    __slots__ = ("_keyspace", "_numbers")
+
+    def __init__(self, keyspace: Keyspace, numbers: FencingNumbers) -> None:
+        self._keyspace = keyspace
+        self._numbers = numbers
+
+    def take(self, key: str, holder: str, ttl_ms: int, limit: int, now_ms: int) -> Lease:
+        """Give ``holder`` a lease if one is free; who holds one has it renewed."""
+        _check("the life time of a lease", ttl_ms, MAX_MS)
+        _check("the number of leases", limit, MAX_HOLDERS)
+        _check("the length of a holder's name", len(holder), MAX_HOLDER_CHARACTERS)
+        held = self._find(key, now_ms) or MapValue()
+        due_ms, number = _holder(key, held, holder)
+        if due_ms <= now_ms:
+            dues = [_holder(key, held, name)[0] for name in held.items if name != holder]
+            live = [due for due in dues if due > now_ms]
+            if len(live) >= limit:
+                return Lease(None, sorted(live)[len(live) - limit] - now_ms)
+            if len(live) < len(dues):
+                self._drop_over(key, held, now_ms)
+            number = self._numbers.next(now_ms)
+        self._put(key, holder, now_ms + ttl_ms, number, now_ms)
+        return Lease(number, 0)
+
+    def renew(self, key: str, holder: str, ttl_ms: int, now_ms: int) -> bool:
+        """Begin the holder's life time again; False if its lease has ended."""
+        _check("the life time of a lease", ttl_ms, MAX_MS)
+        held = self._find(key, now_ms)
+        due_ms, number = _holder(key, held, holder) if held else (0, 0)
+        if due_ms <= now_ms:
+            return False
+        self._put(key, holder, now_ms + ttl_ms, number, now_ms)
+        return True
+
+    def release(self, key: str, holder: str, now_ms: int) -> bool:
+        """End the holder's lease; False if it had ended before."""
+        held = self._find(key, now_ms)
+        if held is None or holder not in held.items:
+            return False
+        alive = _holder(key, held, holder)[0] > now_ms
+        self._remove(key, held, [holder])
+        return alive
+
+    def _find(self, key: str, now_ms: int) -> MapValue | None:
+        value = self._keyspace.find(key, now_ms)
+        if value is None or isinstance(value, MapValue):
+            return value
+        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not leases")
+
+    def _put(self, key: str, holder: str, due_ms: int, number: int, now_ms: int) -> None:
+        held = self._find(key, now_ms)
+        state = JSON_PREFIX + _encode((due_ms, number))
+        growth = (held or MapValue()).growth_bytes({holder: state})
+        self._keyspace.check_room(key, growth + (held.size_bytes if held else 0))
+        if held is None:
+            held = MapValue()
+            self._keyspace.put(key, held)
+        held.put(holder, state)
+        self._keyspace.grown(key, growth)
+        self._keyspace.set_due(key, max(due_ms, self._keyspace.expiry.due.get(key, 0)))
+
+    def _drop_over(self, key: str, held: MapValue, now_ms: int) -> None:
+        over = [name for name in held.items if _holder(key, held, name)[0] <= now_ms]
+        self._remove(key, held, over)
+
+    def _remove(self, key: str, held: MapValue, holders: list[str]) -> None:
+        before = held.size_bytes
+        for holder in holders:
+            held.remove(holder)
+        self._keyspace.grown(key, held.size_bytes - before)
+        if not len(held):
+            self._keyspace.drop(key)
+
+
+class Rates:
+    """Whether something may happen now, given how often it has."""
+
+    __slots__ = ("_keyspace",)
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+
+    def bucket(
+        self, key: str, capacity: float, per_second: float, cost: float, now_ms: int
+    ) -> Rate:
+        """Take ``cost`` tokens from a bucket that refills at ``per_second`` up to ``capacity``."""
+        _check_rate(capacity, cost)
+        per_ms = per_second / 1_000
+        if not (per_ms > 0 and capacity / per_ms <= MAX_MS):
+            raise InvalidInput("a token bucket refills at a rate above 0, within 100 years")
+        tokens, at_ms = self._state(key, _bucket, now_ms) or (capacity, now_ms)
+        tokens = min(capacity, tokens + max(0, now_ms - at_ms) * per_ms)
+        if tokens < cost:
+            return Rate(False, tokens, math.ceil((cost - tokens) / per_ms))
+        self._put(key, (tokens - cost, now_ms), now_ms + (capacity - tokens + cost) / per_ms)
+        return Rate(True, tokens - cost, 0)
+
+    def window(self, key: str, limit: int, window_ms: int, cost: int, now_ms: int) -> Rate:
+        """Count ``cost`` if that makes at most ``limit`` in the last ``window_ms``.
+
+        Never more than ``limit`` in any window. As slots are counted, room that a window frees
+        may be seen up to a 64th of it late.
+        """
+        _check_rate(limit, cost)
+        _check("a window in milliseconds", window_ms, MAX_MS)
+        slots = [
+            (end_ms, count)
+            for end_ms, count in self._state(key, _window, now_ms) or ()
+            if end_ms + window_ms > now_ms
+        ]
+        room = limit - sum(count for _, count in slots)
+        if room < cost:
+            return Rate(False, room, _freed_ms(slots, cost - room) + window_ms - now_ms)
+        slot_ms = max(1, math.ceil(window_ms / WINDOW_SLOTS))
+        end_ms = (now_ms // slot_ms + 1) * slot_ms
+        if slots and slots[-1][0] >= end_ms:
+            end_ms, before = slots.pop()
+            cost_there = before + cost
+        else:
+            cost_there = cost
+        self._put(key, [*slots, (end_ms, cost_there)], end_ms + window_ms)
+        return Rate(True, room - cost, 0)
+
+    def _state(self, key: str, decoder: msgspec.json.Decoder[T], now_ms: int) -> T | None:
+        value = self._keyspace.find(key, now_ms)
+        if value is None:
+            return None
+        if isinstance(value, bytes):
+            return _decoded(decoder, value, key, "the state of this rate limit")
+        raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not a rate limit")
+
+    def _put(self, key: str, state: object, due_ms: float) -> None:
+        self._keyspace.put(key, JSON_PREFIX + _encode(state))
+        self._keyspace.set_due(key, math.ceil(due_ms))
+
+
+def _freed_ms(slots: list[tuple[int, int]], needed: int) -> int:
+    """The end of the slot with which ``needed`` have left."""
+    for end_ms, count in slots:
+        needed -= count
+        if needed <= 0:
+            return end_ms
+    raise AssertionError("a cost is at most the limit")
+
+
+def _holder(key: str, held: MapValue, holder: str) -> tuple[int, int]:
+    """A holder's due time and number; zeros for none."""
+    value = held.items.get(holder)
+    return (0, 0) if value is None else _decoded(_holding, value, key, "leases")
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], value: bytes, key: str, what: str) -> T:
+    try:
+        return decoder.decode(value[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise WrongType(f"key {key[:64]!r} holds something else than {what}") from None
+
+
+def _check(what: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise InvalidInput(f"{what} is from 1 to {most}, not {value}")
+
+
+def _check_rate(limit: float, cost: float) -> None:
+    if not (0 < limit < math.inf and 0 < cost <= limit):
+        raise InvalidInput(
+            f"a cost of {cost} does not fit a limit of {limit}: use 0 < cost <= limit"
+        )
