@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -24,3 +25,11 @@ def wait_until(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < deadline_s, "it did not come about"
         time.sleep(0.005)
+
+
+async def eventually(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait for what other tasks of this loop bring about."""
+    deadline_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline_s, "it did not come about"
+        await asyncio.sleep(0.001)

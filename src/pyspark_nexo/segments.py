@@ -136,15 +136,17 @@ class _Reading:
         self._running = running
         self._state = BrokerState(_no_log)
         self._aborted: dict[tuple[int, int], RangeSet] = defaultdict(RangeSet)
-        snapshot, records = Journal(DryFiles(), folder / "journal").recover()
-        if snapshot is not None:
-            self._state.restore(_decode_snapshot(snapshot))
-        for raw in records:
-            record = _decode_record(raw)
-            self._state.apply(record)
-            if isinstance(record, Aborted):
-                for number, index, first, end in record.ranges:
-                    self._aborted[number, index].add(first, end)
+        recovery = Journal(DryFiles(), folder / "journal").recover()
+        if recovery.snapshot is not None:
+            self._state.restore(_decode_snapshot(recovery.snapshot))
+        recovery.replay(self._apply)
+
+    def _apply(self, _offset: int, raw: bytes) -> None:
+        record = _decode_record(raw)
+        self._state.apply(record)
+        if isinstance(record, Aborted):
+            for number, index, first, end in record.ranges:
+                self._aborted[number, index].add(first, end)
 
     def stream(self, name: str) -> FilesOrigin:
         stream = self._state.streams.get(name)

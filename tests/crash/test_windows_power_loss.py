@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from nexo.brokers.store import snapshot
 from nexo.brokers.store.engine import Store
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
+from nexo.services.store import snapshot
 from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.flusher import Flusher
 from tests.crash.test_stream_power_loss import SyncingDesk

@@ -218,7 +218,7 @@ def _content(files: MemoryFiles, name: str) -> bytes:
 def _journal_files() -> MemoryFiles:
     files = MemoryFiles()
     journal = Journal(files, FOLDER)
-    list(journal.recover()[1])
+    list(journal.recover().records)
     for number in range(3):
         journal.append([b"first", b"second" * number], 1_000)
     journal.close()
@@ -233,7 +233,7 @@ def _log(data: bytes) -> None:
     files = _planted(_LOG, data)
     for _ in range(2):
         journal = Journal(files, FOLDER)
-        list(journal.recover()[1])
+        list(journal.recover().records)
         journal.append([b"later"], 2_000)
         journal.close()
 

@@ -20,7 +20,7 @@ from nexo.services.store import snapshot as store_snapshot
 from nexo.storage import index, sealed
 from nexo.storage.dry_files import Change, DryFiles
 from nexo.storage.files import OsFiles
-from nexo.storage.journal import Journal
+from nexo.storage.journal import DAMAGED, Journal, Loss
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Files
 from nexo.storage.segment import Damage, parse_name
@@ -107,28 +107,34 @@ class Checkup:
         yield from _damaged_indexes(folder)
         yield from _damaged_snapshots(files, folder)
         try:
-            log = self._recover(files, folder)
+            log, losses = self._recover(files, folder)
         except NexoError as error:
             yield Finding(folder, "journal", error.message)
-            log = SegmentedLog(DryFiles(), folder)
+            log, losses = SegmentedLog(DryFiles(), folder), []
+        for loss in losses:
+            if loss.reason != DAMAGED:  # those are among the log's own
+                yield Finding(folder, "journal", str(loss))
         for damage in log.verify():
             yield _damage(log, folder, damage)
         yield from _planned(files.changes)
         self._advance(_size_of(folder))
 
-    def _recover(self, files: Files, folder: Path) -> SegmentedLog:
+    def _recover(self, files: Files, folder: Path) -> tuple[SegmentedLog, list[Loss]]:
         """Open a log as a server would; its indexes are loaded, or rebuilt and saved."""
+        losses: list[Loss] = []
         if not self._is_journal(folder):
             log = SegmentedLog(files, folder)
         else:
             journal = Journal(files, folder)
-            for _ in journal.recover()[1]:
+            recovery = journal.recover()
+            losses = recovery.losses
+            for _ in recovery.records:
                 pass
             log = journal.log
         log.segments()
         if isinstance(files, OsFiles):
             log.close()
-        return log
+        return log, losses
 
     # -- other files ----------------------------------------------------------------
 

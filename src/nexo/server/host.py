@@ -72,8 +72,8 @@ class Host:
 
     def open(self) -> None:
         """Recover every service from disk."""
-        for service in self.services.values():
-            service.open()
+        for runtime in self._runtimes.values():
+            runtime.open()
         if self.guard is not None:
             self.guard.open()
         self._check_sessions()

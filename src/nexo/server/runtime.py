@@ -49,6 +49,11 @@ class HostRuntime:
         self._timer: asyncio.TimerHandle | None = None
         self._soon: list[Callable[[], None]] = []
 
+    def open(self) -> None:
+        """Recover the service."""
+        self.service.open()
+        self._committer.opened()
+
     # -- turns and time -------------------------------------------------------------
 
     def soon(self, callback: Callable[[], None]) -> None:
@@ -60,7 +65,10 @@ class HostRuntime:
     def _run_soon(self) -> None:
         callbacks, self._soon = self._soon, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # the other callbacks of this turn are not lost with it
+                log.exception("the end of a turn failed")
 
     def wake_at(self, due_ms: int) -> None:
         """See `Runtime.wake_at`."""

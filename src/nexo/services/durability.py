@@ -3,12 +3,13 @@
 The flusher knows what is dirty; this decides when it runs and where. Waiting callers of one
 turn share one sync. While most syncs take well under a millisecond they run inline, because
 a thread hop costs more; a slow disk moves them to a thread, where the next group gathers
-meanwhile.
+meanwhile. Journals that stay quiet after a sync note durably how far they are synced.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -22,6 +23,10 @@ INLINE_MS = 0.8
 _MOST_MS = 2 * INLINE_MS
 """What a sync counts as at most, so that a single slow one changes nothing."""
 _WEIGHT = 0.2
+QUIET_S = 0.25
+"""How long a journal must be quiet before it notes that all of it is synced."""
+
+log = logging.getLogger("nexo.durability")
 
 
 class Committer:
@@ -37,14 +42,14 @@ class Committer:
         self._commit_due = False
         self._in_thread: asyncio.Future[None] | None = None
         self._window: asyncio.TimerHandle | None = None
+        self._quiet: asyncio.TimerHandle | None = None
 
     def committed(self, mode: Persistence, callback: Callback) -> None:
         """See `nexo.services.service.Runtime.committed`."""
         if self._flusher.failed is not None:
             callback(self._flusher.failed)
         elif mode is Persistence.FILE_ASYNC:
-            if self._window is None:
-                self._window = self._loop.call_later(self._flush_s, self._close_window)
+            self._open_window()
             callback(None)
         else:
             self._waiting.append(callback)
@@ -56,8 +61,16 @@ class Committer:
             callback(self._flusher.failed)
             return
         self._watching.append(callback)
+        self._open_window()
+
+    def _open_window(self) -> None:
         if self._window is None:
             self._window = self._loop.call_later(self._flush_s, self._close_window)
+
+    def opened(self) -> None:
+        """After recovery: sync what an earlier process left, so that journals can note it."""
+        if self._flusher.unsettled:
+            self._open_window()
 
     def sync_soon(self) -> None:
         """Close the ``file_async`` window early: enough was written."""
@@ -72,9 +85,11 @@ class Committer:
 
     def _commit(self) -> None:
         self._commit_due = False
+        if self._in_thread is not None:  # a window closed meanwhile; its end commits
+            return
         waiting = self._take_waiting()
         if self._usual_ms < INLINE_MS:
-            _answer(waiting, self._sync())
+            self._answer(waiting, self._sync())
         else:
             self._sync_in_thread(waiting)
 
@@ -100,42 +115,63 @@ class Committer:
         self._in_thread = self._loop.create_task(self._threaded(waiting))
 
     async def _threaded(self, waiting: list[Callback]) -> None:
-        error = await asyncio.to_thread(self._sync)
+        try:
+            error = await asyncio.to_thread(self._sync)
+        except RuntimeError:  # no thread can be started
+            error = self._sync()
         self._in_thread = None
-        _answer(waiting, error)
+        self._answer(waiting, error)
         if self._waiting:
             self._schedule()
 
     def _close_window(self) -> None:
         self._window = None
         if self._in_thread is not None:
-            self._window = self._loop.call_later(self._flush_s, self._close_window)
+            self._open_window()
             return
         watching, self._watching = self._watching, []
         if self._flusher.dirty:
             self._sync_in_thread(watching)
         else:  # a commit was quicker
-            _answer(watching, self._sync())
+            self._answer(watching, self._sync())
+
+    def _answer(self, waiting: list[Callback], error: NexoError | None) -> None:
+        for callback in waiting:
+            try:
+                callback(error)
+            except Exception:  # the others of the group are answered all the same
+                log.exception("a reply failed after its commit")
+        if self._quiet is None and self._flusher.unsettled:
+            self._quiet = self._loop.call_later(QUIET_S, self._settle)
+
+    def _settle(self) -> None:
+        """Let quiet journals note what is synced; the notes are synced with the next window."""
+        self._quiet = None
+        if self._flusher.failed is not None:
+            return
+        self._flusher.settle()
+        if self._flusher.dirty:
+            self._open_window()
+        if self._flusher.unsettled:
+            self._quiet = self._loop.call_later(QUIET_S, self._settle)
 
     async def close(self) -> None:
         """Sync what is left."""
-        if self._window is not None:
-            self._window.cancel()
-            self._window = None
+        self._cancel_timers()
         while self._in_thread is not None:
             await self._in_thread
         waiting = self._take_waiting()
-        _answer(waiting, self._sync())
+        self._answer(waiting, self._sync())
+        self._cancel_timers()
 
     def abandon(self) -> None:
         """Forget everyone who waits."""
         self._waiting.clear()
         self._watching.clear()
-        if self._window is not None:
-            self._window.cancel()
-            self._window = None
+        self._cancel_timers()
 
-
-def _answer(waiting: list[Callback], error: NexoError | None) -> None:
-    for callback in waiting:
-        callback(error)
+    def _cancel_timers(self) -> None:
+        for timer in (self._window, self._quiet):
+            if timer is not None:
+                timer.cancel()
+        self._window = self._quiet = None

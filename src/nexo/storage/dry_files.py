@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nexo.storage.ports import Buffer, File
+from nexo.storage.files import boot_id
+from nexo.storage.ports import Buffer, File, Settles
 
 Verb: TypeAlias = Literal["write", "cut", "remove", "rename"]
 
@@ -69,7 +70,8 @@ class DryFiles:
 
     def __init__(self) -> None:
         self.on_dirty: Callable[[File], None] = lambda file: None
-        self.lifetime = "dry"
+        self.on_unsettled: Callable[[Settles], None] = lambda journal: None
+        self.lifetime = boot_id()
         self.changes: list[Change] = []
         self._made: set[Path] = set()
 

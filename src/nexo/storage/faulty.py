@@ -20,7 +20,7 @@ from random import Random
 
 from nexo.errors import DiskFull, ReadOnly
 from nexo.storage.memory import cut, moved, put
-from nexo.storage.ports import Buffer, File
+from nexo.storage.ports import Buffer, File, Settles
 
 _SECTOR = 512
 """What a disk writes as a whole."""
@@ -53,6 +53,7 @@ class _Inode:
     durable: bytearray = field(default_factory=bytearray)
     pending: list[_Write | _Cut] = field(default_factory=list)
     marked: bool = False
+    syncs: int = 0
 
     def apply(self, change: _Write | _Cut) -> None:
         _apply(self.content, change)
@@ -60,6 +61,7 @@ class _Inode:
 
     def settle(self) -> None:
         self.marked = False
+        self.syncs += 1
         for change in self.pending:
             _apply(self.durable, change)
         self.pending.clear()
@@ -148,9 +150,15 @@ class FaultyFile:
 
     def __init__(self, files: FaultyFiles, path: Path, inode: _Inode) -> None:
         self.path = path
-        self.synced_bytes = 0
         self._files = files
         self._inode = inode
+        self._syncs = inode.syncs
+
+    @property
+    def synced_bytes(self) -> int:
+        """0 until the first sync since it was opened."""
+        inode = self._inode
+        return min(len(inode.durable), len(inode.content)) if inode.syncs > self._syncs else 0
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         """Write all parts, or half of them when this call is the one that fails."""
@@ -173,14 +181,12 @@ class FaultyFile:
         """Cut the file."""
         self._files.step()
         self._inode.apply(_Cut(size))
-        self.synced_bytes = min(self.synced_bytes, size)
         self._mark()
 
     def sync(self) -> None:
         """Settle the file and the names on its path; if it fails, unsynced writes are gone."""
         self._files.step(self._inode.pending.clear, final=True)
         self._inode.settle()
-        self.synced_bytes = len(self._inode.durable)
         self._files.settle_names(self.path.parent)
 
     def close(self) -> None:
@@ -197,6 +203,7 @@ class FaultyFiles:
 
     def __init__(self) -> None:
         self.on_dirty: Callable[[File], None] = lambda _file: None
+        self.on_unsettled: Callable[[Settles], None] = lambda _journal: None
         self.lifetime = str(next(_lifetimes))
         self.calls = 0
         self.fail_call: int | None = None

@@ -17,15 +17,15 @@ from uuid import uuid4
 
 from nexo.errors import DiskFull, ReadOnly
 from nexo.storage.open_files import OpenFiles
-from nexo.storage.ports import Buffer, File
+from nexo.storage.ports import Buffer, File, Settles
 
 _IOV_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def _ignore(_file: File) -> None:
-    """Nobody asked to hear of dirty files."""
+def _ignore(_changed: File | Settles) -> None:
+    """Nobody asked to hear of dirty files and unsettled journals."""
 
 
 class OsFile:
@@ -163,11 +163,12 @@ class OsFiles:
 
     def __init__(self, max_open_files: int = 256) -> None:
         self.on_dirty: Callable[[File], None] = _ignore
+        self.on_unsettled: Callable[[Settles], None] = _ignore
         self.open_files = OpenFiles(max_open_files, self._sync_open_files)
         self._changed_folders: set[Path] = set()
         self._names_lock = Lock()
         self._error: str | None = None
-        self.lifetime = _boot_id()
+        self.lifetime = boot_id()
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         """Open for reading and writing."""
@@ -278,7 +279,7 @@ class OsFiles:
             self.sync_all(_mount_of(folder))
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """Of the running kernel; where it cannot be told, every process counts as a new one."""
     try:
         return _BOOT_ID.read_text().strip()

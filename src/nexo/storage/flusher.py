@@ -14,7 +14,7 @@ from threading import Lock
 
 from nexo.errors import DiskFull, NexoError, ReadOnly
 from nexo.histogram import Histogram
-from nexo.storage.ports import File, Files
+from nexo.storage.ports import File, Files, Settles
 
 MANY_FILES = 16
 """Dirty files above which one ``syncfs`` beats an ``fdatasync`` each."""
@@ -64,15 +64,26 @@ class Flusher:
         self._many_files = many_files
         self._timer = timer
         self._dirty: set[File] = set()
+        self._unsettled: set[Settles] = set()
         self._inherited = True
         self._marking = Lock()
         self._syncing = Lock()
         files.on_dirty = self.mark
+        files.on_unsettled = self._unsettled.add
 
     @property
     def dirty(self) -> bool:
         """Whether a sync has anything to do."""
         return self._inherited or bool(self._dirty)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a journal waits to note that all of it is synced."""
+        return bool(self._unsettled)
+
+    def settle(self) -> None:
+        """Have the journals that are synced and quiet note it. For their owner's thread."""
+        self._unsettled -= {journal for journal in self._unsettled if journal.settle()}
 
     def mark(self, file: File) -> None:
         """Note that ``file`` has unsynced writes; `Files` calls it by itself."""
@@ -91,7 +102,7 @@ class Flusher:
                 self._sync_files(dirty)
             except (OSError, NexoError) as error:
                 raise self._fail(error) from error
-            if not first:  # that one tells of the past, not of the disk's speed
+            if not first:  # it also flushes an earlier process's writes, so it is not timed
                 self.times.note((self._timer() - began) * 1_000)
 
     def check(self) -> None:

@@ -6,34 +6,80 @@ The body of an entry is::
     int32     n+1 times: where each record begins in what follows, and where the last one ends
     bytes     the records, padded with zeros to a multiple of 8
 
-``synced`` tells lost writes from decay. Power loss may keep a later write and lose an earlier
-one. If no later entry was written after a sync that covered the damaged place, that place was
-never durable, so neither it nor anything behind it was ever acknowledged, and both are dropped
-(a copy is set aside). Otherwise acknowledged records are damaged, and that is an error.
+The producer id of its header is a number for the lifetime of the machine that wrote it. Entries
+with the control flag are the journal's own: without records a *sync mark*, with records a *copy*
+of the entry before it.
+
+**Damage or loss?** Power loss may keep a later write and lose an earlier one. A damaged entry was
+durable if a later entry says so in ``synced``, or if a later entry was written in this lifetime
+of the machine, since when no power was lost. Then it costs itself alone: it is reported, and
+entries on both sides of it are used. Otherwise neither it nor anything after it was ever
+synced, so nobody was promised it: the tail is cut off at it, and a copy is set aside.
+
+A sync mark is written once a journal is synced and quiet (`Journal.settle`), so that its last
+entries are covered as well. Records that others build on are written twice.
 """
 
 from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
 from struct import Struct
 from sys import byteorder
+from typing import Any
 
-from nexo.errors import Corrupt
-from nexo.storage.header import ALIGN, SIZE, seal
+from google_crc32c import value
+
+from nexo.errors import Corrupt, NexoError
+from nexo.storage.header import ALIGN, SIZE, Flags, parse, seal
 from nexo.storage.log import SEGMENT_BYTES, SegmentedLog
 from nexo.storage.ports import Files
 from nexo.storage.segment import Damage
 from nexo.storage.snapshot import Snapshot, Snapshots
 
 _SYNCED = Struct("<q")
-_COUNT = Struct("<I")
-_COUNT_AT = 24
+_SHOWN = 10
+DAMAGED = "damaged"
+"""The reason for losing an entry that fails its check."""
 
 logger = logging.getLogger("nexo.storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Offsets of a journal whose records are lost, and why."""
+
+    offset: int
+    next_offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"offsets {self.offset} to {self.next_offset - 1}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What a journal still holds."""
+
+    snapshot: bytes | None
+    records: Iterator[tuple[int, bytes]]
+    """Offset and bytes of each record since the snapshot."""
+    losses: list[Loss] = field(default_factory=list)
+    """What is lost; complete once ``records`` is exhausted."""
+
+    def replay(self, apply: Callable[[int, bytes], None]) -> None:
+        """Apply every record. One that cannot be applied, for want of others, is lost too."""
+        for offset, record in self.records:
+            try:
+                apply(offset, record)
+            except Exception as error:  # whatever the gap led to, the rest must be served
+                logger.exception("the record at offset %d cannot be applied", offset)
+                self.losses.append(Loss(offset, offset + 1, f"cannot be applied: {error!r}"))
 
 
 class Journal:
@@ -41,7 +87,11 @@ class Journal:
 
     def __init__(self, files: Files, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.log = SegmentedLog(files, folder, segment_bytes=segment_bytes, sync_on_roll=True)
+        self._files = files
         self._snapshots = Snapshots(files, folder)
+        self._lifetime = value(files.lifetime.encode())
+        self._unsettled = False
+        self._seen_bytes = 0
 
     @property
     def next_offset(self) -> int:
@@ -53,72 +103,153 @@ class Journal:
         """What the journal takes on disk, snapshots not counted."""
         return self.log.size_bytes
 
-    def append(self, records: Sequence[bytes], now_ms: int) -> int:
+    # -- writing --------------------------------------------------------------
+
+    def append(self, records: Sequence[bytes], now_ms: int, *, twice: bool = False) -> int:
         """Write records as one entry, found whole or not at all; returns the first's offset.
 
-        Not durable before the next sync.
+        Not durable before the next sync. ``twice`` adds a copy, for records that later ones
+        build on; a copy that finds no room is left out.
         """
         if not records:
             return self.log.next_offset
+        offset = self._append(records, now_ms)
+        if twice:
+            with suppress(NexoError, OSError):
+                self._append(records, now_ms, Flags.CONTROL)
+        if not self._unsettled:
+            self._unsettle()
+        return offset
+
+    def _unsettle(self) -> None:
+        self._unsettled = True
+        self._files.on_unsettled(self)
+
+    def _append(self, records: Sequence[bytes], now_ms: int, flags: int = 0) -> int:
+        count = len(records)
         body = encode(records, self.log.synced_bytes)
-        head = seal(body, count=len(records), first_ms=now_ms, last_ms=now_ms)
+        head = seal(
+            body, count=count, span=count or 1, first_ms=now_ms, last_ms=now_ms, flags=flags,
+            producer_id=self._lifetime,
+        )  # fmt: skip
         return self.log.append(head, body)
 
-    def checkpoint(self, payload: bytes) -> None:
+    def settle(self) -> bool:
+        """Write the sync mark if nothing was written since the last call and all is synced.
+
+        Returns whether there is nothing left to do. The mark is durable with the next sync.
+        """
+        if not self._unsettled:
+            return True
+        size = self.log.size_bytes
+        quiet, self._seen_bytes = size == self._seen_bytes, size
+        if not quiet or not self.log.is_synced:
+            return False
+        self._unsettled = False
+        with suppress(NexoError, OSError):  # a full disk: what was written stays as it is
+            self._append((), 0, Flags.CONTROL)
+        return True
+
+    def checkpoint(self, payload: bytes, keep_from: int | None = None) -> None:
         """Make ``payload``, the state after all records so far, what recovery begins with.
 
-        Durable on return. The records since the snapshot before are kept beside it.
+        Durable on return. Records are dropped up to the older of two snapshots, so that either
+        can be damaged; those from ``keep_from`` on are kept in any case.
         """
         self.log.sync()
         self._snapshots.save(Snapshot(self.log.next_offset, payload))
-        self.log.drop_before(max(self.log.start_offset, self._snapshots.offsets()[0]))
+        older, *newer = self._snapshots.offsets()
+        if newer:
+            needed = older if keep_from is None else min(older, keep_from)
+            self.log.drop_before(max(self.log.start_offset, needed))
 
-    def recover(self) -> tuple[bytes | None, Iterator[bytes]]:
-        """The last snapshot, if any, and the records that followed it.
-
-        Raises `Corrupt`, now or while iterating, if anything acknowledged is damaged.
-        """
-        snapshot = self._snapshots.load()
-        if snapshot is None:
-            return None, self.replay(self.log.start_offset)
-        if not self.log.start_offset <= snapshot.offset <= self.log.next_offset:
-            raise Corrupt(
-                f"the snapshot is of offset {snapshot.offset}, the journal holds "
-                f"{self.log.start_offset} to {self.log.next_offset}: restore a backup"
-            )
-        return snapshot.payload, self.replay(snapshot.offset)
-
-    def replay(self, from_offset: int) -> Iterator[bytes]:
-        """The records from ``from_offset`` on."""
-        at = from_offset
-        try:
-            for entry in self.log.entries(from_offset):
-                base = int.from_bytes(entry[8:16], "little")
-                records = decode(entry)[1]
-                yield from records[max(0, from_offset - base) :]
-                at = base + len(records)
-        except Corrupt as error:
-            self._settle(error, at)
-
-    def _settle(self, error: Corrupt, at: int) -> None:
-        """Drop damage that was never durable; raise ``error`` for any other."""
-        damage = next((d for d in self.log.damaged() if d.offset == at < d.next_offset), None)
-        if damage is None or self._was_synced(damage):
-            raise error
-        self.log.drop_damaged_tail(damage)
-
-    def _was_synced(self, damage: Damage) -> bool:
-        if damage.next_offset >= self.log.next_offset:
-            return True  # the log found no sign of a torn write in its last entry
-        last = self.log.segments()[-1]
-        if damage.offset < last.base_offset:
-            return True
-        later = self.log.entries(damage.next_offset)
-        return any(decode(entry)[0] > damage.position for entry in later)
+    def finish(self) -> None:
+        """Sync and close; a sync mark is written if one is due, durable with the next sync."""
+        if self._unsettled:
+            with suppress(NexoError, OSError):  # a sync that failed is known to the flusher
+                self.log.sync()
+                self._append((), 0, Flags.CONTROL)
+        self.close()
 
     def close(self) -> None:
         """Give back what is held. Does not sync."""
+        self._unsettled = False
         self.log.close()
+
+    # -- recovery -------------------------------------------------------------
+
+    def recover(self) -> Recovery:
+        """The newest sound snapshot and the readable records since, with what is lost."""
+        snapshot, damaged = self._snapshots.load()
+        log, losses = self.log, []
+        offset = snapshot.offset if snapshot is not None else 0
+        end = max(offset, *damaged) if damaged else offset
+        if end > log.next_offset:
+            losses.append(Loss(log.next_offset, end, "the log ends before its snapshot"))
+            log.advance_to(end)
+        if offset < log.start_offset:
+            what = "every snapshot is damaged" if damaged else "the snapshot is older"
+            losses.append(Loss(offset, log.start_offset, f"dropped before, and {what}"))
+            offset = log.start_offset
+        for loss in losses:
+            logger.error("%s: %s", log.path, loss)
+        payload = snapshot.payload if snapshot is not None else None
+        return Recovery(payload, self._replay(offset, losses), losses)
+
+    def _replay(self, at: int, losses: list[Loss]) -> Iterator[tuple[int, bytes]]:
+        damaged_until, settled = -1, True
+        for found in self._sound_entries(at):
+            if isinstance(found, Damage):
+                settled = False
+                if not self._was_synced(found):
+                    self.log.drop_damaged_tail(found)
+                    return
+                damaged_until = found.next_offset
+                losses.append(Loss(found.offset, damaged_until, DAMAGED))
+                continue
+            head = parse(found)
+            settled = not head.count
+            if head.flags & Flags.CONTROL and head.base_offset != damaged_until:
+                continue
+            for offset, record in enumerate(decode(found)[1], head.base_offset):
+                if offset >= at:
+                    yield offset, record
+        if not settled:
+            self.log.adopt()
+            self._unsettle()
+
+    def _sound_entries(self, at: int) -> Iterator[bytes | Damage]:
+        """Every entry from the one that holds ``at`` on, and the damage in between."""
+        while at < self.log.next_offset:
+            try:
+                for entry in self.log.entries(at):
+                    yield entry
+                    at = parse(entry).next_offset
+                return
+            except Corrupt as error:
+                known = self.log.damaged()
+                damage = next((d for d in known if d.offset <= at < d.next_offset), None)
+                if damage is None:
+                    raise error
+                yield damage
+                at = damage.next_offset
+
+    def _was_synced(self, damage: Damage) -> bool:
+        if damage.offset < self.log.segments()[-1].base_offset:
+            return True
+        if damage.next_offset >= self.log.next_offset:
+            return not self.log.looks_torn(damage)
+        later = self._sound_entries(damage.next_offset)
+        return any(isinstance(entry, bytes) and self._vouches(entry, damage) for entry in later)
+
+    def _vouches(self, entry: bytes, damage: Damage) -> bool:
+        """Whether a later entry shows that the damaged place was durable once."""
+        return parse(entry).producer_id == self._lifetime or decode(entry)[0] > damage.position
+
+
+def shown(losses: Sequence[Loss | str]) -> dict[str, Any]:
+    """What a status shows of losses: how many there are, and the first few."""
+    return {"count": len(losses), "first": [str(loss) for loss in losses[:_SHOWN]]}
 
 
 def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
@@ -135,9 +266,8 @@ def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
 def decode(entry: bytes) -> tuple[int, list[bytes]]:
     """How much was durable, and the records, from a verified entry."""
     (synced,) = _SYNCED.unpack_from(entry, SIZE)
-    (count,) = _COUNT.unpack_from(entry, _COUNT_AT)
     first = SIZE + _SYNCED.size
-    start = first + 4 * (count + 1)
+    start = first + 4 * (parse(entry).count + 1)
     ends = array("i", entry[first:start])
     if byteorder == "big":
         ends.byteswap()

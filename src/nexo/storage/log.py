@@ -17,7 +17,7 @@ from nexo.storage.header import ALIGN, SIZE, stamp
 from nexo.storage.ports import Buffer, Files
 from nexo.storage.rewriting import Rewriting
 from nexo.storage.room import SMALL, room_behind
-from nexo.storage.scan import body_sound, head_at, sound_run
+from nexo.storage.scan import body_sound, head_at, sound_run, was_torn
 from nexo.storage.segment import HEADER, Damage, Segment, SegmentInfo, file_header
 from nexo.storage.segment_folder import SegmentFolder
 
@@ -253,6 +253,12 @@ class SegmentedLog:
         self._folder.set_aside(segment, damage.position)
         self._cut(segment, damage.position, damage.offset)
 
+    def looks_torn(self, damage: Damage) -> bool:
+        """Whether damage in the last segment looks like a write that never arrived as a whole."""
+        size = damage.next_position - damage.position
+        region = self._folder.segments[-1].file.read_at(damage.position, size)
+        return was_torn(region, damage.position)
+
     def _cut(self, segment: Segment, position: int, offset: int) -> None:
         segment.cut(position, offset)
         segment.file.sync()
@@ -269,6 +275,15 @@ class SegmentedLog:
         self._hints.clear()
         before, self.size_bytes = self.size_bytes, self._folder.size_bytes
         return before - self.size_bytes
+
+    def advance_to(self, offset: int) -> None:
+        """Have the next entry begin at ``offset``; what is skipped counts as damaged."""
+        if self._active is None:
+            self.start_offset = offset
+        else:
+            self._active.end = offset
+        self.next_offset = offset
+        self._roll()
 
     def roll(self) -> None:
         """Close the active segment if it holds anything, so that it can be rewritten."""
@@ -294,6 +309,21 @@ class SegmentedLog:
     def synced_bytes(self) -> int:
         """How much of the last segment's file is known to survive power loss, room included."""
         return self._active.file.synced_bytes if self._active is not None else 0
+
+    @property
+    def path(self) -> Path:
+        """The log's folder."""
+        return self._folder.path
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all that was written is known to survive power loss."""
+        return self._active is None or self.synced_bytes >= self._active.size
+
+    def adopt(self) -> None:
+        """Have the next sync cover what an earlier process wrote to the last segment."""
+        if self._active is not None:
+            self._active.file.truncate(max(self._active.size, self._active.room_end))
 
     def sync(self) -> None:
         """Make this log durable now; `nexo.storage.flusher` does it for many at once."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nexo.storage.ports import Buffer, File
+from nexo.storage.ports import Buffer, File, Settles
 
 
-def _ignore(_file: File) -> None:
-    """Nobody asked to hear of dirty files."""
+def _ignore(_changed: File | Settles) -> None:
+    """Nobody asked to hear of dirty files and unsettled journals."""
 
 
 class MemoryFile:
@@ -63,6 +63,7 @@ class MemoryFiles:
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
         self.on_dirty: Callable[[File], None] = _ignore
+        self.on_unsettled: Callable[[Settles], None] = _ignore
         self.lifetime = "memory"
         self.capacity_bytes = capacity_bytes
         self.dirty: set[MemoryFile] = set()

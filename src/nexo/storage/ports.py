@@ -13,8 +13,10 @@ class File(Protocol):
     """One open file. Positions are explicit; there is no cursor."""
 
     path: Path
-    synced_bytes: int
-    """Length up to which the file is known to survive power loss; 0 until its first sync."""
+
+    @property
+    def synced_bytes(self) -> int:
+        """Length up to which the file is known to survive power loss; 0 until its first sync."""
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         """Write all parts one after another; returns the bytes written (all, or it raises)."""
@@ -38,6 +40,13 @@ class File(Protocol):
         """Give the descriptor back."""
 
 
+class Settles(Protocol):
+    """A journal that wants to note durably, once it is quiet, that all of it is synced."""
+
+    def settle(self) -> bool:
+        """Write that down if it is so; returns whether there is nothing left to do."""
+
+
 class Files(Protocol):
     """The file system: real, in memory, or faulty on purpose.
 
@@ -47,6 +56,8 @@ class Files(Protocol):
 
     on_dirty: Callable[[File], None]
     """Called with a file when it is written to for the first time since its last sync."""
+    on_unsettled: Callable[[Settles], None]
+    """Called with a journal that was written to after it had settled."""
     lifetime: str
     """Of what keeps unsynced writes: while it is the same, none of them was lost."""
 

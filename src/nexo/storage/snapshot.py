@@ -16,6 +16,7 @@ from nexo.storage.ports import Files
 
 MAGIC = b"NEXOSNP\0"
 _SUFFIX = ".snap"
+_DAMAGED = ".damaged"
 _KEPT = 2
 
 logger = logging.getLogger("nexo.storage")
@@ -44,17 +45,21 @@ class Snapshots:
         for offset in self.offsets()[:-_KEPT]:
             self._files.remove(self._path(offset))
 
-    def load(self) -> Snapshot | None:
-        """The newest sound snapshot, None if there never was one; `Corrupt` if all are damaged."""
-        offsets = self.offsets()
-        for offset in reversed(offsets):
+    def load(self) -> tuple[Snapshot | None, list[int]]:
+        """The newest sound snapshot, if there is one, and the offsets of damaged newer ones.
+
+        A damaged one is kept under another name, so that it does not count as a fallback.
+        """
+        damaged: list[int] = []
+        for offset in reversed(self.offsets()):
             try:
-                return self._read(offset)
+                return self._read(offset), damaged
             except Corrupt as error:
-                logger.error("%s: %s; using the one before", self._path(offset), error)
-        if offsets:
-            raise Corrupt(f"every snapshot in {self._folder} is damaged: restore a backup")
-        return None
+                path = self._path(offset)
+                logger.error("%s: %s; using the one before", path, error)
+                self._files.rename(path, path.with_name(f"{path.name}{_DAMAGED}"))
+                damaged.append(offset)
+        return None, damaged
 
     def offsets(self) -> list[int]:
         """The offsets of the snapshots there are, damaged ones too, oldest first."""

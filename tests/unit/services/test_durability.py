@@ -6,12 +6,17 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
 from nexo.errors import NexoError
 from nexo.model import Persistence
+from nexo.services import durability
 from nexo.services.durability import Committer
 from nexo.storage.flusher import Flusher
+from nexo.storage.journal import Journal
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import File
+from tests.timing import eventually
 
 FOLDER = Path("/data")
 LONG_MS = 3_600_000
@@ -122,4 +127,76 @@ async def test_one_slow_sync_does_not_move_the_next_to_a_thread_but_many_do() ->
     for _ in range(20):
         await commit(commits, files)
     assert flusher.inline[-2:] == [True, True]
+    await commits.close()
+
+
+async def test_a_callback_that_raises_costs_no_other_reply_of_its_group() -> None:
+    """Finding F14."""
+    commits, files = committer(flush_ms=LONG_MS)
+    heard: list[NexoError | None] = []
+
+    def fails(_error: NexoError | None) -> None:
+        raise KeyError("a bug")
+
+    write(files)
+    commits.committed(Persistence.FILE_SYNC, heard.append)
+    commits.committed(Persistence.FILE_SYNC, fails)
+    commits.committed(Persistence.FILE_SYNC, heard.append)
+    await eventually(lambda: heard == [None, None])
+    await commits.close()
+
+
+class Slow(Noted):
+    """Its syncs in a thread end when they are let go."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.running = 0
+        self.most_running = 0
+        self.go = threading.Event()
+        super().__init__(files)
+
+    def sync(self) -> None:
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        if threading.current_thread() is not threading.main_thread():
+            self.go.wait(60)
+        super().sync()
+        self.running -= 1
+
+
+async def test_a_commit_waits_for_the_sync_of_a_window_that_closed_before_it() -> None:
+    """Finding F14: one sync at a time, and `close` waits for it."""
+    files = MemoryFiles()
+    files.make_folder(FOLDER)
+    flusher = Slow(files)
+    commits = Committer(asyncio.get_running_loop(), flusher, flush_ms=LONG_MS)
+    write(files)
+    commits.committed(Persistence.FILE_ASYNC, lambda _: None)
+    heard: list[NexoError | None] = []
+    commits.sync_soon()
+    await asyncio.sleep(0)
+    commits.committed(Persistence.FILE_SYNC, heard.append)
+    await eventually(lambda: flusher.running == 1)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (flusher.most_running, heard) == (1, [])
+    flusher.go.set()
+    await eventually(lambda: heard == [None])
+    assert flusher.most_running == 1
+    await commits.close()
+
+
+async def test_a_quiet_journal_notes_that_it_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding F1: durably, and once."""
+    monkeypatch.setattr(durability, "QUIET_S", 0)
+    commits, files = committer(flush_ms=1)
+    journal = Journal(files, FOLDER / "journal")
+    journal.append([b"record"], 0)
+    size = journal.size_bytes
+    commits.committed(Persistence.FILE_ASYNC, lambda _: None)
+    await eventually(lambda: journal.size_bytes > size and not files.dirty)
+    size = journal.size_bytes
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert journal.size_bytes == size
     await commits.close()

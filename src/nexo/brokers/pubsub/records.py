@@ -43,18 +43,23 @@ def snapshot(retained: RetainedMessages, now_ms: int) -> Iterator[bytes]:
     return map(kept, retained.all(now_ms))
 
 
-def replay(records: Iterable[bytes | memoryview], retained: RetainedMessages, now_ms: int) -> None:
+def replay(records: Iterable[bytes], retained: RetainedMessages, now_ms: int) -> None:
     """Apply records in order; what expired while the broker was down does not come back."""
     for raw in records:
-        match _decoded(raw):
-            case Kept(topic, message, expires_ms):
-                retained.put(Retained(topic, message, expires_ms))
-            case Cleared(topic):
-                retained.clear(topic)
+        apply(raw, retained)
     retained.expire(now_ms)
 
 
-def _decoded(raw: bytes | memoryview) -> Kept | Cleared:
+def apply(raw: bytes, retained: RetainedMessages) -> None:
+    """Make a change again during recovery; the caller expires what is over."""
+    match _decoded(raw):
+        case Kept(topic, message, expires_ms):
+            retained.put(Retained(topic, message, expires_ms))
+        case Cleared(topic):
+            retained.clear(topic)
+
+
+def _decoded(raw: bytes) -> Kept | Cleared:
     try:
         return _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

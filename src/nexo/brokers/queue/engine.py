@@ -76,6 +76,10 @@ class Queue:
         queue.outbox.append(created)
         return queue
 
+    def recreate(self, now_ms: int) -> None:
+        """Go on with the default options: the record that created the queue is lost."""
+        self._log(Created(now_ms, now_ms, to_builtins(self.ledger.options)))
+
     @property
     def options(self) -> QueueOptions:
         """The options in force."""

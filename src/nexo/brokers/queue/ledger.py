@@ -33,6 +33,8 @@ from nexo.brokers.queue.results import Results
 from nexo.brokers.queue.schedules import Schedules
 from nexo.options.queue import MAX_HISTORY, QueueOptions, read_options
 
+LOST_JOBS = 1_000_000
+"""More numbers than a lost entry of the journal can have used."""
 MOST_REPLACED = 10_000
 """Jobs of which a queue remembers that they were replaced; older ones are just done."""
 
@@ -142,6 +144,19 @@ class Ledger:
         """The user who pushed a job; empty if nobody was logged in or the job is long done."""
         batch = self.batches.of(job)
         return batch.owner if batch is not None else ""
+
+    def close_gaps(self) -> None:
+        """After a recovery that lost records: forget what only they explain, and count again.
+
+        Job numbers jump, because lost pushes may have used some.
+        """
+        for mapping in (self.failures, self.dead, self.keys, self.dedup_keys):
+            unknown = [job for job in mapping if self.batches.mark_of(job) == DONE]
+            for job in unknown:
+                del mapping[job]
+        self.dedup = {key: job for job, key in self.dedup_keys.items() if job not in self.dead}
+        self.open_jobs = sum(batch.marks.count(OPEN) for batch in self.batches)
+        self.next_job += LOST_JOBS
 
     # -- one method per record ------------------------------------------------
 

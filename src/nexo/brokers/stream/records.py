@@ -147,6 +147,10 @@ JournalRecord: TypeAlias = (
 )  # fmt: skip
 
 
+BUILT_ON = (Created, Deleted, Opened, ProducerStarted, GroupMade, OrderedMade)
+"""Rare records that later ones build on: a journal keeps them twice."""
+
+
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
     """One stream in a snapshot."""
 

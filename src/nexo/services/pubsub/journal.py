@@ -11,7 +11,7 @@ from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.errors import Corrupt, NexoError, Unavailable
 from nexo.model import Persistence
 from nexo.services.service import Runtime
-from nexo.storage.journal import Journal
+from nexo.storage.journal import Journal, Loss
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024
 """Fewer bytes of changes than this are never worth a snapshot."""
@@ -30,6 +30,8 @@ class RetainedJournal:
         self._before: list[tuple[str, Retained | None]] = []
         self._waiting: list[Callable[[NexoError | None], None]] = []
         self._since_checkpoint = 0
+        self.losses: list[Loss] = []
+        """Changes that the journal lost."""
 
     def open(self) -> None:
         """Rebuild what was retained."""
@@ -37,10 +39,12 @@ class RetainedJournal:
         self._journal = Journal(
             runtime.files, runtime.folder, segment_bytes=runtime.settings.segment_bytes
         )
-        snapshot, changes = self._journal.recover()
+        recovery = self._journal.recover()
         now_ms = runtime.clock.now_ms()
-        records.replay(_unpacked(snapshot), self._retained, now_ms)
-        records.replay(changes, self._retained, now_ms)
+        records.replay(_unpacked(recovery.snapshot), self._retained, now_ms)
+        recovery.replay(lambda _, change: records.apply(change, self._retained))
+        self._retained.expire(now_ms)
+        self.losses = recovery.losses
         self._since_checkpoint = self._journal.size_bytes
 
     def remember(self, topic: str) -> None:
@@ -58,7 +62,7 @@ class RetainedJournal:
         """Write what this turn gathered and give the files back."""
         self._write()
         if self._journal is not None:
-            self._journal.close()
+            self._journal.finish()
             self._journal = None
 
     def _write(self) -> None:

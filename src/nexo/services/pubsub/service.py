@@ -20,6 +20,7 @@ from nexo.protocol.values import check_value
 from nexo.services.connection import Connection
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Answer, Handler, Peer, Runtime, shown_to
+from nexo.storage.journal import shown
 
 log = logging.getLogger("nexo.pubsub")
 
@@ -91,7 +92,7 @@ class PubSubService:
 
     def status(self) -> dict[str, Any]:
         """Totals."""
-        return status.summary(self._engine)
+        return status.summary(self._engine) | {"lost": shown(self._journal.losses)}
 
     def close(self) -> None:
         """A graceful stop is no reason for last wills."""

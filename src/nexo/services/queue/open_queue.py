@@ -8,6 +8,7 @@ job needs it: old jobs that would hold on to much are copied forward.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -19,18 +20,18 @@ from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import (
+    Created,
     Moved,
     Pushed,
     Record,
     decode_record,
     encode_record,
 )
-from nexo.errors import Corrupt, DiskFull, NexoError
+from nexo.errors import DiskFull, NexoError
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.values import Budget, Values
 from nexo.services.service import Runtime
-from nexo.storage.journal import Journal
-from nexo.storage.snapshot import Snapshot, Snapshots
+from nexo.storage.journal import Journal, Loss
 
 TAIL_BYTES = 32 * 1024 * 1024
 """A snapshot is taken when this much was written since the last, or twice its size if more."""
@@ -48,10 +49,11 @@ class OpenQueue:
         self.folder = folder
         self._runtime = runtime
         self._journal = Journal(runtime.files, folder, segment_bytes=runtime.settings.segment_bytes)
-        self._snapshots = Snapshots(runtime.files, folder)
         self._budget = budget
         self._tail_bytes = 0
         self._snapshot_bytes = 0
+        self.losses: list[Loss] = []
+        """What the journal lost."""
         self.engine: Queue
         self.values: Values
         self._asked: set[int] = set()
@@ -71,18 +73,26 @@ class OpenQueue:
 
     def load(self, now_ms: int) -> bool:
         """Recover; False if the queue was never written whole and so was never confirmed."""
-        saved = self._snapshots.load()
-        ledger, places = restore(saved.payload) if saved else (Ledger(), Places())
-        offset = saved.offset if saved else self._journal.log.start_offset
-        if not self._journal.log.start_offset <= offset <= self._journal.log.next_offset:
-            raise Corrupt(f"queue {self.name!r}: log and snapshot do not fit; restore a backup")
+        recovery = self._journal.recover()
+        saved = recovery.snapshot
+        ledger, places = restore(saved) if saved is not None else (Ledger(), Places())
         self.values = Values(self._journal, places, self._budget)
-        for number, raw in enumerate(self._journal.replay(offset), offset):
+
+        def apply(offset: int, raw: bytes) -> None:
             self._tail_bytes += len(raw)
             record = decode_record(raw)
             ledger.apply(record)
-            self._place(record, number)
+            self._place(record, offset)
+
+        recovery.replay(apply)
+        self.losses = recovery.losses
+        if self.losses:
+            ledger.close_gaps()
         self.engine = Queue(ledger, now_ms)
+        if self.losses and not ledger.created_ms:
+            self.engine.recreate(now_ms)
+            with suppress(NexoError, OSError):  # written with the next change if not now
+                self.write(now_ms)
         return ledger.created_ms > 0
 
     def _place(self, record: Record, offset: int) -> None:
@@ -119,8 +129,9 @@ class OpenQueue:
         if not records:
             return
         raw = [encode_record(record) for record in records]
+        twice = any(isinstance(record, Created) for record in records)
         try:
-            offset = self._journal.append(raw, now_ms)
+            offset = self._journal.append(raw, now_ms, twice=twice)
         except (NexoError, OSError):
             self.values.hold(record for record in records if isinstance(record, Pushed))
             raise
@@ -175,19 +186,17 @@ class OpenQueue:
         """Save the state, and let go of the log's front."""
         self._move_old_values(now_ms)
         self.write(now_ms)
-        ledger, places, log = self.engine.ledger, self.values.places, self._journal.log
+        ledger, places = self.engine.ledger, self.values.places
         unmoved = (job for job in self._live_jobs() if not places.is_moved(job))
         oldest = next(unmoved, ledger.next_job)
         places.trim(oldest, lambda job: ledger.batches.mark_of(job) == DONE)
         payload = snapshot(ledger, places)
-        log.sync()
-        self._snapshots.save(Snapshot(log.next_offset, payload))
-        log.drop_before(max(log.start_offset, self._needed_from(oldest)))
+        self._journal.checkpoint(payload, self._needed_from(oldest))
         self._tail_bytes, self._snapshot_bytes = 0, len(payload)
 
     def _needed_from(self, oldest: int) -> int:
-        """The lowest offset that recovery or a job needs. Both kept snapshots must find theirs."""
-        needed, places = self._snapshots.offsets()[0], self.values.places
+        """The lowest offset that a job needs."""
+        needed, places = self._journal.next_offset, self.values.places
         if oldest < self.engine.ledger.next_job:
             needed = min(needed, places.find(oldest).offset)
         return min(needed, places.lowest_moved(needed))
@@ -228,7 +237,8 @@ class OpenQueue:
         self.write(now_ms)
         if self._tail_bytes >= CLOSE_BYTES:
             self.checkpoint(now_ms)
-        self.abandon()
+        self.values.forget()
+        self._journal.finish()
 
     def abandon(self) -> None:
         """Give back memory and files without writing."""

@@ -12,9 +12,13 @@ from nexo.options.queue import QueueOptions
 from nexo.services.queue.open_queue import OpenQueue
 from nexo.services.queue.values import Budget
 from nexo.services.service import Runtime
+from nexo.storage.journal import Loss
 from nexo.storage.removal import Removals
 
 log = logging.getLogger("nexo.queue")
+
+_SET_ASIDE = (".cut", ".damaged")
+"""How copies of damaged bytes end; a folder with one is kept."""
 
 
 class Registry:
@@ -27,6 +31,7 @@ class Registry:
         self._by_name: dict[str, OpenQueue] = {}
         self._sorted: list[str] | None = None
         self._damaged: dict[str, Corrupt] = {}
+        self._lost: dict[str, list[Loss]] = {}
         self._last_incarnation = 0
 
     def __iter__(self) -> Iterator[OpenQueue]:
@@ -53,8 +58,12 @@ class Registry:
             return
         if whole:
             self._by_name[name] = queue
-        else:
-            queue.abandon()
+            if queue.losses:
+                log.error("queue %s lost records: %s", name, "; ".join(map(str, queue.losses)))
+                self._lost[name] = queue.losses
+            return
+        queue.abandon()
+        if not any(file.endswith(_SET_ASIDE) for file in self._runtime.files.list(queue.folder)):
             self._runtime.files.remove(queue.folder)
 
     def _folder(self, name: str) -> Path:
@@ -107,9 +116,15 @@ class Registry:
                 "try again"
             ) from None
         del self._by_name[queue.name]
+        self._lost.pop(queue.name, None)
         self._sorted = None
         queue.abandon()
         self._removals.forget(tag)
+
+    def losses(self) -> list[str]:
+        """What journals lost, by queue."""
+        lost = [f"{name}: {loss}" for name, losses in self._lost.items() for loss in losses]
+        return lost + [error.message for error in self._damaged.values()]
 
     def close(self, now_ms: int) -> None:
         """Close every queue."""

@@ -8,6 +8,7 @@ from nexo.model import Broker
 from nexo.services.connection import Connection
 from nexo.services.queue.admin import QueueAdmin
 from nexo.services.queue.work import QueueWork
+from nexo.storage.journal import shown
 
 
 class QueueService(QueueWork, QueueAdmin):
@@ -39,7 +40,8 @@ class QueueService(QueueWork, QueueAdmin):
 
     def status(self) -> dict[str, Any]:
         """Counts of the whole broker; a survey has those of each queue."""
-        return {"queues": len(self.registry), **self.totals.read()}
+        lost = shown(self.registry.losses())
+        return {"queues": len(self.registry), "lost": lost, **self.totals.read()}
 
     def close(self) -> None:
         """Answer who waits, and save every queue."""

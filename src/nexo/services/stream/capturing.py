@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable
 
 from nexo.brokers.stream import cdc
 from nexo.brokers.stream.cdc import Capture
@@ -41,9 +40,9 @@ class Capturing:
         """The streams that were captured before: some of it may be missing after a crash."""
         return self._capture.sources()
 
-    def journalled(self, first: int, records: Sequence[JournalRecord]) -> None:
-        """Write events for commits that are journalled from offset ``first`` on."""
-        self._records.extend(zip(count(first), records, strict=False))
+    def journalled(self, records: Iterable[tuple[int, JournalRecord]]) -> None:
+        """Write events for commits; each record comes with its offset in the journal."""
+        self._records.extend(records)
         try:
             while self._records:
                 self._capture.journalled(*self._records[0], self._clock.now_ms())

@@ -15,7 +15,7 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import defaults
 from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.records import Checked, JournalRecord, Snapshot
+from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, Snapshot
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import HotTier
 from nexo.errors import DiskFull, NexoError, NotFound
@@ -28,7 +28,7 @@ from nexo.services.stream.lake import LakeTier
 from nexo.services.stream.replay import Replay
 from nexo.services.turn import Safe, Turn
 from nexo.services.waiting import Wait, WaitingRoom
-from nexo.storage.journal import Journal
+from nexo.storage.journal import Journal, Loss
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Log
 
@@ -69,6 +69,8 @@ class Core:
         self._unjournalled: set[int] = set()
         """Streams that their first use has created in this turn."""
         self._capturing: Capturing | None = None
+        self.losses: list[Loss] = []
+        """What the journal lost."""
         self._unsynced_records = 0
 
     @property
@@ -118,23 +120,28 @@ class Core:
     def open(self) -> None:
         """Recover the state; streams recover when they are first used."""
         self._journal = Journal(self.runtime.files, self.runtime.folder / "journal")
-        payload, records = self.journal.recover()
-        if payload is not None:
-            self.engine.restore(_decode_snapshot(payload))
-        replayed = [_decode_record(record) for record in records]
-        for record in replayed:
+        recovery = self.journal.recover()
+        replayed: list[tuple[int, JournalRecord]] = []
+        if recovery.snapshot is not None:
+            self.engine.restore(_decode_snapshot(recovery.snapshot))
+
+        def apply(offset: int, raw: bytes) -> None:
+            record = _decode_record(raw)
             self.engine.apply(record)
+            replayed.append((offset, record))
+
+        recovery.replay(apply)
+        self.losses = recovery.losses
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self.runtime.folder / "streams" / folder)
-        first = self.journal.next_offset - len(replayed)
         for number in self._graves.found():
             if (stream := self.engine.streams.numbered(number)) is not None:
                 self.engine.delete(stream.name, self.now_ms)
             self._close_grave_when_safe(number)
         self._resume()
         if self.runtime.settings.stream_cdc:
-            self._open_capture(first, replayed)
+            self._open_capture(replayed)
 
     def _resume(self) -> None:
         """Make sure, before any offset is told, that none is told twice (SPEC E2)."""
@@ -180,13 +187,13 @@ class Core:
 
         self.when_safe(Persistence.FILE_SYNC, safe)
 
-    def _open_capture(self, first: int, replayed: list[JournalRecord]) -> None:
+    def _open_capture(self, replayed: list[tuple[int, JournalRecord]]) -> None:
         """Go on capturing changes: first what a crash left out, unless there was no capture."""
         self._capturing = Capturing(self.engine, self.runtime.clock, self._show_when_safe)
         for stream in self._capturing.sources():
             stream.partitions()
             self.touched(stream)
-        self._capturing.journalled(first, [] if self._capturing.is_new else replayed)
+        self._capturing.journalled([] if self._capturing.is_new else replayed)
 
     def close(self) -> None:
         """Write the state down, so that the next start is quick; all logs are synced by now."""
@@ -197,7 +204,7 @@ class Core:
         self._save(synced=True)
         for stream in self.engine.streams:
             stream.close()
-        self.journal.close()
+        self.journal.finish()
 
     def _save(self, *, synced: bool) -> None:
         """Snapshot the state and begin a new journal."""
@@ -279,13 +286,15 @@ class Core:
         if not records:
             return
         try:
-            first = self.journal.append([_encode(record) for record in records], now_ms)
+            twice = any(isinstance(record, BUILT_ON) for record in records)
+            raw = [_encode(record) for record in records]
+            first = self.journal.append(raw, now_ms, twice=twice)
         except (NexoError, OSError):
             self.engine.undone(records)
             raise
         self._unjournalled.clear()
         if self._capturing is not None:
-            self._capturing.journalled(first, records)
+            self._capturing.journalled(enumerate(records, first))
         grown_bytes = self.journal.size_bytes - self._journal_mark
         if grown_bytes > self.snapshot_bytes and not self._saving:
             self._saving = self._save_wanted = True

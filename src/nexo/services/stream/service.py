@@ -26,6 +26,7 @@ from nexo.services.stream.reading import Reading
 from nexo.services.stream.transact import Transact
 from nexo.services.stream.xgroups import XGroups
 from nexo.services.stream.xmessages import XMessages
+from nexo.storage.journal import shown
 
 SWEEP = 50
 """Streams per tick whose limits are checked, so that no tick takes long."""
@@ -133,6 +134,7 @@ class StreamService:
         return broker_status(self.core.engine) | {
             "waiting": len(self.core.waits),
             "unsynced_bytes": self.core.pressure.waiting_bytes,
+            "lost": shown(self.core.losses),
             "lake": lake_place(self.core.runtime.settings),
         }
 
