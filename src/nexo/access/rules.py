@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nexo.access.grants import Action, Extent
-from nexo.protocol import pubsub, store, stream, xstreams
-from nexo.protocol import stream_ordered as ordered
+from nexo.protocol import pubsub, store, stream
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 
@@ -114,58 +113,17 @@ def _stream(kind: type[Any]) -> Names:
     return lambda payload: (stream.unpack(kind, payload).stream,)
 
 
-def _stream_group(kind: type[Any]) -> Names:
-    def names(payload: memoryview) -> Iterable[str]:
-        ask = stream.unpack(kind, payload)
-        return (in_group(ask.stream, ask.group),)
-
-    return names
-
-
-def in_group(name: str, group: str | None) -> str:
-    """A stream as one group reads it; every group of it for None."""
-    return name if group is None else f"{name}@{group}"
-
-
-def _text_and_group(payload: memoryview) -> Iterable[str]:
-    reader = Reader(payload)
-    return (in_group(reader.text(), reader.text()),)
-
-
-def _group_and_text(payload: memoryview) -> Iterable[str]:
-    reader = Reader(payload)
-    group = reader.text()
-    return (in_group(reader.text(), group),)
-
-
 def _places(payload: memoryview) -> Iterable[str]:
     return {place[0] for place in stream.unpack(stream.ReadMany, payload).places}
 
 
-def _joined(payload: memoryview) -> Iterable[str]:
-    ask = stream.unpack(ordered.OrderedJoin, payload)
-    return [in_group(topic, ask.group) for topic in ask.topics]
-
-
-def _offsets(kind: type[Any]) -> Names:
-    def names(payload: memoryview) -> Iterable[str]:
-        ask = stream.unpack(kind, payload)
-        return {in_group(row[0], ask.group) for row in ask.offsets}
-
-    return names
-
-
-def _ordered_groups(payload: memoryview) -> Iterable[str]:
-    """What is asked for of one stream; else everything, as a group may read any stream."""
-    ask = stream.unpack(ordered.OrderedAsk, payload)
-    return ("",) if ask.stream is None else (in_group(ask.stream, ask.group),)
-
-
-def _group(kind: type[Any]) -> Rule:
-    return Rule(READ, lambda payload: (stream.unpack(kind, payload).group,), Extent.GROUP)
-
-
 _ASKS_ITSELF = (
+    Op.S_FETCH, Op.S_JOIN, Op.S_ACK, Op.S_NACK, Op.S_SEEK, Op.S_LEAVE, Op.S_TAKE, Op.S_SETTLE,
+    Op.S_GROUP_JOIN, Op.S_GROUP_LEAVE, Op.S_GROUP_SEEK, Op.S_PARKED, Op.S_PARKED_SETTLE,
+    Op.S_ORDERED_JOIN, Op.S_ORDERED_LEAVE, Op.S_HEARTBEAT, Op.S_COMMIT, Op.S_COMMITTED,
+    Op.S_ORDERED_SEEK, Op.S_ORDERED_GROUPS, Op.S_ORDERED_DELETE, Op.S_X_ADD, Op.S_X_GROUP,
+    Op.S_X_READ, Op.S_X_ACK, Op.S_X_PENDING, Op.S_X_CLAIM, Op.S_X_RENEW, Op.S_X_CONSUMER_DELETE,
+    Op.S_X_INFO, Op.S_X_RANGE, Op.S_X_DELETE, Op.S_X_TRIM,
     Op.S_PUBLISH, Op.S_PUBLISH_EACH, Op.S_ADD, Op.S_PRODUCER, Op.S_GROUPS, Op.S_GROUP_DELETE,
     Op.S_MAKE, Op.S_DESCRIBE, Op.S_UPDATE, Op.S_LIST, Op.S_SURVEY, Op.S_TIERED, Op.S_RETAIN,
     Op.S_TX_BEGIN, Op.S_TX_PUBLISH, Op.S_TX_INPUTS, Op.S_TX_COMMIT, Op.S_TX_ABORT,
@@ -176,44 +134,11 @@ _ASKS_ITSELF = (
 _STREAM = dict.fromkeys(_ASKS_ITSELF, LOGIN) | {
     Op.S_CREATE: Rule(ADMIN, _first_text),
     Op.S_PUB: Rule(WRITE, _first_text),
-    Op.S_FETCH: Rule(READ, _text_and_group),
-    Op.S_JOIN: Rule(READ, _group_and_text),
-    Op.S_ACK: Rule(READ, _text_and_group),
     Op.S_EXISTS: Rule(ANY, _first_text),
     Op.S_DELETE: Rule(ADMIN, _first_text),
-    Op.S_NACK: Rule(READ, _text_and_group),
-    Op.S_SEEK: Rule(READ, _text_and_group),
-    Op.S_LEAVE: Rule(READ, _text_and_group),
-    Op.S_TAKE: Rule(READ, _stream_group(stream.Take)),
-    Op.S_SETTLE: Rule(READ, _stream_group(stream.Settle)),
-    Op.S_GROUP_JOIN: Rule(READ, _stream_group(stream.GroupJoin)),
-    Op.S_GROUP_LEAVE: Rule(READ, _stream_group(stream.GroupLeave)),
-    Op.S_GROUP_SEEK: Rule(READ, _stream_group(stream.GroupSeek)),
-    Op.S_PARKED: Rule(READ, _stream_group(stream.ParkedAsk)),
-    Op.S_PARKED_SETTLE: Rule(ADMIN, _stream_group(stream.ParkedSettle)),
     Op.S_READ: Rule(READ, _stream(stream.Read)),
     Op.S_READ_MANY: Rule(READ, _places),
     Op.S_OFFSETS_AT: Rule(READ, _stream(stream.OffsetsAt)),
-    Op.S_ORDERED_JOIN: Rule(READ, _joined),
-    Op.S_ORDERED_LEAVE: _group(ordered.OrderedLeave),
-    Op.S_HEARTBEAT: _group(ordered.Heartbeat),
-    Op.S_COMMIT: Rule(READ, _offsets(ordered.Commit)),
-    Op.S_COMMITTED: _group(ordered.CommittedAsk),
-    Op.S_ORDERED_SEEK: Rule(READ, _offsets(ordered.OrderedSeek)),
-    Op.S_ORDERED_GROUPS: Rule(READ, _ordered_groups),
-    Op.S_ORDERED_DELETE: _everything(ADMIN),
-    Op.S_X_ADD: Rule(WRITE, lambda p: (stream.unpack_headed(xstreams.Add, p)[0].stream,)),
-    Op.S_X_GROUP: Rule(READ, _stream_group(xstreams.MakeGroup)),
-    Op.S_X_READ: Rule(READ, _stream_group(xstreams.ReadGroup)),
-    Op.S_X_ACK: Rule(READ, _stream_group(xstreams.Ids)),
-    Op.S_X_PENDING: Rule(READ, _stream_group(xstreams.PendingAsk)),
-    Op.S_X_CLAIM: Rule(READ, _stream_group(xstreams.Claim)),
-    Op.S_X_RENEW: Rule(READ, _stream_group(xstreams.Renew)),
-    Op.S_X_CONSUMER_DELETE: Rule(READ, _stream_group(xstreams.ConsumerName)),
-    Op.S_X_INFO: Rule(READ, _stream(xstreams.Name)),
-    Op.S_X_RANGE: Rule(READ, _stream(xstreams.RangeAsk)),
-    Op.S_X_DELETE: Rule(ADMIN, _stream(xstreams.Ids)),
-    Op.S_X_TRIM: Rule(ADMIN, _stream(xstreams.Trim)),
 }
 
 # -- any broker ------------------------------------------------------------------------

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from nexo.access.grants import Action, Extent, Grant
-from nexo.access.guard import _guarded, check
+from nexo.access.guard import _guarded
 from nexo.access.login import Identity
 from nexo.access.rules import LOGIN, RULES
 from nexo.access.users import User
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
-from nexo.protocol import pubsub, stream
-from nexo.protocol import stream_ordered as ordered
+from nexo.protocol import pubsub
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.service import Peer, shown_to
-from tests.unit.access.samples import GROUP, NAME, REQUESTS
+from tests.unit.access.samples import NAME, REQUESTS
 
 OPS = sorted(op for op in RULES if BROKER_OF[op] is not None)
 ASKED_IN_USE_CASE = {op for op in OPS if RULES[op] is LOGIN}
@@ -67,8 +66,6 @@ def test_a_user_without_permissions_can_only_do_what_touches_nothing(op: Op) -> 
     ("op", "said"),
     [
         (Op.PUBLISH, f"may not write pub/sub topic '{NAME}'"),
-        (Op.S_TAKE, f"may not read stream '{NAME}' as group '{GROUP}'"),
-        (Op.S_HEARTBEAT, rf"may not read the stream group '{GROUP}': .* stream:read:\*@{GROUP}$"),
     ],
     ids=lambda value: value.name if isinstance(value, Op) else "",
 )
@@ -150,29 +147,6 @@ def test_a_permission_for_the_very_name_is_enough(op: Op) -> None:
     else:
         pattern = NAME
     run(op, Caller(Grant(broker_of(op).label, pattern=pattern)))
-
-
-@pytest.mark.parametrize(
-    "op", [op for op in OPS if RULES[op].extent is Extent.NAME and BROKER_OF[op] is Broker.STREAM],
-    ids=lambda op: op.name,
-)  # fmt: skip
-def test_a_permission_for_one_group_is_for_that_group_only(op: Op) -> None:
-    names = list(RULES[op].names(memoryview(REQUESTS[op])))
-    if names != [f"{NAME}@{GROUP}"]:
-        return
-    run(op, Caller(Grant("stream", pattern=f"{NAME}@{GROUP}")))
-    with pytest.raises(Forbidden):
-        run(op, Caller(Grant("stream", pattern=f"{NAME}@other")))
-
-
-def test_ordered_groups_of_no_one_stream_take_a_permission_for_all() -> None:
-    """SPEC A10: a group may read any streams."""
-    rule, everything = RULES[Op.S_ORDERED_GROUPS], memoryview(stream.pack(ordered.OrderedAsk()))
-    for pattern in (NAME, f"{NAME}*", f"*@{GROUP}", "?*"):
-        narrow = Identity(User("ana", grants=(Grant("stream", pattern=pattern),)), None)
-        with pytest.raises(Forbidden, match="everything of the stream broker"):
-            check(narrow, Broker.STREAM, rule, everything)
-    check(Identity(User("ana", grants=(Grant(),)), None), Broker.STREAM, rule, everything)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if RULES[op].actions], ids=lambda op: op.name)

@@ -30,7 +30,12 @@ from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.deadlines import Deadlines
-from nexo.services.stream.permits import permit_everything, permit_group, permit_ordered
+from nexo.services.stream.permits import (
+    permit_everything,
+    permit_group,
+    permit_offsets,
+    permit_ordered,
+)
 from nexo.services.waiting import Wait
 
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
@@ -241,7 +246,7 @@ class Ordered:
     ) -> None:
         """Store offsets, all or none; by a member, or `STANDALONE` without membership."""
         core = self._core
-        self.check_commit(connection, group, offsets, member, generation)
+        self._check_commit(connection, group, offsets, member, generation)
         self._found_or_new(group).check(member, generation, offsets)
         self._check_there(offsets)
         found = self._ensure(group, {})
@@ -249,7 +254,7 @@ class Ordered:
         self._after(group, found)
         core.done_when_safe(self._mode(offsets), done, None)
 
-    def check_commit(
+    def _check_commit(
         self,
         connection: Connection,
         group: str,
@@ -261,13 +266,21 @@ class Ordered:
         known = self._core.engine.ordered.get(group)
         own = (group, member) in self._by_connection.get(connection.id, ())
         topics = [commit.topic for commit in offsets]
-        permit_ordered(connection, group, None if own else known, topics)
+        permit_offsets(connection, group, None if own else known, topics)
         if generation != STANDALONE and known is not None and known.has(member):
             self.check_member(connection, group, member)
 
-    def commits(self, rows: Iterable[tuple[str, int, int, str]]) -> list[OffsetCommit]:
-        """Offsets that there are, from ``topic, partition, offset, metadata``."""
+    def commits(
+        self,
+        connection: Connection,
+        group: str,
+        rows: Iterable[tuple[str, int, int, str]],
+        member: str,
+        generation: int,
+    ) -> list[OffsetCommit]:
+        """``topic, partition, offset, metadata`` as offsets that the client may commit."""
         found = [OffsetCommit(*row) for row in rows]
+        self._check_commit(connection, group, found, member, generation)
         self._check_there(found)
         return found
 
@@ -305,7 +318,7 @@ class Ordered:
     ) -> None:
         """Store offsets whatever is there; owners let go and start again from them."""
         known = self._core.engine.ordered.get(group)
-        permit_ordered(connection, group, known, [commit.topic for commit in offsets])
+        permit_offsets(connection, group, known, [commit.topic for commit in offsets])
         self._check_there(offsets)
         self._found_or_new(group).check_reset(offsets)
         found = self._ensure(group, {})

@@ -40,6 +40,20 @@ def permit_ordered(
         permit(connection.identity, Broker.STREAM, READ, name, Extent.GROUP)
 
 
+def permit_offsets(
+    connection: Connection, name: str, group: OrderedGroup | None, topics: Iterable[str]
+) -> None:
+    """Raise `Forbidden` unless the client may store the group's offsets in ``topics``.
+
+    Without members, and in streams it reads already, that concerns those streams alone.
+    """
+    if connection.identity is None:
+        return
+    topics = set(topics)
+    alone = group is not None and not group.leader and topics <= set(group.topics)
+    permit_ordered(connection, name, None if alone else group, topics)
+
+
 def permit_everything(connection: Connection, actions: Sequence[Action] = ANY) -> None:
     """Raise `Forbidden` unless the client may do this to every stream."""
     permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)

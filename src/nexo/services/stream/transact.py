@@ -123,8 +123,15 @@ class Transact:
             Acks(find(a.stream, a.group)[0], a.group, a.consumer, a.generation, a.ranges)
             for a in acks
         ]
+        commits = self._ordered.commits
         moved = [
-            Offsets(o.group, o.member, o.generation, self._ordered.commits(o.offsets), o.rewind)
+            Offsets(
+                o.group,
+                o.member,
+                o.generation,
+                commits(connection, o.group, o.offsets, o.member, o.generation),
+                o.rewind,
+            )
             for o in offsets
         ]
         transaction.acks += finished

@@ -104,7 +104,7 @@ class XMessages:
         if is_new:
             self._confirm_once_made(found, placed, len(entry), message_id, done)
             return
-        self._confirm(found, placed, len(entry), message_id, done)
+        self._publishing.confirm(found, [placed], len(entry), message_id, done)
         if log.end - log.front > max_length:
             self._trim(found, log, max_length, TRIM_STEP)
 
@@ -117,23 +117,9 @@ class XMessages:
             if error is not None:
                 done(error)
             else:
-                self._confirm(stream, placed, size_bytes, message_id, done)
+                self._publishing.confirm(stream, [placed], size_bytes, message_id, done)
 
         self._core.when_safe(stream.options.persistence, safe)
-
-    def _confirm(
-        self, stream: Stream, placed: Placed, size_bytes: int, message_id: Id, done: Done[Id]
-    ) -> None:
-        core = self._core
-        core.appended(placed.count)
-        core.granting.written(size_bytes)
-
-        def safe(error: NexoError | None) -> None:
-            if error is None:
-                core.show(stream, [placed])
-            done(message_id if error is None else error)
-
-        core.runtime.committed(core.granting.mode(stream, [placed]), safe)
 
     # -- finding by id -----------------------------------------------------------------
 
