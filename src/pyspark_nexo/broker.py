@@ -65,23 +65,31 @@ class StreamBroker:
         ask = wire.OffsetsAt(stream=stream, time_ms=time_ms)
         return wire.unpack(list[int], self._call(Op.S_OFFSETS_AT, ask))
 
-    def tiered(self, stream: str, partition: int, offset: int) -> None:
-        """Tell the broker that the lake durably holds everything below ``offset``."""
-        ask = wire.TieredTo(stream=stream, partition=partition, offset=offset)
+    def tiered(self, stream: str, partition: int, offset: int, created_ms: int) -> None:
+        """Tell the broker that the lake durably holds everything below ``offset``.
+
+        `StreamReplaced` unless the stream is still the one that was created at ``created_ms``.
+        """
+        ask = wire.TieredTo(
+            stream=stream, partition=partition, offset=offset, created_ms=created_ms
+        )
         self._call(Op.S_TIERED, ask)
 
     def publish(self, stream: str, partition: int, head: bytearray, body: list[bytes]) -> None:
         """Store a batch."""
         self._link.call(Op.S_PUBLISH, publish_head(stream, partition), head, *body)
 
-    def read(self, stream: str, partition: int, first: int, end: int) -> Iterator[Batch]:
+    def read(
+        self, stream: str, partition: int, first: int, end: int, created_ms: int = 0
+    ) -> Iterator[Batch]:
         """The batches that hold the offsets from ``first`` up to before ``end``.
 
-        The first and the last may hold more. Raises `OffsetOutOfRange` rather than leave a gap.
+        The first and the last may hold more. Raises `OffsetOutOfRange` rather than leave a gap,
+        and `StreamReplaced` unless the stream was created at ``created_ms`` (0: at any time).
         """
         at = first
         while at < end:
-            ask = wire.Read(stream, partition, at, READ_BYTES)
+            ask = wire.Read(stream, partition, at, READ_BYTES, created_ms=created_ms)
             reply, rest = wire.unpack_headed(wire.ReadReply, self._call(Op.S_READ, ask))
             for entry in entries(rest):
                 batch = decode(entry)

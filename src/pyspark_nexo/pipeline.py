@@ -1,46 +1,75 @@
-"""The pipeline: takes streams into the lake, micro-batch by micro-batch (SPEC I2, I4).
+"""The pipeline: takes streams into the lake, micro-batch by micro-batch (SPEC I2, I4, I8, I9).
 
 There is no checkpoint beside the tables: what to take next is read from the tables' own offsets
-each time, so a pipeline can be killed anywhere and started anywhere.
+each time, so a pipeline can be killed anywhere and started anywhere. Reads, commits and reports to
+the broker name the stream's incarnation, so a stream that is deleted and created again meanwhile
+is never mixed with the earlier one.
+
+A micro-batch describes the streams, writes the new ranges of all of them in one Spark job, and
+commits the tables in parallel. What fails for one stream is noted and stops only that stream.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from nexo.errors import Conflict, ConnectionLost, Forbidden, NexoError, NotFound, Unavailable
+from nexo.errors import (
+    ConnectionLost,
+    NexoError,
+    NotFound,
+    StreamReplaced,
+    Unauthenticated,
+    Unavailable,
+)
 from nexo.lake import dead_letters, latest
-from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
 from nexo.lake.files import DataFileFacts, target
-from nexo.lake.plan import Advance, Limits, advances
+from nexo.lake.paths import delete_files
+from nexo.lake.plan import Advance, Held, Limits, advances, cost_s
 from nexo.lake.progress import Batch, Tracker, now_ms, total
 from nexo.lake.schema import raw_schema
+from nexo.lake.typed import REJECTED
 from nexo.protocol import stream as wire
 from pyspark_nexo.broker import StreamBroker, held
-from pyspark_nexo.tiering import Derivation, Fetcher, Probe, Task, no_probe, run_tasks
+from pyspark_nexo.failures import SparkEnded
+from pyspark_nexo.tiering import Derivation, Probe, Range, no_probe, run_tasks, take
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("nexo.pipeline")
+
 Files: TypeAlias = dict[tuple[str, int], list[DataFileFacts]]
 """What was written, by stream and partition."""
+Wanted: TypeAlias = Callable[[str, int, float], bool]
+"""Whether a stream that is so many records and bytes behind is to be taken now."""
+COMMITTERS = 8
+"""Tables that are committed at the same time."""
+_LOOKED_AT = 100
+"""Streams without tiering that are looked at again each time new ones are looked for."""
+_FAILURES_IN_A_ROW = 3
+"""Streams that may fail one after the other before it is the catalog that fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one micro-batch did to one stream."""
+    """What one micro-batch did to one stream; ``lost`` says why nothing was committed."""
 
     stream: str
     rows: int
     files: int
-    lost: bool
+    lost: str
     seconds: float
 
 
@@ -52,12 +81,13 @@ class Step:
     table: Table
     advances: Sequence[Advance]
 
-    def tasks(self, limits: Limits) -> Iterator[Task]:
+    def ranges(self, limits: Limits) -> Iterator[Range]:
         """Its work, cut for Spark."""
-        where = target(self.table)
-        for advance in self.advances:
-            for first, end in advance.tasks(limits):
-                yield Task(self.info.name, advance.partition, first, end, where)
+        where, info = target(self.table), self.info
+        for each in self.advances:
+            for first, end in each.tasks(limits):
+                cost = cost_s(end - first, (end - first) * each.record_bytes)
+                yield Range(info.name, info.created_ms, each.partition, first, end, where, cost)
 
     @property
     def complete(self) -> bool:
@@ -91,8 +121,11 @@ class Pipeline:
     """What it did so far, for those who watch (`nexo.lake.progress`)."""
     refused: dict[str, NexoError] = field(default_factory=dict)
     """Streams that the last micro-batch could not take, and why; the others went on."""
+    _tables: dict[str, Table] = field(default_factory=dict)
+    """Tables as this pipeline last saw them: another may have committed since."""
     _collected: set[str] = field(default_factory=set)
     """Streams whose dead letters are in their table, as far as this pipeline knows."""
+    _tiering: dict[str, bool] = field(default_factory=dict)
 
     def run_once(self, report: Callable[[Progress], None] = lambda _: None) -> int:
         """Take everything that is there at the start; returns the rows taken.
@@ -115,10 +148,225 @@ class Pipeline:
                     self.tracker.went_well()
                     return taken
 
-    def run_batch(self, names: Sequence[str]) -> list[Progress]:
+    def run_batch(self, names: Iterable[str], wanted: Wanted = lambda *_: True) -> list[Progress]:
         """One micro-batch of these streams over what is there now; empty if nothing is new."""
         with StreamBroker(self.url) as broker:
-            return self._batch(broker, dict.fromkeys(names))
+            return self._batch(broker, dict.fromkeys(names), wanted)
+
+    # -- which streams -----------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The streams it takes now."""
+        with StreamBroker(self.url) as broker:
+            return self._names(broker)
+
+    def _names(self, broker: StreamBroker) -> list[str]:
+        """Streams with tiering on; of those without, only some are looked at each time."""
+        if self.streams:
+            return list(self.streams)
+        there, known = list(broker.names()), self._tiering
+        self._tiering = {name: known[name] for name in known if name in set(there)}
+        off = islice((name for name, on in self._tiering.items() if not on), _LOOKED_AT)
+        for name in [*(name for name in there if self._tiering.get(name, True)), *list(off)]:
+            self._tiering.pop(name, None)  # goes to the end
+            with suppress(NotFound):
+                self._tiering[name] = bool(broker.describe(name).options.get("tiering"))
+        return [name for name in there if self._tiering.get(name)]
+
+    # -- a micro-batch -----------------------------------------------------------------
+
+    def _batch(
+        self,
+        broker: StreamBroker,
+        targets: Mapping[str, list[int] | None],
+        wanted: Wanted = lambda *_: True,
+    ) -> list[Progress]:
+        started_s = time.monotonic()
+        self.refused = {}
+        steps = list(self._steps(broker, targets, wanted))
+        done = self._take(broker, steps, started_s) if steps else []
+        self._collect([name for name in targets if name not in self._collected])
+        return done
+
+    def _steps(
+        self, broker: StreamBroker, targets: Mapping[str, list[int] | None], wanted: Wanted
+    ) -> Iterator[Step]:
+        failures = 0
+        for name, ends in targets.items():
+            try:
+                step = self._plan(broker, name, ends, wanted)
+            except Exception as error:
+                failures += isinstance(error, Unavailable)
+                if failures >= _FAILURES_IN_A_ROW:
+                    raise
+                self._refuse(name, error)
+            else:
+                failures = 0
+                if step is not None:
+                    yield step
+
+    def _refuse(self, name: str, error: Exception) -> None:
+        """Note what is wrong with one stream; what is wrong with all of them is raised."""
+        self._tables.pop(name, None)
+        if isinstance(error, ConnectionLost | Unauthenticated | SparkEnded):
+            raise error
+        if not isinstance(error, NexoError):
+            log.error("stream %r cannot be taken", name, exc_info=error)
+            error = NexoError(f"{type(error).__name__}: {error}")
+        self.refused[name] = error
+        self.tracker.refused(name, error.message)
+
+    def _plan(
+        self, broker: StreamBroker, name: str, ends: list[int] | None, wanted: Wanted
+    ) -> Step | None:
+        """A stream's next step; None if there is nothing to do, or not yet."""
+        info, asked_ms = broker.describe(name), now_ms()
+        known = self._tables.get(name)
+        if known is not None and _is_of(known, info) and not _is_ahead(known, info):
+            rows, size_bytes = _behind(known, held(info))
+            if not rows or not wanted(name, rows, size_bytes):
+                self.tracker.looked(name, known, rows, asked_ms)
+                self._tell(broker, info, known)
+                return None
+        # The table first, then the broker: it cannot have more than the broker has by then.
+        table = self._tables[name] = self.lake.ensure(StreamId(name, info.created_ms), raw_schema)
+        asked_ms = now_ms()
+        info = self._described(broker, name, info.created_ms)
+        return self._step(broker, info, table, ends, asked_ms)
+
+    def _step(
+        self,
+        broker: StreamBroker,
+        info: wire.StreamInfo,
+        table: Table,
+        ends: list[int] | None,
+        asked_ms: int,
+    ) -> Step | None:
+        offsets, parts = offsets_of(table.properties), held(info)
+        self.tracker.looked(info.name, table, _behind(table, parts)[0], asked_ms)
+        if ends is not None and len(ends) == len(parts):  # else it was created again meanwhile
+            parts = [
+                replace(part, stable=min(part.stable, end))
+                for part, end in zip(parts, ends, strict=True)
+            ]
+        found = advances(info.name, offsets, parts, self.limits)
+        self._tell(broker, info, table)
+        if REJECTED not in table.schema().column_names:
+            self._collected.add(info.name)
+        return Step(info, table, found) if found else None
+
+    def _described(self, broker: StreamBroker, name: str, created_ms: int) -> wire.StreamInfo:
+        """A stream, if it is still the same one."""
+        info = broker.describe(name)
+        if info.created_ms != created_ms:
+            raise StreamReplaced(f"stream {name!r} was deleted and created again")
+        return info
+
+    def _take(
+        self, broker: StreamBroker, steps: Sequence[Step], started_s: float
+    ) -> list[Progress]:
+        """Write what is new of all streams, then commit their tables, several at a time.
+
+        If Spark fails as a whole, each half is tried, so that a stream that kills its task stops
+        only itself.
+        """
+        try:
+            files = self._write(steps)
+        except (ConnectionLost, SparkEnded, Unauthenticated):
+            raise
+        except NexoError as error:
+            if len(steps) == 1:
+                self._refuse(steps[0].info.name, error)
+                return []
+            half = len(steps) // 2
+            first = self._take(broker, steps[:half], started_s)
+            return first + self._take(broker, steps[half:], started_s)
+        ready = [step for step in steps if step.info.name not in self.refused]
+        finish = partial(self._finish, broker, files, started_s)
+        with ThreadPoolExecutor(COMMITTERS, "nexo-commit") as pool:
+            done = list(pool.map(finish, ready))
+        for step, outcome in zip(ready, done, strict=True):
+            if isinstance(outcome, Exception):
+                self._refuse(step.info.name, outcome)
+        return [outcome for outcome in done if isinstance(outcome, Progress)]
+
+    def _write(self, steps: Sequence[Step]) -> Files:
+        """Files of every range; a stream of which one range failed is refused as a whole."""
+        files: Files = defaultdict(list)
+        ranges = [part for step in steps for part in step.ranges(self.limits)]
+        outcomes = take(self.spark, self.url, ranges, self.probe, self.limits.task_s)
+        for part, outcome in zip(ranges, outcomes, strict=True):
+            if isinstance(outcome, list):
+                files[part.stream, part.partition] += outcome
+            else:
+                self._refuse(part.stream, outcome)
+        for step in steps:
+            if step.info.name in self.refused:
+                _discard(step, files)
+        return files
+
+    def _finish(
+        self, broker: StreamBroker, files: Files, started_s: float, step: Step
+    ) -> Progress | Exception:
+        """Commit a stream's files and report it to the broker; runs in a thread."""
+        name = step.info.name
+        try:
+            return self._commit(broker, files, started_s, step)
+        except (LostRace, StreamReplaced, NotFound) as error:
+            self._tables.pop(name, None)
+            self.tracker.of(name).lost_races += isinstance(error, LostRace)
+            return Progress(name, 0, 0, error.message, time.monotonic() - started_s)
+        except Exception as error:  # raised by the thread that owns the micro-batch
+            return error
+
+    def _commit(self, broker: StreamBroker, files: Files, started_s: float, step: Step) -> Progress:
+        taken, name = step.taken(files), step.info.name
+        self.probe("before the commit")
+        try:
+            self._described(broker, name, step.info.created_ms)
+        except (StreamReplaced, NotFound):
+            _discard(step, files)
+            raise
+        table = commit(step.table, taken)
+        self.probe("after the commit")
+        self._tell(broker, step.info, table)
+        self.probe("told")
+        if any(facts.rejected for part in taken for facts in part.files):
+            self._collected.discard(name)
+        rows = sum(facts.count for part in taken for facts in part.files)
+        count = sum(len(part.files) for part in taken)
+        seconds = time.monotonic() - started_s
+        self.tracker.took(name, table, Batch(rows, count, seconds, step.complete))
+        return Progress(name, rows, count, "", seconds)
+
+    def _tell(self, broker: StreamBroker, info: wire.StreamInfo, table: Table) -> None:
+        """Tell the broker what is safe; also what an earlier pipeline could not tell any more."""
+        for partition, offset in offsets_of(table.properties).items():
+            if offset > info.partitions[partition].tiered_offset:
+                broker.tiered(info.name, partition, offset, info.created_ms)
+
+    # -- derived tables ----------------------------------------------------------------
+
+    def _collect(self, names: Sequence[str]) -> None:
+        """Bring streams' tables of dead letters up to their tables."""
+        for name in names:
+            if (table := self._tables.get(name)) is None:
+                continue
+            try:
+                self._collect_one(StreamId(name, int(table.properties[CREATED_MS])))
+            except NexoError as error:
+                self._refuse(name, error)
+
+    def _collect_one(self, stream: StreamId) -> None:
+        while planned := dead_letters.plan(self.lake, stream):
+            table, steps = planned
+            work = Derivation(steps, dead_letters.run)
+            self.probe("before the dead letters")
+            with suppress(LostRace):
+                dead_letters.finish(table, steps, run_tasks(self.spark, work, len(steps)))
+        self._collected.add(stream.name)
+        count = sum(dead_letters.count(self.lake, stream).values())
+        self.tracker.of(stream.name).dead_letters = count
 
     def compact(self, names: Sequence[str]) -> list[Progress]:
         """Bring the tables of newest records up to date, of those streams that compact."""
@@ -138,127 +386,33 @@ class Pipeline:
         rows = sum(facts.count for files in written for facts in files)
         count = sum(map(len, written))
         self.tracker.of(info.name).newest_records = total(table.refresh(), "total-records")
-        return Progress(f"{info.name}_latest", rows, count, False, time.monotonic() - started_s)
+        return Progress(f"{info.name}_latest", rows, count, "", time.monotonic() - started_s)
 
-    def _collect(self, info: wire.StreamInfo) -> None:
-        """Bring a stream's table of dead letters up to its table."""
-        self._collected.discard(info.name)
-        stream = StreamId(info.name, info.created_ms)
-        while planned := dead_letters.plan(self.lake, stream):
-            table, steps = planned
-            work = Derivation(steps, dead_letters.run)
-            self.probe("before the dead letters")
-            with suppress(LostRace):
-                dead_letters.finish(table, steps, run_tasks(self.spark, work, len(steps)))
-        self._collected.add(info.name)
-        count = sum(dead_letters.count(self.lake, stream).values())
-        self.tracker.of(info.name).dead_letters = count
 
-    def names(self) -> list[str]:
-        """The streams it takes now."""
-        with StreamBroker(self.url) as broker:
-            return self._names(broker)
+def _is_of(table: Table, info: wire.StreamInfo) -> bool:
+    return table.properties.get(CREATED_MS) == str(info.created_ms)
 
-    def _names(self, broker: StreamBroker) -> list[str]:
-        if self.streams:
-            return list(self.streams)
-        return [name for name in broker.names() if broker.describe(name).options.get("tiering")]
 
-    def _batch(
-        self, broker: StreamBroker, targets: Mapping[str, list[int] | None]
-    ) -> list[Progress]:
-        started_s = time.monotonic()
-        self.refused = {}
-        steps = list(self._steps(broker, targets))
-        return self._take(broker, steps, started_s) if steps else []
+def _is_ahead(table: Table, info: wire.StreamInfo) -> bool:
+    """Whether the table has records that the broker no longer has."""
+    offsets = offsets_of(table.properties)
+    return any(offsets.get(p, 0) > part.stable_offset for p, part in enumerate(info.partitions))
 
-    def _steps(
-        self, broker: StreamBroker, targets: Mapping[str, list[int] | None]
-    ) -> Iterator[Step]:
-        for name, ends in targets.items():
-            try:
-                step = self._plan(broker, name, ends)
-            except (Conflict, Forbidden, NotFound) as error:
-                self._refuse(name, error)
-            else:
-                if step.advances:
-                    yield step
 
-    def _take(
-        self, broker: StreamBroker, steps: Sequence[Step], started_s: float
-    ) -> list[Progress]:
-        """All in one Spark job; if that fails, one by one, so that one stream stops only itself."""
-        try:
-            files = self._write([task for step in steps for task in step.tasks(self.limits)])
-        except (Unavailable, ConnectionLost):
-            raise
-        except NexoError as error:
-            if len(steps) == 1:
-                self._refuse(steps[0].info.name, error)
-                return []
-            return [done for step in steps for done in self._take(broker, [step], started_s)]
-        return [self._finish(broker, step, files, started_s) for step in steps]
+def _behind(table: Table, parts: Sequence[Held]) -> tuple[int, float]:
+    """Records, and about how many bytes, that the broker has and the table lacks."""
+    offsets, rows, size_bytes = offsets_of(table.properties), 0, 0.0
+    for number, part in enumerate(parts):
+        missing = max(part.stable - max(offsets.get(number, 0), part.start), 0)
+        rows += missing
+        size_bytes += missing * part.record_bytes
+    return rows, size_bytes
 
-    def _refuse(self, name: str, error: NexoError) -> None:
-        self.refused[name] = error
-        self.tracker.refused(name, error.message)
 
-    def _plan(self, broker: StreamBroker, name: str, ends: list[int] | None) -> Step:
-        asked_ms = now_ms()
-        info = broker.describe(name)
-        table = self.lake.ensure(StreamId(name, info.created_ms), raw_schema)
-        offsets, parts = offsets_of(table.properties), held(info)
-        behind = sum(
-            part.stable - max(offsets.get(p, 0), part.start) for p, part in enumerate(parts)
-        )
-        self.tracker.looked(name, table, behind, asked_ms)
-        if ends is not None and len(ends) == len(parts):  # else it was created anew meanwhile
-            parts = [
-                replace(part, stable=min(part.stable, end))
-                for part, end in zip(parts, ends, strict=True)
-            ]
-        step = Step(info, table, advances(name, offsets, parts, self.limits))
-        self._tell(broker, info, offsets)
-        if name not in self._collected:
-            self._collect(info)
-        return step
-
-    def _write(self, tasks: Sequence[Task]) -> Files:
-        files: Files = defaultdict(list)
-        results = run_tasks(self.spark, Fetcher(self.url, tasks, self.probe), len(tasks))
-        for task, found in zip(tasks, results, strict=True):
-            files[task.stream, task.partition] += found
-        return files
-
-    def _finish(self, broker: StreamBroker, step: Step, files: Files, started_s: float) -> Progress:
-        taken = step.taken(files)
-        rows = sum(facts.count for part in taken for facts in part.files)
-        self.probe("before the commit")
-        try:
-            table = commit(step.table, taken)
-        except LostRace:
-            self.tracker.of(step.info.name).lost_races += 1
-            return Progress(step.info.name, 0, 0, True, time.monotonic() - started_s)
-        self.probe("after the commit")
-        self._tell(broker, step.info, offsets_of(table.properties))
-        self.probe("told")
-        if any(facts.rejected for part in taken for facts in part.files):
-            try:
-                self._collect(step.info)
-            except Conflict as error:
-                self._refuse(step.info.name, error)
-        count = sum(len(part.files) for part in taken)
-        seconds = time.monotonic() - started_s
-        self.tracker.took(step.info.name, table, Batch(rows, count, seconds, step.complete))
-        return Progress(step.info.name, rows, count, False, seconds)
-
-    def _tell(
-        self, broker: StreamBroker, info: wire.StreamInfo, offsets: Mapping[int, int]
-    ) -> None:
-        """Tell the broker what is safe; also what an earlier pipeline could not tell any more."""
-        for partition, offset in offsets.items():
-            if offset > info.partitions[partition].tiered_offset:
-                broker.tiered(info.name, partition, offset)
+def _discard(step: Step, files: Files) -> None:
+    """Delete files that will not be committed."""
+    for part in step.advances:
+        delete_files(step.table.io, (each.path for each in files[step.info.name, part.partition]))
 
 
 def _ends(info: wire.StreamInfo) -> list[int]:

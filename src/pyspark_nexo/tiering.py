@@ -1,18 +1,23 @@
 """One micro-batch of tier-through: ranges to Parquet in Spark tasks, only manifests back.
 
 Tasks fetch from the broker and write lake files from the batches' own buffers; no row passes
-through the JVM.
+through the JVM. Ranges of many streams share a few tasks, because a task has a price of its own.
+A range that fails is reported as such and fails nothing else.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nexo.errors import ConnectionLost, NexoError, Unavailable
 from nexo.lake.derive import Step
-from nexo.lake.files import DataFileFacts, FileWriter, Target
+from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
+from nexo.lake.paths import delete_files, sync_local
+from nexo.lake.plan import packed
 from nexo.lake.rows import rows
 from pyspark_nexo.broker import StreamBroker
 from pyspark_nexo.failures import plain_errors
@@ -20,8 +25,12 @@ from pyspark_nexo.failures import plain_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("nexo.pipeline")
+
 Probe: TypeAlias = Callable[[str], None]
 """Called with the name of each point that a crash test stops at."""
+Outcome: TypeAlias = list[DataFileFacts] | NexoError
+"""The files of a range, or why there are none."""
 
 
 def no_probe(point: str) -> None:
@@ -29,14 +38,16 @@ def no_probe(point: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A range of one partition to be written into one table."""
+class Range:
+    """Offsets of one partition to be written into one table."""
 
     stream: str
+    created_ms: int
     partition: int
     first: int
     end: int
     target: Target
+    cost_s: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,22 +58,36 @@ class Fetcher:
     """
 
     url: str | None
-    tasks: Sequence[Task]
     probe: Probe = no_probe
 
-    def __call__(self, number: int) -> bytes:
-        """Write the files of one task."""
-        return pickle.dumps(self.write(self.tasks[number]))
+    def __call__(self, ranges: Sequence[Range]) -> list[Outcome]:
+        """Write the files of some ranges and sync them together."""
+        found: list[Outcome] = []
+        with StreamBroker(self.url) as broker:
+            for each in ranges:
+                down = found and isinstance(found[-1], ConnectionLost)
+                found.append(found[-1] if down else self._outcome(broker, each))
+        return _synced(ranges, found)
 
-    def write(self, task: Task) -> list[DataFileFacts]:
+    def _outcome(self, broker: StreamBroker, part: Range) -> Outcome:
+        try:
+            return self._write(broker, part)
+        except NexoError as error:
+            return error
+        except OSError as error:
+            return Unavailable(f"cannot write files of stream {part.stream!r}: {error}")
+        except Exception as error:  # a mistake of ours about one stream must not stop the others
+            log.exception("stream %r cannot be taken", part.stream)
+            return NexoError(f"stream {part.stream!r}: {type(error).__name__}: {error}")
+
+    def _write(self, broker: StreamBroker, part: Range) -> list[DataFileFacts]:
         """Write one range; nothing is left behind on failure."""
-        label = f"{task.partition:04}-{task.first:016}-{task.end:016}"
-        writer = FileWriter(task.target, task.partition, label)
+        label = f"{part.partition:04}-{part.first:016}-{part.end:016}"
+        writer = FileWriter(part.target, part.partition, label, sync=False)
         self.probe("before the file")
         try:
-            with StreamBroker(self.url) as broker:
-                found = broker.read(task.stream, task.partition, task.first, task.end)
-                writer.write(rows(batch, task.partition, task.first, task.end) for batch in found)
+            found = broker.read(part.stream, part.partition, part.first, part.end, part.created_ms)
+            writer.write(rows(batch, part.partition, part.first, part.end) for batch in found)
             files = writer.close()
         except BaseException:
             writer.discard()
@@ -71,9 +96,49 @@ class Fetcher:
         return files
 
 
+def _synced(ranges: Sequence[Range], found: list[Outcome]) -> list[Outcome]:
+    try:
+        sync_local([f.path for files in found if isinstance(files, list) for f in files])
+    except (OSError, NexoError) as error:
+        discard(zip(ranges, found, strict=True))
+        return [Unavailable(f"cannot sync the lake's files: {error}")] * len(ranges)
+    return found
+
+
+def discard(found: Any) -> None:
+    """Delete the files of ranges that will not be committed."""
+    for part, files in found:
+        if isinstance(files, list):
+            delete_files(file_io(part.target), [facts.path for facts in files])
+
+
+def take(
+    spark: SparkSession, url: str | None, ranges: Sequence[Range], probe: Probe, task_s: float
+) -> list[Outcome]:
+    """Write ranges in Spark tasks; what became of each."""
+    tasks = packed([each.cost_s for each in ranges], slots(spark), task_s)
+    work = Group(Fetcher(url, probe), [[ranges[n] for n in numbers] for numbers in tasks])
+    found: dict[int, Outcome] = {}
+    for numbers, outcomes in zip(tasks, run_tasks(spark, work, len(tasks)), strict=True):
+        found |= zip(numbers, outcomes, strict=True)
+    return [found[number] for number in range(len(ranges))]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Group:
+    """Work whose items are packed into tasks."""
+
+    run: Callable[[Sequence[Any]], Any]
+    tasks: Sequence[Sequence[Any]]
+
+    def __call__(self, number: int) -> bytes:
+        """Do the items of one task."""
+        return pickle.dumps(self.run(self.tasks[number]))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Derivation:
-    """A step of a derived table, one partition per Spark task."""
+    """Steps of derived tables, one partition per Spark task."""
 
     steps: Sequence[Step]
     run: Callable[[Step], list[DataFileFacts]]
@@ -81,6 +146,16 @@ class Derivation:
     def __call__(self, number: int) -> bytes:
         """Write the files of one partition."""
         return pickle.dumps(self.run(self.steps[number]))
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks run at once; a Spark Connect server does not say."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - pyspark takes a second to import
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return 4
 
 
 def run_tasks(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[Any]:

@@ -136,7 +136,7 @@ def test_a_lake_ahead_of_its_broker_is_refused(
     pipeline.run_once()
     commit(lake.get("log"), [Taken(0, 1, 5, [])])
     with pytest.raises(Conflict, match="lost records"):
-        pipeline.run_once()
+        Pipeline(pipeline.spark, lake, pipeline.url).run_once()
 
 
 def test_a_stream_that_cannot_be_taken_stops_only_itself(
@@ -154,7 +154,7 @@ def test_a_stream_that_cannot_be_taken_stops_only_itself(
     nexo_server.stop()
     flip(nexo_server.data_dir, b"to be damaged")
     nexo_server.start()
-    pipeline.url = nexo_server.url
+    pipeline = Pipeline(pipeline.spark, lake, nexo_server.url)
     done = pipeline.run_batch(["ahead", "damaged", "fine"])
     assert [(progress.stream, progress.rows) for progress in done] == [("fine", 10)]
     assert {name: type(error) for name, error in pipeline.refused.items()} == {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from struct import Struct
@@ -83,11 +84,13 @@ class FileWriter:
     """Writes rows of one stream partition, in offset order, one file per day.
 
     ``label`` begins the files' names. Nothing is part of the table before the commit; `discard`
-    removes what was written.
+    removes what was written. Without ``sync`` the caller has to sync the files.
     """
 
-    def __init__(self, where: Target, partition: int, label: str) -> None:
+    def __init__(self, where: Target, partition: int, label: str, *, sync: bool = True) -> None:
         self._target = where
+        self._sync = sync
+        self._paths: list[str] = []
         self._partition = partition
         self._label = label
         self._io = file_io(where)
@@ -122,7 +125,8 @@ class FileWriter:
         if self._open is None or day != self._day:
             self._finish()
             self._day = day
-            self._open = _OpenFile(self._io, self._path(day), self._target.schema)
+            self._paths.append(self._path(day))
+            self._open = _OpenFile(self._io, self._paths[-1], self._target.schema)
         return self._open
 
     def _path(self, day: int | None) -> str:
@@ -133,8 +137,11 @@ class FileWriter:
 
     def _finish(self) -> None:
         if self._open is not None:
-            opened, self._open = self._open, None
-            self.done.append(opened.close(self._day, self._partition))
+            facts = self._open.close(self._day, self._partition)
+            self._open = None
+            if self._sync:
+                sync_local([facts.path])
+            self.done.append(facts)
 
     def close(self) -> list[DataFileFacts]:
         """Finish and sync the files; returns what the commit needs."""
@@ -142,11 +149,12 @@ class FileWriter:
         return self.done
 
     def discard(self) -> None:
-        """Remove every file written."""
+        """Remove every file written, also one that could not be closed on a full disk."""
         if self._open is not None:
-            self.done.append(self._open.close(self._day, self._partition))
+            with suppress(OSError):
+                self._open.close(self._day, self._partition)
             self._open = None
-        delete_files(self._io, [facts.path for facts in self.done])
+        delete_files(self._io, self._paths)
 
 
 class _OpenFile:
@@ -191,7 +199,6 @@ class _OpenFile:
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()
-        sync_local([self.path])
         first, last = self._bounds.get("offset", (0, 0))
         facts = DataFileFacts(self.path, day, partition, first, last, self._count, size)
         _describe(facts, self._writer.writer.metadata, self._schema)

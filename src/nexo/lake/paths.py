@@ -7,8 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nexo.storage.files import OsFiles
+
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+_MANY = 12
+"""Files above which one sync of the whole file system is faster."""
 
 
 def local_path(location: str) -> str | None:
@@ -28,6 +33,9 @@ def location_of(path: Path) -> str:
 def sync_local(locations: Iterable[str]) -> None:
     """Sync files and their folders to disk: the broker will forget what they hold."""
     paths = [path for location in locations if (path := local_path(location))]
+    if len(paths) >= _MANY:
+        OsFiles().sync_all(Path(paths[0]).parent)
+        return
     for path in [*paths, *{os.path.dirname(path) for path in paths}]:  # noqa: PTH120
         descriptor = os.open(path, os.O_RDONLY)
         try:

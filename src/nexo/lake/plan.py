@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +17,8 @@ class Limits:
     batch_rows: int = 8_000_000
     task_rows: int = 1_000_000
     task_bytes: int = 128 * 1024**2
+    task_s: float = 2.0
+    """About how long a task with ranges of several streams may take (`cost_s`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,33 @@ def advances(
             raise Conflict(
                 f"stream {stream!r}, partition {partition}: the lake holds offsets up to {after}, "
                 f"the broker only up to {part.stable}: the broker lost records; restore its data, "
-                "or delete the stream and create it anew"
+                "or delete the stream and create it again"
             )
         end = min(part.stable, first + share)
         if end > first:
             found.append(Advance(partition, after, first, end, part.record_bytes))
     return found
+
+
+RANGE_S, RECORD_S, BYTE_S = 0.006, 1e-6, 1e-8
+"""What taking a range costs, and each of its records and bytes: measured, roughly."""
+
+
+def cost_s(records: int, size_bytes: float) -> float:
+    """About how long a task takes to write a range."""
+    return RANGE_S + records * RECORD_S + size_bytes * BYTE_S
+
+
+def packed(costs: Sequence[float], slots: int, task_s: float) -> list[list[int]]:
+    """Pack ranges into few tasks of about equal cost; each task is a list of range numbers.
+
+    There are as many tasks as run at once, or more if they would take longer than ``task_s``.
+    """
+    count = min(len(costs), max(slots, math.ceil(sum(costs) / task_s)))
+    heap = [(0.0, number) for number in range(count)]
+    tasks: list[list[int]] = [[] for _ in range(count)]
+    for number in sorted(range(len(costs)), key=lambda each: -costs[each]):
+        total, task = heapq.heappop(heap)
+        tasks[task].append(number)
+        heapq.heappush(heap, (total + costs[number], task))
+    return tasks

@@ -122,7 +122,7 @@ def _pipeline(lake: Lake, streams: str, master: str | None) -> Iterator[Pipeline
 
 def _report(progress: Progress) -> None:
     if progress.lost:
-        output.note(f"{progress.stream}: another pipeline was first")
+        output.note(f"{progress.stream}: not committed: {progress.lost}")
     else:
         output.note(
             f"{progress.stream}: {progress.rows:,} records in {progress.files} files, "
