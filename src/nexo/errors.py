@@ -6,7 +6,8 @@ clients raise the same class again (`from_wire`). Codes never change meaning.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Self
 
 
 class NexoError(Exception):
@@ -126,6 +127,21 @@ class OutOfOrderSequence(Conflict):
     """A producer's sequence number leaves a gap."""
 
     code = "OUT_OF_ORDER"
+    _EXPECTED: ClassVar[re.Pattern[str]] = re.compile(r"where (\d+) is next")
+
+    @classmethod
+    def after(cls, producer_id: int, sequence: int, expected: int) -> Self:
+        """For a batch that begins at ``sequence`` where ``expected`` is the next one."""
+        return cls(
+            f"producer {producer_id} sent sequence {sequence} where {expected} "
+            "is next: an earlier batch is missing"
+        )
+
+    @property
+    def expected(self) -> int | None:
+        """The next sequence, as the message says: all before it is stored."""
+        found = self._EXPECTED.search(self.message)
+        return None if found is None else int(found[1])
 
 
 class PartitionsChanged(Conflict):

@@ -1,79 +1,67 @@
-"""The pipeline as a service: micro-batches at a steady pace, maintenance in between."""
+"""The pipeline as a service: micro-batches at a steady pace, maintenance in another process."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from nexo.errors import (
-    Conflict,
-    InvalidInput,
-    LockedOut,
-    NexoError,
-    NotFound,
-    Unauthenticated,
-)
-from nexo.lake.maintain import maintain
-from nexo.lake.progress import now_ms
+from nexo.errors import InvalidInput, LockedOut, NexoError, Unauthenticated
+from nexo.lake.upkeep import EVERY_S, Plan, Upkeep
 from pyspark_nexo.failures import SparkEnded
+from pyspark_nexo.pace import Pace
 from pyspark_nexo.pipeline import Pipeline, Progress
 
 RESCAN_S = 5.0
 """How often new streams are looked for."""
-MAINTAIN_S = 300.0
 SAVE_S = 1.0
 """How often progress is written down, at most."""
 _LONGEST_PAUSE_S = 30.0
+_SMOOTH = 0.3
+
+Report = Callable[[Progress], None]
+Note = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Continuous:
     """Runs a pipeline until it is told to stop.
 
-    What may pass (a broker or catalog that does not answer) is retried with growing pauses; what
-    is wrong with one stream (a lake ahead of its broker, a damaged record) is told, and the others
-    go on; bad settings and the end of Spark itself end it.
+    What may pass (a broker or catalog that does not answer) is retried with growing pauses. A
+    stream that cannot be taken is reported and tried again ever less often, alone; the others go
+    on. Bad settings and the end of Spark itself end it.
     """
 
     pipeline: Pipeline
     every_s: float = 1.0
     maintained: bool = True
+    pace: Pace = field(default_factory=Pace)
+    maintain_every_s: float = EVERY_S
 
-    def run(
-        self,
-        stop: threading.Event,
-        report: Callable[[Progress], None],
-        note: Callable[[str], None],
-    ) -> None:
+    def run(self, stop: threading.Event, report: Report, note: Note) -> None:
         """Take streams until ``stop`` is set."""
-        with self.pipeline.tracker.running(self._folder, int(self.every_s * 1000)):
+        with (
+            self.pipeline.tracker.running(self._folder, int(self.every_s * 1000)),
+            self._upkeep(note),
+            self._compacting(stop, report, note),
+        ):
             self._run(stop, report, note)
 
     @property
     def _folder(self) -> Path:
         return self.pipeline.lake.settings.folder
 
-    def _run(
-        self,
-        stop: threading.Event,
-        report: Callable[[Progress], None],
-        note: Callable[[str], None],
-    ) -> None:
+    def _run(self, stop: threading.Event, report: Report, note: Note) -> None:
         failures, names, scanned_s = 0, list[str](), -RESCAN_S
-        maintained_s = time.monotonic()
         while not stop.is_set():
             started_s = time.monotonic()
             try:
                 if started_s - scanned_s >= RESCAN_S:
                     names, scanned_s = self.pipeline.names(), started_s
                 self._batch(names, report, note)
-                if self.maintained and started_s - maintained_s >= MAINTAIN_S:
-                    maintained_s = started_s
-                    self._maintain(names, report, note)
                 failures = 0
                 self.pipeline.tracker.went_well()
                 self.pipeline.tracker.save(self._folder, SAVE_S)
@@ -92,47 +80,67 @@ class Continuous:
             return min(self.every_s * 2.0**failures, _LONGEST_PAUSE_S)
         return max(self.every_s - (time.monotonic() - started_s), 0)
 
-    def _batch(
-        self,
-        names: Sequence[str],
-        report: Callable[[Progress], None],
-        note: Callable[[str], None],
-    ) -> None:
+    def _batch(self, names: Sequence[str], report: Report, note: Note) -> None:
         known = {name: error.message for name, error in self.pipeline.refused.items()}
-        for progress in self.pipeline.run_batch(names):
+        started_s, ready = time.monotonic(), self.pace.ready(names)
+        for progress in self.pipeline.run_batch(ready, self.pace.due):
+            self.pace.took(progress.stream)
             report(progress)
-        for name, error in self.pipeline.refused.items():
+        refused = self.pipeline.refused
+        self.pace.went_well(name for name in ready if name not in refused)
+        for name, error in refused.items():
+            self.pace.failed(name, self.every_s)
             if known.get(name) != error.message:
                 note(f"{name} cannot be taken: {error.message}")
+        took_s = time.monotonic() - started_s
+        self.pace.ahead_s += _SMOOTH * (took_s - self.pace.ahead_s)
 
-    def _maintain(
-        self,
-        names: Sequence[str],
-        report: Callable[[Progress], None],
-        note: Callable[[str], None],
-    ) -> None:
-        for name in names:
-            with _noted(f"the newest records of {name}", note):
+    # -- beside the loop -----------------------------------------------------------------
+
+    def _upkeep(self, note: Note) -> Upkeep | nullcontext[None]:
+        """Merging, expiry and sweeping, in a process of their own."""
+        if not self.maintained:
+            return nullcontext()
+        where, progress = self.pipeline.lake.settings, self.pipeline.tracker.pipeline
+
+        def maintained(at_ms: int) -> None:
+            progress.maintained_ms = at_ms
+
+        plan = Plan(
+            str(where.folder), where.catalog, where.namespace, every_s=self.maintain_every_s
+        )
+        return Upkeep(plan, note, maintained)
+
+    @contextmanager
+    def _compacting(self, stop: threading.Event, report: Report, note: Note) -> Iterator[None]:
+        """Tables of newest records, brought up to date by Spark jobs beside the loop's own."""
+        if not self.maintained:
+            yield
+            return
+        ended = threading.Event()
+
+        def compact() -> None:
+            while not (ended.wait(self.maintain_every_s) or stop.is_set()):
+                self._compact(report, note)
+
+        thread = threading.Thread(target=compact, name="nexo-compact", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _compact(self, report: Report, note: Note) -> None:
+        for name in [each.stream for each in self.pipeline.tracker.pipeline.streams]:
+            try:
                 for progress in self.pipeline.compact([name]):
                     report(progress)
-        for table in self.pipeline.lake.tables():
-            with _noted(".".join(table.name()), note):
-                done = maintain(table)
-                if done.did_something:
-                    note(str(done))
-        self.pipeline.tracker.pipeline.maintained_ms = now_ms()
+            except NexoError as error:
+                note(f"the newest records of {name} cannot be brought up to date: {error.message}")
 
 
 def _is_final(error: NexoError) -> bool:
     """Whether trying again cannot help; a wrong password would only lock out its user."""
     wrong = isinstance(error, Unauthenticated) and not isinstance(error, LockedOut)
-    return wrong or isinstance(error, InvalidInput | Conflict | SparkEnded)
-
-
-@contextmanager
-def _noted(what: str, note: Callable[[str], None]) -> Iterator[None]:
-    """What cannot be maintained stops nothing else."""
-    try:
-        yield
-    except (Conflict, NotFound) as error:
-        note(f"{what} cannot be maintained: {error.message}")
+    return wrong or isinstance(error, InvalidInput | SparkEnded)

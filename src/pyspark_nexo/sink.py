@@ -11,7 +11,6 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -177,8 +176,22 @@ class _Outbox:
         return self._count % count if key is None else partition_of(key, count)
 
     def _send(self, partition: int, broker: StreamBroker) -> None:
-        rows = self._waiting.pop(partition)
+        """Store the waiting rows, but those that an earlier run of the task has stored."""
+        rows, first = self._waiting.pop(partition), self._sequences[partition]
         self._bytes.pop(partition)
+        self._sequences[partition] += len(rows)
+        try:
+            self._publish(partition, rows, first, broker)
+        except OutOfOrderSequence as error:
+            stored = error.expected
+            if stored is None or stored < first:  # a gap: rows before these are missing
+                raise
+            if missing := rows[stored - first :]:
+                self._publish(partition, missing, stored, broker)
+
+    def _publish(
+        self, partition: int, rows: list[tuple[Any, ...]], sequence: int, broker: StreamBroker
+    ) -> None:
         values, keys, headers, kinds = zip(*rows, strict=True)
         head, body = encode(
             values,
@@ -186,13 +199,9 @@ class _Outbox:
             self._now_ms,
             keys=keys if any(key is not None for key in keys) else None,
             headers=headers,
-            producer=self._producer._replace(sequence=self._sequences[partition]),
+            producer=self._producer._replace(sequence=sequence),
         )
-        self._sequences[partition] += len(rows)
-        # Sequences of a task have no gaps, so out of order means that an earlier run of it
-        # got further than the broker remembers: this batch is stored.
-        with suppress(OutOfOrderSequence):
-            broker.publish(self._sink.stream, partition, head, body)
+        broker.publish(self._sink.stream, partition, head, body)
 
     def flush(self, broker: StreamBroker) -> int:
         for partition in sorted(self._waiting):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nexo import batch as batches
@@ -28,6 +30,26 @@ def test_a_failure_leaves_no_file(filler: Filler) -> None:
 
     with pytest.raises(ZeroDivisionError):
         FileWriter(target(filler.table), 0, "label").save(failing())
+    folder = Path(local_path(filler.table.location()) or "")
+    assert list(folder.rglob("*.parquet")) == []
+
+
+class FullDisk(pq.ParquetWriter):  # type: ignore[misc]
+    """Writes like another, but the disk is full when it ends."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_no_file(
+    filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P10: each retry left a file behind, so that the disk stayed full."""
+    monkeypatch.setattr(pq, "ParquetWriter", FullDisk)
+    writer = FileWriter(target(filler.table), 0, "label")
+    with pytest.raises(OSError, match="No space left"):
+        writer.save([table(0, 0), table(1, DAY_MS)])
     folder = Path(local_path(filler.table.location()) or "")
     assert list(folder.rglob("*.parquet")) == []
 

@@ -125,10 +125,7 @@ class Producers:
     @staticmethod
     def _in_order(header: Header, expected: int) -> None:
         if header.sequence != expected:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.sequence} where {expected} "
-                "is next: an earlier batch is missing"
-            )
+            raise OutOfOrderSequence.after(header.producer_id, header.sequence, expected)
 
     def note(self, header: Header, offset: int) -> None:
         """A batch was appended (or found in the log) at ``offset``."""

@@ -1,0 +1,172 @@
+"""Maintenance in a process of its own, so that it never stalls the pipeline (SPEC I8).
+
+``python -m nexo.lake.upkeep``, with its settings as one JSON object on standard input, maintains
+every table of a lake over and over. It works at a low priority and for a part of the time only,
+and prints one JSON object per line: ``{"note": …}`` for people, ``{"maintained_ms": …}`` after
+each round. It ends when standard input does, that is with the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from nexo.errors import NexoError
+from nexo.lake.settings import LakeSettings
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+# ruff: noqa: PLC0415 - PyIceberg takes half a second to import
+
+EVERY_S = 300.0
+BUDGET_S = 5.0
+"""How long files of one table are merged at a time."""
+SHARE = 0.25
+"""The part of the time that it works, beside which the pipeline has the machine to itself."""
+NICE = 10
+_RESTART_S = 30.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a maintenance process is told."""
+
+    folder: str
+    catalog: str
+    namespace: str
+    every_s: float = EVERY_S
+    budget_s: float = BUDGET_S
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Maintains the tables of a lake, resting between them."""
+
+    plan: Plan
+    wait: Callable[[float], bool]
+    """Waits so many seconds; whether it is time to end."""
+    say: Callable[[dict[str, object]], None]
+
+    def run(self) -> None:
+        """Until it is time to end."""
+        while not self.wait(self.plan.every_s):
+            if self._round():
+                return
+            self.say({"maintained_ms": time.time_ns() // 1_000_000})
+
+    def _round(self) -> bool:
+        for table in self._tables():
+            started_s = time.monotonic()
+            self._maintain(table)
+            worked_s = time.monotonic() - started_s
+            if self.wait(worked_s * (1 / SHARE - 1)):
+                return True
+        return False
+
+    def _tables(self) -> Iterator[Table]:
+        from nexo.lake.catalog import Lake
+
+        where = LakeSettings(Path(self.plan.folder), self.plan.catalog, self.plan.namespace)
+        try:
+            yield from list(Lake(where).tables())
+        except NexoError as error:
+            self.say({"note": f"maintenance will try again: {error.message}"})
+
+    def _maintain(self, table: Table) -> None:
+        from nexo.lake.maintain import Care, maintain
+
+        name = ".".join(table.name())
+        try:
+            done = maintain(table, Care(budget_s=self.plan.budget_s))
+            if done.did_something:
+                self.say({"note": str(done)})
+        except Exception as error:  # what is wrong with one table stops no other
+            message = error.message if isinstance(error, NexoError) else repr(error)
+            self.say({"note": f"{name} cannot be maintained: {message}"})
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """Runs the maintenance process for the time of a ``with`` block; starts it again if it ends."""
+
+    plan: Plan
+    note: Callable[[str], None]
+    maintained: Callable[[int], None]
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _process: subprocess.Popen[str] | None = None
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Upkeep:
+        self._thread = threading.Thread(target=self._watch, name="nexo-upkeep", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if (process := self._process) is not None:
+            process.terminate()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            self._run()
+            self._stop.wait(_RESTART_S)
+
+    def _run(self) -> None:
+        command = [sys.executable, "-m", "nexo.lake.upkeep"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            self._process = process
+            if self._stop.is_set():
+                process.terminate()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(msgspec.json.encode(self.plan).decode() + "\n")
+                process.stdin.flush()
+                self._listen(process.stdout)
+            except BrokenPipeError:
+                pass
+
+    def _listen(self, lines: IO[str]) -> None:
+        for line in lines:
+            said = json.loads(line)
+            if "note" in said:
+                self.note(said["note"])
+            elif "maintained_ms" in said:
+                self.maintained(said["maintained_ms"])
+
+
+def main() -> None:
+    """Run as told on standard input."""
+    os.nice(NICE)
+    plan = msgspec.json.decode(sys.stdin.readline(), type=Plan)
+    ended = threading.Event()
+
+    def read_on() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=read_on, daemon=True).start()
+
+    def say(said: dict[str, object]) -> None:
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+
+    Rounds(plan, ended.wait, say).run()
+
+
+if __name__ == "__main__":
+    main()
