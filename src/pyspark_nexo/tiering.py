@@ -152,10 +152,11 @@ def slots(spark: SparkSession) -> int:
     """How many tasks run at once; a Spark Connect server does not say."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - pyspark takes a second to import
 
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except PySparkException:
-        return 4
+    with plain_errors():
+        try:
+            return int(spark.sparkContext.defaultParallelism)
+        except PySparkException:
+            return 4
 
 
 def run_tasks(spark: SparkSession, work: Callable[[int], bytes], count: int) -> list[Any]:

@@ -8,26 +8,79 @@ only if the catalog still names the metadata that the caller's table was read fr
 
 from __future__ import annotations
 
+import threading
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.serializers import ToOutputFile
-from pyiceberg.table import CommitTableResponse
-from pyiceberg.table.update import update_table_metadata
-from sqlalchemy import update
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.io import load_file_io
+from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import MetadataLogEntry, SnapshotLogEntry
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    update_table_metadata,
+)
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from nexo.lake.paths import sync_local
 
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
+_KEPT_TABLES = 1_000
+"""Tables whose metadata is kept in memory."""
+_OURS = (SetPropertiesUpdate, AddSnapshotUpdate, SetSnapshotRefUpdate, RemoveSnapshotsUpdate)
 
 
 class FolderCatalog(SqlCatalog):
-    """A SQLite catalog and plain files."""
+    """A SQLite catalog and plain files. Metadata that was read once is kept until it changes."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self._known: OrderedDict[tuple[str, ...], tuple[str, TableMetadata]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def load_table(self, identifier: str | tuple[str, ...]) -> Table:
+        """A table as it is now."""
+        name = Catalog.identifier_to_tuple(identifier)
+        location = self._location(name)
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(name)}")
+        with self._lock:
+            known = self._known.get(name)
+        if known is not None and known[0] == location:
+            metadata = known[1]
+        else:
+            io = load_file_io(self.properties, location)
+            metadata = FromInputFile.table_metadata(io.new_input(location))
+            self._keep(name, location, metadata)
+        io = load_file_io({**self.properties, **metadata.properties}, location)
+        return Table(name, metadata, location, io, self)
+
+    def _keep(self, name: tuple[str, ...], location: str, metadata: TableMetadata) -> None:
+        with self._lock:
+            self._known[name] = location, metadata
+            self._known.move_to_end(name)
+            if len(self._known) > _KEPT_TABLES:
+                self._known.popitem(last=False)
+
+    def _location(self, name: tuple[str, ...]) -> str | None:
+        """Where the catalog says that a table's metadata is."""
+        rows = IcebergTables
+        found = select(rows.metadata_location).where(
+            rows.catalog_name == self.name,
+            rows.table_namespace == Catalog.namespace_to_string(name[:-1]),
+            rows.table_name == name[-1],
+        )
+        with self.engine.connect() as connection:
+            return connection.execute(found).scalar_one_or_none()
 
     def commit_table(
         self, table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]
@@ -38,12 +91,13 @@ class FolderCatalog(SqlCatalog):
         for requirement in requirements:
             requirement.validate(table.metadata)
         known = table.metadata_location
-        made = update_table_metadata(table.metadata, updates, metadata_location=known)
+        made = _applied(table.metadata, updates, known)
         location = _next(known)
         ToOutputFile.table_metadata(made, table.io.new_output(location))
         sync_local([location])
         self._point(table.name(), known, location)
-        return CommitTableResponse.model_validate({"metadata": made, "metadata-location": location})
+        self._keep(table.name(), location, made)
+        return CommitTableResponse.model_construct(metadata=made, metadata_location=location)
 
     def _point(self, name: tuple[str, ...], known: str, location: str) -> None:
         rows = IcebergTables
@@ -62,6 +116,66 @@ class FolderCatalog(SqlCatalog):
             session.commit()
         if changed < 1:
             raise CommitFailedException(f"another commit to {'.'.join(name)} was first")
+
+
+def _applied(metadata: TableMetadata, updates: tuple[Any, ...], location: str) -> TableMetadata:
+    """Metadata after some updates; ``location`` is where it was read from.
+
+    PyIceberg copies everything that metadata holds, which grows with the kept snapshots. A commit
+    of ours (`nexo.lake.snapshot`) only replaces some fields.
+    """
+    if not any(isinstance(each, AddSnapshotUpdate) for each in updates) or not all(
+        isinstance(each, _OURS) for each in updates
+    ):
+        return update_table_metadata(metadata, updates, metadata_location=location)
+    fields: dict[str, Any] = {"metadata_log": _logged(metadata, location)}
+    for each in updates:
+        fields |= _fields(metadata.model_copy(update=fields), each)
+    return metadata.model_copy(update=fields)
+
+
+def _fields(metadata: TableMetadata, update: Any) -> dict[str, Any]:
+    """What one update changes."""
+    match update:
+        case SetPropertiesUpdate():
+            return {"properties": {**metadata.properties, **update.updates}}
+        case AddSnapshotUpdate():
+            made = update.snapshot
+            return {
+                "snapshots": [*metadata.snapshots, made],
+                "last_sequence_number": made.sequence_number,
+                "last_updated_ms": made.timestamp_ms,
+            }
+        case SetSnapshotRefUpdate():
+            number, at_ms = update.snapshot_id, metadata.last_updated_ms
+            entry = SnapshotLogEntry.model_validate({"snapshot-id": number, "timestamp-ms": at_ms})
+            ref = SnapshotRef.model_validate({"snapshot-id": number, "type": update.type})
+            return {
+                "refs": {**metadata.refs, update.ref_name: ref},
+                "current_snapshot_id": number,
+                "snapshot_log": [*metadata.snapshot_log, entry],
+            }
+    gone = set(update.snapshot_ids)
+    return {
+        "snapshots": [
+            each.model_copy(update={"parent_snapshot_id": None})
+            if each.parent_snapshot_id in gone
+            else each
+            for each in metadata.snapshots
+            if each.snapshot_id not in gone
+        ],
+        "snapshot_log": [each for each in metadata.snapshot_log if each.snapshot_id not in gone],
+        "statistics": [each for each in metadata.statistics if each.snapshot_id not in gone],
+    }
+
+
+def _logged(metadata: TableMetadata, location: str) -> list[MetadataLogEntry]:
+    """The former metadata files, the last one included."""
+    most = int(metadata.properties.get("write.metadata.previous-versions-max", "100"))
+    entry = MetadataLogEntry.model_validate(
+        {"metadata-file": location, "timestamp-ms": metadata.last_updated_ms}
+    )
+    return [*metadata.metadata_log, entry][-max(most, 1) :]
 
 
 def _next(known: str) -> str:
