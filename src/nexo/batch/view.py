@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 from nexo.batch.columns import Layout, Strings, read_bitmap, read_int32s, read_int64s
 from nexo.batch.compression import MAX_BODY_BYTES, Compression, decompress
-from nexo.errors import Corrupt
+from nexo.errors import Corrupt, PayloadTooLarge
 from nexo.protocol.frames import Buffer
 from nexo.storage import header as head_format
 from nexo.storage.header import SIZE, Flags, Header
 
+MAX_RECORDS = 1_000_000
+"""That a batch from outside may have: each costs memory and time when it is looked at."""
 _COMPRESSION = int(Flags.COMPRESSION)
 
 
@@ -130,12 +132,13 @@ class Batch:
         offsets = self._offsets(self.layout.values)
         return max(map(sub, offsets[1:], offsets), default=0)
 
-    def in_time_order(self) -> bool:
-        """Whether no record is older than the one before it."""
+    def times_ascend(self) -> bool:
+        """Whether no record is older than the one before it, within the header's times."""
+        first_ms, last_ms = self.header.first_ms, self.header.last_ms
         if self.layout.timestamps < 0:
-            return True
+            return first_ms == last_ms
         stamps = list(self.timestamps())
-        return sorted(stamps) == stamps
+        return first_ms <= stamps[0] and stamps[-1] <= last_ms and sorted(stamps) == stamps
 
     def check(self) -> None:
         """Look at every offset, so that no reader can be led outside a column.
@@ -194,9 +197,16 @@ def decode(entry: Buffer, max_bytes: int = MAX_BODY_BYTES) -> Batch:
     return Batch(header, memoryview(entry)[SIZE:], max_bytes)
 
 
-def verify(entry: bytes, max_bytes: int = MAX_BODY_BYTES) -> Batch:
-    """`decode`, with the CRC and every column checked: for bytes from outside."""
+def verify(entry: bytes, max_bytes: int = MAX_BODY_BYTES, max_records: int = MAX_RECORDS) -> Batch:
+    """`decode`, with the CRC and every column checked: for bytes from outside.
+
+    `PayloadTooLarge` before anything is unpacked if there are more records or bytes than that.
+    """
     header = head_format.verify(entry)
+    if header.count > max_records:
+        raise PayloadTooLarge(
+            f"a batch of {header.count:,} records: must be at most {max_records:,}; send several"
+        )
     batch = Batch(header, memoryview(entry)[SIZE:], max_bytes)
     batch.check()
     return batch

@@ -26,6 +26,7 @@ from nexo.brokers.stream.records import (
     GroupChanged,
     GroupDropped,
     GroupMade,
+    Hidden,
     JournalRecord,
     Opened,
     OrderedChanged,
@@ -311,6 +312,13 @@ class StreamEngine(BrokerState):
         for (_, index), stream in transaction.touched.items():
             stream.partition(index).settle(transaction.id)
         self.transactions.end(transaction)
+
+    def hide(self, stream: Stream, partition: int, ranges: list[tuple[int, int]]) -> None:
+        """Delete single records: nobody sees them again, not even after a crash."""
+        if ranges:
+            stream.partition(partition).hide(ranges)
+            self._journal.append(Hidden(stream.id, partition, ranges))
+            self.skip(stream, partition, ranges)
 
     def skip(self, stream: Stream, partition: int, ranges: list[tuple[int, int]]) -> None:
         """Tell every group of the stream that these offsets hold no records."""

@@ -76,12 +76,8 @@ class MessageLog:
         self._front = max(first, offset)
         return first, before - len(self)
 
-    def delete(self, offsets: Sequence[int]) -> None:
-        """Hide messages from every reader.
-
-        Only possible for those that were published alone, as messages are: an entry is shown
-        or not as a whole.
-        """
+    def check_deletable(self, offsets: Sequence[int]) -> None:
+        """Refuse messages that were published together: an entry is shown or not as a whole."""
         for offset in offsets:
             header, _ = next(self.partition.read(offset, 1))
             if header.span != 1:
@@ -89,8 +85,6 @@ class MessageLog:
                     f"message {offset} was published together with others: only messages that "
                     f"were added singly can be deleted"
                 )
-        for offset in offsets:
-            self.partition.aborted.add(offset, offset + 1)
 
     # -- ids -------------------------------------------------------------------
 

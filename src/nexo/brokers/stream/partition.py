@@ -7,7 +7,7 @@ transaction waits until that is decided, so that nobody skips a record that comm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -61,7 +61,7 @@ class Partition:
     """The records of one partition of a stream."""
 
     __slots__ = (
-        "_caches", "aborted", "clean_offset", "committed", "grant", "last_ms", "log",
+        "_caches", "aborted", "clean_offset", "committed", "deleted", "grant", "last_ms", "log",
         "open_ranges", "opened_at", "producers", "unsynced",
     )  # fmt: skip
 
@@ -81,6 +81,8 @@ class Partition:
         self.last_ms = found.last_ms
         self.producers = Producers(found.producers, max_producers)
         self.aborted = RangeSet(found.aborted)
+        self.deleted = RangeSet()
+        """What was deleted by itself since the start; it is in ``aborted`` too."""
         self.committed = RangeSet(found.committed)
         self.clean_offset = found.clean_offset
         self.open_ranges: dict[int, list[tuple[int, int]]] = {}
@@ -173,7 +175,7 @@ class Partition:
         """Timestamps never go back within a partition, nor lie far in the future."""
         first_ms, last_ms = batch.header.first_ms, batch.header.last_ms
         in_bounds = self.last_ms <= first_ms <= last_ms <= now_ms + FUTURE_MS
-        return in_bounds and batch.in_time_order()
+        return in_bounds and batch.times_ascend()
 
     def synced(self, end: int) -> None:
         """What lies below ``end`` is as safe as its stream promises: readers may see it."""
@@ -203,6 +205,12 @@ class Partition:
         """Let readers pass: the transaction's end is as durable as was promised."""
         for _, end in self.open_ranges.pop(transaction, ()):
             self.synced(end)
+
+    def hide(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Never show these records again."""
+        for first, end in ranges:
+            self.aborted.add(first, end)
+            self.deleted.add(first, end)
 
     # -- reading ---------------------------------------------------------------
 
@@ -280,6 +288,7 @@ class Partition:
         self._caches.log.drop(self)
         if offset > 0:
             self.aborted.remove(0, offset)
+            self.deleted.remove(0, offset)
             self.committed.remove(0, offset)
 
     def cooled(self) -> None:

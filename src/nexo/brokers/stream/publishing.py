@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nexo.batch import Batch, decode, encode, verify
+from nexo.batch import MIXED, Batch, decode, encode, verify
 from nexo.brokers.stream.partition import check_size, check_sizes
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.transactions import Transaction
@@ -15,6 +15,9 @@ from nexo.storage.header import Flags
 
 ROUTE = -1
 """In place of a partition: the broker picks by key, or in turn."""
+MAX_PUBLISHED_BYTES = 64 * 1024**2
+"""What a compressed batch may unpack to."""
+_KNOWN_TYPES = bytes(range(MIXED))
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 
 
@@ -35,9 +38,10 @@ def publish(
 
     Everything about it is checked before anything is stored.
     """
-    batch = verify(entry)
+    batch = verify(entry, MAX_PUBLISHED_BYTES)
     check_sizes(batch, stream.options.max_message_bytes)
     _check_flags(batch, transaction)
+    _check_types(batch)
     if index != ROUTE:
         return [_append(stream, index, entry, batch, now_ms, transaction)]
     if batch.header.producer_id >= 0:
@@ -53,7 +57,7 @@ def fitting(stream: Stream, entry: bytes) -> tuple[bytes, list[int]]:
 
     `PayloadTooLarge` if no other is left, or it must stay as its producer made it.
     """
-    batch, limit = verify(entry), stream.options.max_message_bytes
+    batch, limit = verify(entry, MAX_PUBLISHED_BYTES), stream.options.max_message_bytes
     sizes = [0 if value is None else len(value) for value in batch.values()]
     kept = [row for row, size in enumerate(sizes) if size <= limit]
     if not kept or batch.header.producer_id >= 0:
@@ -77,6 +81,16 @@ def _check_flags(batch: Batch, transaction: Transaction | None) -> None:
         raise InvalidInput(
             "a batch must be flagged transactional within a transaction, and only then"
         )
+
+
+def _check_types(batch: Batch) -> None:
+    """Readers and the lake know no other types, and would fail on each such record."""
+    at, kind = batch.layout.value_types, batch.header.value_type
+    if at < 0 and kind < MIXED:
+        return
+    types = bytes(batch.body[at : at + len(batch)]) if at >= 0 else b""
+    if at < 0 or kind > MIXED or types.translate(None, _KNOWN_TYPES):
+        raise InvalidInput("a value's type must be 0 (bytes), 1 (text) or 2 (JSON)")
 
 
 def _append(

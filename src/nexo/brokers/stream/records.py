@@ -56,6 +56,14 @@ class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
     offset: int
 
 
+class Hidden(msgspec.Struct, frozen=True, array_like=True, tag="hide"):
+    """Records that were deleted by themselves; they stay in the log, unseen."""
+
+    stream: int
+    partition: int
+    ranges: list[tuple[int, int]]
+
+
 class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
     """Recovery may start from here for one partition."""
 
@@ -140,7 +148,7 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 
 JournalRecord: TypeAlias = (
-    Created | Updated | Deleted | Tiered | Trimmed | Checked | Opened | ProducerStarted
+    Created | Updated | Deleted | Tiered | Trimmed | Hidden | Checked | Opened | ProducerStarted
     | GroupMade | GroupChanged | GroupDropped
     | OrderedMade | OrderedChanged | OrderedDropped
     | Committed | Aborted

@@ -36,8 +36,8 @@ class Stream:
     """One stream: its options, groups and partitions, which open on first use."""
 
     __slots__ = (
-        "_caches", "_open_log", "_partitions", "_recommitted", "_told", "_turn", "checkpoints",
-        "created_ms", "front", "groups", "id", "name", "options", "tiered",
+        "_caches", "_hidden", "_open_log", "_partitions", "_recommitted", "_told", "_turn",
+        "checkpoints", "created_ms", "front", "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
     def __init__(self, created: Created, open_log: OpenLog, told: Told, caches: Caches) -> None:
@@ -54,6 +54,7 @@ class Stream:
         self.groups: dict[str, SharedGroup] = {}
         self._partitions: list[Partition | None] = [None] * count
         self._recommitted: dict[int, RangeSet] = {}
+        self._hidden: dict[int, list[tuple[int, int]]] = {}
         self._open_log = open_log
         self._told = told
         self._caches = caches
@@ -133,11 +134,18 @@ class Stream:
         """The journal says that a transaction committed this range; before the first use only."""
         self._recommitted.setdefault(index, RangeSet()).add(first, end)
 
+    def rehide(self, index: int, ranges: list[tuple[int, int]]) -> None:
+        """The journal says that these records were deleted; before the first use only."""
+        self._hidden.setdefault(index, []).extend(ranges)
+
     def _checkpoint(self, index: int) -> Checkpoint:
         found = self.checkpoints.get(index, Checkpoint())
-        later = self._recommitted.pop(index, None)
+        later, hidden = self._recommitted.pop(index, None), self._hidden.pop(index, None)
         if later is not None:
             found = structs.replace(found, committed=[*found.committed, *later])
+        if hidden is not None:
+            found = structs.replace(found, aborted=[*found.aborted, *hidden])
+        if later is not None or hidden is not None:
             self.checkpoints[index] = found
         return found
 
@@ -195,11 +203,12 @@ class Stream:
         for index, part in self.opened():
             if synced:
                 self.checkpoints[index] = part.checkpoint()
-            elif part.committed:
+            elif part.committed or part.deleted:
                 known = self.checkpoints.get(index, Checkpoint())
-                known = structs.replace(known, committed=list(part.committed))
+                hidden = [*known.aborted, *part.deleted]
+                known = structs.replace(known, committed=list(part.committed), aborted=hidden)
                 self.checkpoints[index] = known
-        for index in list(self._recommitted):
+        for index in {*self._recommitted, *self._hidden}:
             self._checkpoint(index)
         return StreamState(
             Created(self.id, self.name, self.options, self.created_ms),

@@ -14,6 +14,7 @@ from nexo.brokers.stream.records import (
     GroupChanged,
     GroupDropped,
     GroupMade,
+    Hidden,
     JournalRecord,
     Opened,
     OrderedChanged,
@@ -98,6 +99,7 @@ class BrokerState:
         record: Updated
         | Tiered
         | Trimmed
+        | Hidden
         | Checked
         | GroupMade
         | GroupChanged
@@ -117,6 +119,8 @@ class BrokerState:
                 stream.tiered[record.partition] = record.offset
             case Trimmed():
                 stream.front = record.offset
+            case Hidden():
+                stream.rehide(record.partition, record.ranges)
             case Checked():
                 stream.checkpoints[record.partition] = record.checkpoint
             case GroupMade():

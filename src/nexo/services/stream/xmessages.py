@@ -149,9 +149,8 @@ class XMessages:
         log, engine = self.log(found), self._core.engine
         offsets = log.genuine(ids)
         if offsets:
-            log.delete(offsets)
-            engine.skip(found, 0, [(first, end) for _, first, end in ranges_of(offsets)])
-            engine.checkpoint(found, 0)
+            log.check_deletable(offsets)
+            engine.hide(found, 0, [(first, end) for _, first, end in ranges_of(offsets)])
             self._core.touched(found)
         self._core.done_when_safe(found.options.persistence, done, len(offsets))
 

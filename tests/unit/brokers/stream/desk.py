@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nexo.access.login import Identity
-from nexo.batch import Entry, Producer, decode, encode, entries
+from nexo.batch import Entry, Producer, Record, decode, encode, entries
 from nexo.config import Settings
 from nexo.dialects.nexo.stream import StreamRequests
 from nexo.errors import NexoError
@@ -183,10 +183,14 @@ class Peer:
 
     def read(self, stream: str, offset: int = 0, partition: int = 0) -> list[bytes | None]:
         """Values from ``offset`` on, as one reply gives them."""
+        return [row.value for row in self.rows(stream, offset, partition)]
+
+    def rows(self, stream: str, offset: int = 0, partition: int = 0) -> list[Record]:
+        """Records from ``offset`` on, as one reply gives them."""
         ask = wire.Read(stream, partition, offset, 1 << 20)
         _, rest = wire.unpack_headed(wire.ReadReply, self.ask(Op.S_READ, wire.pack(ask)))
         rows = [row for entry in entries(rest) for row in decode(entry).records()]
-        return [row.value for row in rows if row.offset >= offset]
+        return [row for row in rows if row.offset >= offset]
 
     def close(self) -> None:
         self.closed = True
