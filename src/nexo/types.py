@@ -6,10 +6,10 @@ neither waits nor asks is the same in both.
 
 from nexo.client._async.pubsub.pubsub import PubSub as AsyncPubSub
 from nexo.client._async.pubsub.subscription import Subscription as AsyncSubscription
-from nexo.client._async.queue.consumer import Consumer as AsyncQueueConsumer
 from nexo.client._async.queue.jobs import Job as AsyncJob
 from nexo.client._async.queue.jobs import JobBatch as AsyncJobBatch
 from nexo.client._async.queue.queue import Queue as AsyncQueue
+from nexo.client._async.queue.subscription import Subscription as AsyncQueueSubscription
 from nexo.client._async.store.collections import StoreList as AsyncStoreList
 from nexo.client._async.store.collections import StoreMap as AsyncStoreMap
 from nexo.client._async.store.collections import StoreSet as AsyncStoreSet
@@ -22,9 +22,9 @@ from nexo.client._async.stream.subscription import Subscription as AsyncStreamSu
 from nexo.client._async.stream.transaction import Transaction as AsyncTransaction
 from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.pubsub.subscription import Subscription
-from nexo.client._sync.queue.consumer import Consumer as QueueConsumer
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.queue import Queue
+from nexo.client._sync.queue.subscription import Subscription as QueueSubscription
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.consumer import Consumer as StreamConsumer
@@ -42,7 +42,7 @@ __all__ = [
     "AsyncJobBatch",
     "AsyncPubSub",
     "AsyncQueue",
-    "AsyncQueueConsumer",
+    "AsyncQueueSubscription",
     "AsyncStore",
     "AsyncStoreList",
     "AsyncStoreMap",
@@ -63,8 +63,8 @@ __all__ = [
     "PubSub",
     "Published",
     "Queue",
-    "QueueConsumer",
     "QueueInfo",
+    "QueueSubscription",
     "Record",
     "Schedule",
     "Store",

@@ -234,7 +234,7 @@ def test_a_stream_is_created_written_and_deleted(dashboard: Dashboard, sdk: nexo
     dashboard.press("Change")
     expect(page.get_by_label("Partitions")).to_have_count(0)
     dashboard.answer("Change", retention_ms="1000s", retention_bytes="2GiB")
-    now = stream.describe().options
+    now = stream.info().options
     assert (now["retention_ms"], now["retention_bytes"]) == (1_000_000, 2 * 1024**3)
     dashboard.press("Delete")
     dashboard.answer("Delete", typed="made/stream")
@@ -309,19 +309,19 @@ def test_groups_are_sought_and_parked_records_settled(
     expect(page.get_by_role("table", name="Parked records")).to_contain_text(SCRIPT)
     dashboard.press("Discard record 0")
     dashboard.answer("Discard")
-    assert stream.group("g").partitions[0].parked == 2
+    assert stream.group("g").info().partitions[0].parked == 2
     dashboard.press("Replay record 1")
     dashboard.answer("Replay")
-    assert stream.lag("g") == 1
+    assert stream.group("g").lag() == 1
     dashboard.press("Discard all")
     dashboard.answer("Discard")
-    eventually(lambda: stream.group("g").partitions[0].parked == 0)
+    eventually(lambda: stream.group("g").info().partitions[0].parked == 0)
     dashboard.press("Seek g")
     dashboard.answer("Seek", to="offset", offset="4")
-    assert stream.lag("g") == 6
+    assert stream.group("g").lag() == 6
     dashboard.press("Seek g")
     dashboard.answer("Seek", to="end")
-    assert stream.lag("g") == 0
+    assert stream.group("g").lag() == 0
     dashboard.press("Delete group g")
     dashboard.answer("Delete")
     assert stream.groups() == []

@@ -276,7 +276,7 @@ def state(client: nexo.Client) -> State:
     jobs = client.queue("q").pop(1_000)
     first, *_, last = ((job.value, job.attempt) for job in jobs)
     jobs.release()
-    return {"first": first, "last": last, "lag": client.stream("s").lag("g")}
+    return {"first": first, "last": last, "lag": client.stream("s").group("g").lag()}
 
 
 @contextlib.contextmanager

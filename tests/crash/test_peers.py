@@ -161,7 +161,7 @@ def test_a_stream_consumer_frozen_beyond_its_lease_cannot_ack_any_more(
     try:
         with client.stream("frozen").consume("g", wait=WAIT_S, ack_wait_ms=1_000) as consumer:
             (record,) = consumer.fetch()
-            assert (record.value, record.deliveries) == ("precious", 2)
+            assert (record.value, record.attempt) == ("precious", 2)
             assert worker.wake() != "acked"
     finally:
         worker.end()

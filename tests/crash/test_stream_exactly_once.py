@@ -70,7 +70,7 @@ class Pipeline:
 
     async def _is_done(self) -> bool:
         try:
-            return await self._source.lag("g") == 0
+            return await self._source.group("g").lag() == 0
         except NexoError:
             return False
 
@@ -103,7 +103,7 @@ async def test_kills_at_random_moments_leave_one_output_per_input(served: Proces
         for worker in running:
             worker.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        inputs = (await source.describe()).partitions[0].next_offset
+        inputs = (await source.info()).partitions[0].next_offset
         found = [Counter(await values(stream)) for stream in outputs]
     print(
         f"\n{kills} kills, {inputs} inputs, {pipeline.committed} transactions committed, "
@@ -115,7 +115,7 @@ async def test_kills_at_random_moments_leave_one_output_per_input(served: Proces
 
 async def values(stream: Stream[Any]) -> list[int]:
     found: list[int] = []
-    for partition, bounds in enumerate((await stream.describe()).partitions):
+    for partition, bounds in enumerate((await stream.info()).partitions):
         at = 0
         while at < bounds.stable_offset:
             records = await stream.read(partition, at)

@@ -83,14 +83,14 @@ async def test_read_process_write_gives_each_output_once(served: Process) -> Non
 
 async def lag(stream: Stream[Any]) -> int:
     try:
-        return await stream.lag("g")
+        return await stream.group("g").lag()
     except NexoError:
         return 1
 
 
 async def all_records(stream: Stream[Any]) -> dict[int, Any]:
     found: dict[int, Any] = {}
-    at, end = 0, (await stream.describe()).partitions[0].stable_offset
+    at, end = 0, (await stream.info()).partitions[0].stable_offset
     while at < end:
         records = await stream.read(0, at)
         if not records:

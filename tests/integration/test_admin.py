@@ -429,7 +429,7 @@ def test_options_are_described_and_written_with_units(
     stream = {row["name"]: row for row in api.get("/stream/options")}
     assert stream["partitions"]["fixed"]
     api.post("/stream/create", stream=name, options={"retention_bytes": "2 GiB"})
-    described = sdk.stream(name).describe().options
+    described = sdk.stream(name).info().options
     assert stream.keys() == described.keys()
     assert described["retention_bytes"] == 2 * 1024**3
 
@@ -568,11 +568,11 @@ def test_a_group_is_sought_and_forgotten(api: Api, sdk: nexo.Client, name: str) 
     stream.consume("g").close()
     stream.seek("g", "beginning")
     api.post("/stream/seek", stream=name, group="g", to="end")
-    assert stream.lag("g") == 0
+    assert stream.group("g").lag() == 0
     api.post("/stream/seek", stream=name, group="g", offset=4)
-    assert stream.lag("g") == 6
+    assert stream.group("g").lag() == 6
     api.post("/stream/seek", stream=name, group="g", time_ms=0)
-    assert stream.lag("g") == 10
+    assert stream.group("g").lag() == 10
     api.post("/stream/group/delete", stream=name, group="g")
     assert stream.groups() == []
 

@@ -118,8 +118,8 @@ def test_a_group_goes_on_where_it_was(served: testing.Process, tmp_path: Path) -
         stream.seek("g", "beginning")
     run("restore", str(tmp_path / "b.tar.gz"), "--data-dir", str(tmp_path / "new"))
     with testing.server(data_dir=tmp_path / "new") as url, nexo.connect(url) as client:
-        assert client.stream("s").lag("g") == 6
-        assert client.stream("s").describe().partitions[0].next_offset == 10
+        assert client.stream("s").group("g").lag() == 6
+        assert client.stream("s").info().partitions[0].next_offset == 10
 
 
 def test_nothing_of_a_backup_stays_on_the_server(

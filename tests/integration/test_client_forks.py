@@ -87,7 +87,7 @@ def test_a_consumer_is_not_shared_with_a_child(client: nexo.Client) -> None:
     assert "made before this process was forked" in forked(record.ack)()
     record.ack()
     next(consumer).ack()
-    assert stream.lag("group") == 0
+    assert stream.group("group").lag() == 0
 
 
 def test_topics_are_produced_and_consumed_by_whom_it_was_begun(client: nexo.Client) -> None:

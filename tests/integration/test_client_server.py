@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,7 +236,7 @@ def test_what_holds_a_connection_cannot_be_pickled(client: nexo.Client) -> None:
     queue, stream = client.queue("q").create(), client.stream("s").create()
     queue.push(1)
     stream.publish(2)
-    held = [client, nexo.AsyncClient(), *queue.pop(), *stream.consume("g").fetch()]
+    held: list[Any] = [client, nexo.AsyncClient(), *queue.pop(), *stream.consume("g").fetch()]
     for one in held:
         with pytest.raises(TypeError, match="send their values, and connect in each process"):
             pickle.dumps(one)

@@ -90,7 +90,7 @@ def check_queues(client: nexo.Client) -> None:
 def check_streams(client: nexo.Client, url: str) -> None:
     events = client.stream("events")
     assert [record.value["n"] for record in events.read()] == list(range(55))
-    assert events.lag("shared") == 49
+    assert events.group("shared").lag() == 49
     with AdminClient(server=url) as admin:
         info = admin.describe_topic("lanes")
     assert sum(part.next_offset for part in info.partitions) == 9

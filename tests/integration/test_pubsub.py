@@ -258,14 +258,14 @@ async def test_a_cancelled_task_within_a_handler_ends_nothing_else(
     subscription = await pubsub.subscribe("t", handler)
     await pubsub.publish_many("t", [1, 2])
     assert [await asyncio.wait_for(got.get(), WAIT_S) for _ in range(2)] == [1, 2]
-    await subscription.unsubscribe()
+    await subscription.close()
     assert "handler of 't' failed" in caplog.text
 
 
 async def test_a_cancelled_unsubscribe_ends_the_subscription_too(connect: Connect) -> None:
     """SPEC C2: nothing will come, so nobody may wait for it."""
     subscription = await connect().subscribe("t")
-    ending = asyncio.ensure_future(subscription.unsubscribe())
+    ending = asyncio.ensure_future(subscription.close())
     await asyncio.sleep(0)
     ending.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -313,7 +313,7 @@ async def test_the_documents_flavour_works(connect: Connect) -> None:
     subscription = await pubsub("edge/+/hb").subscribe(got.put_nowait)
     pubsub("edge/42/hb").publish({"ts": 1})
     assert await asyncio.wait_for(got.get(), WAIT_S) == {"ts": 1}
-    await subscription.unsubscribe()
+    await subscription.close()
 
 
 async def test_a_handler_that_fails_gets_the_next_message(
@@ -332,7 +332,7 @@ async def test_a_handler_that_fails_gets_the_next_message(
     await pubsub.publish("t", 7)
     assert await asyncio.wait_for(got.get(), WAIT_S) == 7
     assert "handler of 't' failed" in caplog.text
-    await subscription.unsubscribe()
+    await subscription.close()
 
 
 async def test_retained_messages_survive_a_crash(connect: Connect, nexo_server: Server) -> None:
@@ -382,7 +382,7 @@ async def test_one_that_ends_while_it_is_renewed_does_not_stay_with_the_server(
     subscribe = pubsub._inbox._subscribe
 
     async def slow(subscription: Any) -> None:
-        await asyncio.create_task(doomed.unsubscribe())
+        await asyncio.create_task(doomed.close())
         await subscribe(subscription)
         if subscription is kept:
             renewed.set()
@@ -403,7 +403,7 @@ async def test_ending_and_closing_wait_for_no_server_that_is_down(nexo_server: S
     async with asyncio.timeout(20):
         while client.link(Broker.PUBSUB).up:
             await asyncio.sleep(0.01)
-        await subscription.unsubscribe()
+        await subscription.close()
         await client.close()
 
 
@@ -415,7 +415,7 @@ def test_ending_and_closing_in_threads_wait_for_no_server_that_is_down(
     client.pubsub.will("b", "gone")
     nexo_server.crash()
     wait_until(lambda: not client.link(Broker.PUBSUB).duplex().up)
-    assert spawn(subscription.unsubscribe).join(20)
+    assert spawn(subscription.close).join(20)
     assert spawn(client.close).join(20)
 
 
@@ -430,7 +430,7 @@ def test_threads_may_subscribe_at_the_same_time(
             both.wait(0.2)
         change(inbox, subscriptions)
 
-    blocking.subscribe("first").unsubscribe()
+    blocking.subscribe("first").close()
     monkeypatch.setattr(SyncInbox, "_change", slow)
     for task in [spawn(blocking.subscribe, pattern) for pattern in ("a", "b")]:
         assert task.join(WAIT_S)
@@ -520,7 +520,7 @@ def test_the_sync_client_iterates_and_calls_back(blocking: SyncPubSub) -> None: 
     got: list[int] = []
     handled = blocking("a/b").subscribe(got.append)
     blocking.publish("a/b", 5, retain=True)
-    handled.unsubscribe()
+    handled.close()
     assert got == [5]
 
 
@@ -534,7 +534,7 @@ def test_the_sync_client_leaves_a_will(nexo_server: Server, blocking: SyncPubSub
 
 def test_an_ended_subscription_gives_nothing_more(blocking: SyncPubSub) -> None:
     subscription = blocking.subscribe("a")
-    subscription.unsubscribe()
+    subscription.close()
     with pytest.raises(StopIteration):
         next(subscription)
     assert list(subscription) == []

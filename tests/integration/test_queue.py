@@ -58,7 +58,7 @@ async def test_the_documents_example(aclient: Client) -> None:
     sent: list[Any] = []
     consumer = await mails.subscribe(lambda job: sent.append(job.value))
     await until(lambda: sent == [{"to": "test@test.com"}])
-    await consumer.stop()
+    await consumer.close()
     chunk = bytes(1024 * 1024)
     videos = await aclient.queue("video-processing").create()
     await videos.push(chunk)
@@ -343,7 +343,7 @@ async def test_an_idle_subscription_stops_at_once(jobs: Queue[Any]) -> None:  # 
     consumer = await jobs.subscribe(print, wait=30)
     await asyncio.sleep(0.05)
     start = time.monotonic()
-    await consumer.stop()
+    await consumer.close()
     assert time.monotonic() - start < 15
 
 
@@ -358,7 +358,7 @@ async def test_stopping_returns_what_has_not_started_uncounted(aclient: Client) 
     await queue.push_many(range(10))
     consumer = await queue.subscribe(handle, concurrency=1)
     await started.wait()
-    stopping = asyncio.create_task(consumer.stop())
+    stopping = asyncio.create_task(consumer.close())
     rest = await queue.pop(10, wait=5)
     assert [(job.value, job.attempt) for job in rest] == [(n, 1) for n in range(1, 10)]
     go_on.set()
@@ -389,7 +389,7 @@ async def test_a_subscription_to_a_deleted_queue_ends_and_says_why(jobs: Queue[A
     await jobs.delete()
     await until(lambda: not consumer.running)
     assert isinstance(consumer.failure, NotFound)
-    await consumer.stop()
+    await consumer.close()
 
 
 async def test_a_subscription_outlives_a_server_restart(

@@ -165,7 +165,7 @@ async def test_a_handler_may_stop_its_own_consumer(jobs: Queue[Any], concurrency
     seen: list[Any] = []
 
     async def handle(job: Job[Any]) -> None:
-        await consumer.stop()
+        await consumer.close()
         seen.append(job.value)
 
     await jobs.push_many(range(10))

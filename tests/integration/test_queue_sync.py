@@ -47,7 +47,7 @@ def test_a_consumer_stops_at_once_though_the_server_is_down(
         consumer = client.queue("jobs").create().subscribe(print)
         nexo_server.crash()
         wait_until(lambda: "queue jobs: cannot connect" in caplog.text)
-        assert spawn(consumer.stop).join(20)
+        assert spawn(consumer.close).join(20)
 
 
 def test_a_waiting_pop_is_woken(client: nexo.Client) -> None:
@@ -73,7 +73,7 @@ def test_handlers_run_in_threads_and_stop(client: nexo.Client) -> None:  # SPEC 
     assert [queue.result(ids[0]), queue.result(ids[2])] == [10, 30]
     assert queue.job(ids[1], wait=5).error == "RuntimeError: two"
     start = time.monotonic()
-    consumer.stop()
+    consumer.close()
     assert time.monotonic() - start < 10
     assert not consumer.running
 
@@ -84,7 +84,7 @@ def test_a_handler_may_stop_its_own_consumer(client: nexo.Client) -> None:  # SP
 
     def handle(job: Job[Any]) -> None:
         started.wait(10)
-        consumer.stop()
+        consumer.close()
 
     queue.push("last")
     consumer = queue.subscribe(handle)

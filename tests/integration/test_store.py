@@ -323,7 +323,7 @@ class TestAsyncClient:
 
 async def _until_no_keys(store: Store) -> None:
     async with asyncio.timeout(5):
-        while (await store.status())["keys"]:
+        while (await store.info())["keys"]:
             await asyncio.sleep(0.02)
 
 
@@ -339,7 +339,7 @@ class TestServer:
             assert client.store.exists("k199")
             with pytest.raises(PayloadTooLarge):
                 client.store.set("big", "x" * 20_000)
-            status = client.store.status()
+            status = client.store.info()
             assert status["evicted"] > 0
             assert status["used_bytes"] <= 20_000
 
@@ -363,12 +363,12 @@ class TestServer:
         server.start()
         with nexo.connect(server.url) as client:
             client.store.mset({f"k{n}": n for n in range(5_000)})
-            while client.store.status()["snapshot"]["saved_ms"] is None:
+            while client.store.info()["snapshot"]["saved_ms"] is None:
                 client.store.get("k1")
         server.crash()
         server.start()
         with nexo.connect(server.url) as client:
-            assert client.store.status()["keys"] == 5_000
+            assert client.store.info()["keys"] == 5_000
         server.close()
 
     def test_without_snapshots_a_restart_is_empty(self, nexo_server: testing.Server) -> None:

@@ -140,7 +140,7 @@ async def test_a_stream_can_be_described_changed_and_deleted(aclient: nexo.Async
     with pytest.raises(AlreadyExists):
         await stream.create(partitions=3)
     assert (await stream.update(retention_ms=5)).options["retention_ms"] == 5
-    assert len((await stream.describe()).partitions) == 2
+    assert len((await stream.info()).partitions) == 2
     await stream.delete()
     assert not await stream.exists()
 
@@ -165,25 +165,25 @@ async def test_consumers_of_a_group_share_the_work(events: Stream[Any]) -> None:
     await events.publish_many(list(range(300)))
     await until(lambda: sum(map(len, got)) == 300)
     for subscription in subscriptions:
-        await subscription.stop()
+        await subscription.close()
     assert sorted(offset for mine in got for offset in mine) == list(range(300))
-    assert await events.lag("g") == 0
+    assert await events.group("g").lag() == 0
 
 
 async def test_a_handler_sees_records_in_order_and_failures_come_back(events: Stream[Any]) -> None:
     seen: list[tuple[int, int]] = []  # SPEC F2, F5
 
     async def handle(record: Record[Any]) -> None:
-        seen.append((record.offset, record.deliveries))
-        if record.offset == 1 and record.deliveries < 3:
+        seen.append((record.offset, record.attempt))
+        if record.offset == 1 and record.attempt < 3:
             raise ValueError("not yet")
 
     await events.publish_many(["a", "b", "c"])
     subscription = await events.subscribe("g", handle)
     await until(lambda: (1, 3) in seen)
-    await subscription.stop()
+    await subscription.close()
     assert [row for row in seen if row[1] == 1] == [(0, 1), (1, 1), (2, 1)]
-    assert await events.lag("g") == 0
+    assert await events.group("g").lag() == 0
 
 
 async def test_what_keeps_failing_is_parked_and_can_be_replayed(events: Stream[Any]) -> None:
@@ -199,15 +199,15 @@ async def test_what_keeps_failing_is_parked_and_can_be_replayed(events: Stream[A
     subscription = await events.subscribe("g", handle, max_deliveries=2)
     await until(lambda: done == ["good"])
     async with asyncio.timeout(WAIT_S):
-        while not (parked := await events.parked("g")):
+        while not (parked := await events.group("g").parked.peek()):
             await asyncio.sleep(0.005)
-    assert [(r.value, r.deliveries) for r in parked] == [("bad", 2)]
+    assert [(r.value, r.attempt) for r in parked] == [("bad", 2)]
     assert "broken" in parked[0].reason
     failing = False
-    assert await events.replay_parked("g", parked) == 1
+    assert await events.group("g").parked.replay(parked[0]) == 1
     await until(lambda: done == ["good", "bad"])
-    await subscription.stop()
-    assert await events.parked("g") == []
+    await subscription.close()
+    assert await events.group("g").parked.peek() == []
 
 
 async def test_stopping_is_quick_and_gives_back_what_was_not_begun(events: Stream[Any]) -> None:
@@ -221,16 +221,16 @@ async def test_stopping_is_quick_and_gives_back_what_was_not_begun(events: Strea
     await events.publish_many(list(range(10)))
     slow = await events.subscribe("g", handle, batch=10)
     await begun.wait()
-    stopping = asyncio.ensure_future(slow.stop())
+    stopping = asyncio.ensure_future(slow.close())
     await asyncio.sleep(0)
     release.set()
     async with asyncio.timeout(2):
         await stopping
     rest = await take(events, "g", 9)
-    assert [(r.offset, r.deliveries) for r in rest] == [(i, 1) for i in range(1, 10)]
+    assert [(r.offset, r.attempt) for r in rest] == [(i, 1) for i in range(1, 10)]
     idle = await events.subscribe("g", handle)
     async with asyncio.timeout(2):
-        await idle.stop()
+        await idle.close()
 
 
 async def test_records_fetched_by_a_cancelled_consumer_go_to_others(events: Stream[Any]) -> None:
@@ -239,7 +239,7 @@ async def test_records_fetched_by_a_cancelled_consumer_go_to_others(events: Stre
     await asyncio.sleep(0.05)
     waiting.cancel()
     await events.publish("x")
-    assert [(r.value, r.deliveries) for r in await take(events, "g", 1)] == [("x", 1)]
+    assert [(r.value, r.attempt) for r in await take(events, "g", 1)] == [("x", 1)]
 
 
 async def test_seek_replays_and_fences_late_acks(events: Stream[Any]) -> None:  # SPEC F4
@@ -253,7 +253,7 @@ async def test_seek_replays_and_fences_late_acks(events: Stream[Any]) -> None:  
     await events.seek("g", 1)
     assert [r.value for r in await take(events, "g", 1)] == ["b"]
     await events.seek("g", "end")
-    assert await events.lag("g") == 0
+    assert await events.group("g").lag() == 0
 
 
 async def test_a_seek_of_one_partition_leaves_the_others(
@@ -264,7 +264,7 @@ async def test_a_seek_of_one_partition_leaves_the_others(
     await take(events, "g", 4)
     _, there = [at for at in placed if at.partition == 1]
     await events.seek("g", {1: there.offset})
-    assert await events.lag("g") == 1
+    assert await events.group("g").lag() == 1
     (again,) = await take(events, "g", 1)
     assert (again.partition, again.offset) == (1, there.offset)
 
@@ -279,7 +279,7 @@ async def test_batches_are_taken_and_acked_as_a_whole(events: Stream[Any]) -> No
             if len(found) == 1_000:
                 break
     assert found == [b"%d" % i for i in range(1_000)]
-    assert await events.lag("g") == 0
+    assert await events.group("g").lag() == 0
 
 
 async def test_consumers_and_records_survive_a_crash(nexo_server: Server) -> None:  # SPEC F6, A5
@@ -290,14 +290,14 @@ async def test_consumers_and_records_survive_a_crash(nexo_server: Server) -> Non
         await events.publish_many(list(range(100)))
         await until(lambda: len(seen) >= 100)
         async with asyncio.timeout(WAIT_S):
-            while await events.lag("g"):
+            while await events.group("g").lag():
                 await asyncio.sleep(0.005)
         await asyncio.to_thread(nexo_server.crash)
         await asyncio.to_thread(nexo_server.start)
         place = await events.publish("after")
         assert place.offset == 100
         await until(lambda: 100 in seen)
-        await subscription.stop()
+        await subscription.close()
         assert sorted(seen) == list(range(101))
 
 
@@ -330,7 +330,7 @@ async def test_read_process_write_is_exactly_once(aclient: nexo.AsyncClient) -> 
     await source.publish_many([1, 2, 3])
     failed = False
     async with source.consume("g", batch=1) as consumer:
-        while await source.lag("g"):
+        while await source.group("g").lag():
             record = await anext(consumer)
             try:
                 async with aclient.transaction() as tx:
@@ -360,7 +360,7 @@ async def test_a_lost_input_rolls_the_outputs_back(aclient: nexo.AsyncClient) ->
     with pytest.raises(TransactionAborted):
         await process()
     assert await target.read() == []
-    assert await source.lag("g") == 1
+    assert await source.group("g").lag() == 1
 
 
 async def test_a_transaction_whose_input_is_gone_holds_back_nobody(
@@ -397,4 +397,4 @@ async def test_a_record_is_given_up_for_a_while_that_makes_sense(aclient: nexo.A
         [group] = [each for each in await log.groups() if each.name == "g"]
         assert group.partitions[0].in_flight == 1
         await record.nack(delay="1ms")
-        assert (await anext(aiter(consumer))).deliveries == 2
+        assert (await anext(aiter(consumer))).attempt == 2

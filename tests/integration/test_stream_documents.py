@@ -71,7 +71,7 @@ async def test_basic_usage(aclient: nexo.AsyncClient) -> None:
     subscription = await stream.subscribe("analytics", handle)
     async with asyncio.timeout(WAIT_S):
         await done.wait()
-    await subscription.stop()
+    await subscription.close()
     assert said == ["User u1 performed login"]
     await stream.delete()
     assert not await stream.exists()
@@ -90,10 +90,10 @@ async def test_dynamic_fan_out_more_consumers_than_partitions_all_work(
     await stream.publish_many(range(200))
     records = await seen.all()
     for subscription in subscriptions:
-        await subscription.stop()
+        await subscription.close()
     assert sorted(record.value for record in records) == list(range(200))
     assert len(seen.handlers) > 1
-    assert await stream.lag("workers") == 0
+    assert await stream.group("workers").lag() == 0
 
 
 async def test_streams_are_as_cheap_as_keys(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_streams_are_as_cheap_as_keys(tmp_path: Path) -> None:
 
 
 async def test_retention_defaults_to_a_week_and_a_gibibyte(aclient: nexo.AsyncClient) -> None:
-    options = (await (await aclient.stream("s").create()).describe()).options
+    options = (await (await aclient.stream("s").create()).info()).options
     assert options["retention_ms"] == 7 * 86_400_000
     assert options["retention_bytes"] == 1024**3
 
@@ -122,8 +122,8 @@ async def test_ack_moves_on_and_nack_redelivers_at_once(aclient: nexo.AsyncClien
     done = asyncio.Event()
 
     def handle(record: Record[str]) -> None:
-        tries.append((record.value, record.deliveries))
-        if record.value == "bad" and record.deliveries == 1:
+        tries.append((record.value, record.attempt))
+        if record.value == "bad" and record.attempt == 1:
             raise ValueError("not now")
         if record.value == "bad":
             done.set()
@@ -131,9 +131,9 @@ async def test_ack_moves_on_and_nack_redelivers_at_once(aclient: nexo.AsyncClien
     subscription = await stream.subscribe("g", handle)
     async with asyncio.timeout(WAIT_S):
         await done.wait()
-    await subscription.stop()
+    await subscription.close()
     assert tries == [("good", 1), ("bad", 1), ("bad", 2)]
-    assert await stream.lag("g") == 0
+    assert await stream.group("g").lag() == 0
 
 
 async def test_a_worker_that_is_silent_loses_its_record(aclient: nexo.AsyncClient) -> None:
@@ -143,9 +143,9 @@ async def test_a_worker_that_is_silent_loses_its_record(aclient: nexo.AsyncClien
     async with stream.consume("g", ack_wait_ms=1_000) as silent, stream.consume("g") as other:
         (first,) = await silent.fetch()
         (again,) = await other.fetch(wait=WAIT_S)
-        assert (first.deliveries, again.deliveries) == (1, 2)
+        assert (first.attempt, again.attempt) == (1, 2)
         await again.ack()
-    assert (await stream.group("g")).options["ack_wait_ms"] == 1_000
+    assert (await stream.group("g").info()).options["ack_wait_ms"] == 1_000
 
 
 async def test_scaling_service_same_group(aclient: nexo.AsyncClient) -> None:
@@ -158,7 +158,7 @@ async def test_scaling_service_same_group(aclient: nexo.AsyncClient) -> None:
     await orders.publish_many([Order(number) for number in range(30)])
     processed = [record.value.id for record in await seen.all()]
     for instance in instances:
-        await instance.stop()
+        await instance.close()
     assert sorted(processed) == list(range(30))
 
 
@@ -173,7 +173,7 @@ async def test_multiple_services_different_groups(aclient: nexo.AsyncClient) -> 
     for service in (audit, metrics):
         assert [record.value.id for record in await service.all()] == list(range(10))
     for subscription in subscriptions:
-        await subscription.stop()
+        await subscription.close()
 
 
 async def test_replay_from_beginning(aclient: nexo.AsyncClient) -> None:
@@ -185,7 +185,7 @@ async def test_replay_from_beginning(aclient: nexo.AsyncClient) -> None:
     seen = Seen(5)
     subscription = await stream.subscribe("analytics-v2", seen.handler())
     assert [record.value for record in await seen.all()] == list(range(5))
-    await subscription.stop()
+    await subscription.close()
 
 
 async def test_skip_to_end(aclient: nexo.AsyncClient) -> None:
@@ -196,7 +196,7 @@ async def test_skip_to_end(aclient: nexo.AsyncClient) -> None:
     subscription = await stream.subscribe("live-dashboard", seen.handler())
     await stream.publish("now")
     assert [record.value for record in await seen.all()] == ["now"]
-    await subscription.stop()
+    await subscription.close()
 
 
 async def test_active_subscribers_follow_a_seek(aclient: nexo.AsyncClient) -> None:
@@ -206,11 +206,11 @@ async def test_active_subscribers_follow_a_seek(aclient: nexo.AsyncClient) -> No
     seen = Seen(6)
     subscription = await stream.subscribe("g", seen.handler())
     async with asyncio.timeout(WAIT_S):
-        while await stream.lag("g"):
+        while await stream.group("g").lag():
             await asyncio.sleep(0.01)
     await stream.seek("g", "beginning")
     assert [record.value for record in await seen.all()] == [0, 1, 2, 0, 1, 2]
-    await subscription.stop()
+    await subscription.close()
 
 
 # -- 001: partitions and keys ---------------------------------------------------------------
@@ -223,7 +223,7 @@ async def test_advanced_creation(aclient: nexo.AsyncClient) -> None:
         retention_ms=86_400_000,
         retention_bytes=536_870_912,
     )
-    info = await orders.describe()
+    info = await orders.info()
     assert len(info.partitions) == 4
     assert info.options["persistence"] == "file_sync"
     assert (await orders.publish(Order(1))).offset == 0
@@ -236,7 +236,7 @@ async def test_partitions_are_fixed_at_creation(aclient: nexo.AsyncClient) -> No
         await orders.create(partitions=5)
     with pytest.raises(InvalidOption):
         await orders.update(partitions=5)
-    assert len((await orders.describe()).partitions) == 4
+    assert len((await orders.info()).partitions) == 4
 
 
 async def test_records_without_a_key_take_turns(aclient: nexo.AsyncClient) -> None:
@@ -257,7 +257,7 @@ async def test_records_of_a_key_keep_their_order(aclient: nexo.AsyncClient) -> N
     ]
     assert [record.value.type for record in await seen.all()] == ["login", "purchase"]
     for subscription in subscriptions:
-        await subscription.stop()
+        await subscription.close()
 
 
 @pytest.mark.parametrize("persistence", ["file_async", "file_sync"])
@@ -287,4 +287,4 @@ async def test_broadcast_different_groups(aclient: nexo.AsyncClient) -> None:
     for service in (analytics, audit_log):
         assert sorted(record.value.id for record in await service.all()) == list(range(20))
     for subscription in subscriptions:
-        await subscription.stop()
+        await subscription.close()

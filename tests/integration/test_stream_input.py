@@ -38,7 +38,7 @@ async def test_options_may_be_spelled_as_in_the_documents(
     aclient: nexo.AsyncClient, given: dict[str, Any], options: dict[str, Any]
 ) -> None:  # SPEC E1
     stream = await aclient.stream("s").create(**given)
-    found = (await stream.describe()).options
+    found = (await stream.info()).options
     assert {name: found[name] for name in options} == options
     assert (await stream.update(**given)).options == found
 
@@ -77,7 +77,7 @@ async def test_creating_again_compares_only_what_is_given(
         await stream.create(partitions=3)
     with pytest.raises(AlreadyExists, match="persistence = file_async, not file_sync"):
         await stream.create(persistence="file_sync")
-    options = (await stream.describe()).options
+    options = (await stream.info()).options
     assert (options["retention_ms"], options["max_message_bytes"]) == (DAY_MS, 500)
 
 
@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "read a partition by name": (lambda s: s.read("0"), "partition"),  # type: ignore[arg-type]
     "read without end": (lambda s: s.read(wait=float("inf")), "wait"),
     "read before now": (lambda s: s.read(wait=-1), "wait"),
-    "parked without number": (lambda s: s.parked("g", limit=0), "limit"),
+    "parked without number": (lambda s: s.group("g").parked.peek(limit=0), "limit"),
     "an unknown group option": (
         lambda s: s.consume("g", ackwait=5).join(),
         "known are ack_wait_ms",

@@ -90,7 +90,7 @@ async def test_a_limit_that_the_client_does_not_know_hurts_nothing_else(
         await other.stream("s").create(max_message_bytes=1_000)
         stream: Stream[Any] = aclient.stream("s")
         if told != "never":
-            await stream.describe()
+            await stream.info()
         await other.stream("s").update(max_message_bytes=100)
     large = "x" * 200
     sent = [stream.publish(value) for value in ("first", large, "second", large)]
@@ -310,4 +310,4 @@ async def test_values_alone_do_not_overtake_what_was_published_before(events: St
             (await first).offset + 2,
         ]
     events.publish("seen")
-    assert (await events.describe()).partitions[0].next_offset == 7
+    assert (await events.info()).partitions[0].next_offset == 7

@@ -52,12 +52,12 @@ def cooled(tmp_path: Path) -> Iterator[nexo.Client]:
     with testing.server(data_dir=folder, **settings) as url, nexo.connect(url) as client:
         log = client.stream("log").create(tiering=True, retention_bytes=1)
         log.publish_many([str(n) for n in range(RECORDS - HOT)])
-        fill(folder / "lake", log.describe().created_ms, RECORDS - HOT)
+        fill(folder / "lake", log.info().created_ms, RECORDS - HOT)
         taken = wire.TieredTo(stream="log", partition=0, offset=RECORDS - HOT)
         client.link(Broker.STREAM).call(Op.S_TIERED, wire.pack(taken))
         log.apply_retention()
         log.publish_many([str(n) for n in range(RECORDS - HOT, RECORDS)])
-        (part,) = log.describe().partitions
+        (part,) = log.info().partitions
         assert (part.start_offset, part.hot_offset) == (0, RECORDS - HOT)
         yield client
 
@@ -70,14 +70,14 @@ def test_a_new_group_reads_every_record_once_and_in_order(cooled: nexo.Client) -
         for record in consumer:
             first_s = first_s or time.perf_counter() - began
             assert record.value == str(record.offset)
-            assert record.deliveries == 1
+            assert record.attempt == 1
             found.append(record.offset)
             record.ack()
             if len(found) == RECORDS:
                 break
     took_s = time.perf_counter() - began
     assert found == list(range(RECORDS))
-    assert cooled.stream("log").lag("g") == 0
+    assert cooled.stream("log").group("g").lag() == 0
     rate = RECORDS / took_s
     print(f"first record from the lake after {1000 * first_s:.0f} ms, {rate:.0f} records/s")
 
@@ -88,11 +88,11 @@ def test_failed_records_of_the_lake_are_parked_shown_and_replayed(cooled: nexo.C
         for attempt in (1, 2):
             records = list(consumer.fetch())
             assert [record.offset for record in records][:1] == [700]
-            assert records[0].deliveries == attempt
+            assert records[0].attempt == attempt
             records[0].nack(reason="bad")
             for record in records[1:]:
                 record.ack()
-        (parked,) = log.parked("g")
+        (parked,) = log.group("g").parked.peek()
         assert (parked.offset, parked.value, parked.reason) == (700, "700", "bad")
 
 

@@ -98,7 +98,7 @@ async def flow(stream: Stream[int], storm: Storm) -> None:
     for first in range(0, RECORDS, 500):
         await stream.publish_many(range(first, first + 500))
         await asyncio.sleep(0)
-    while await stream.lag("g"):
+    while await stream.group("g").lag():
         await asyncio.sleep(0.05)
     storm.finish()
 
@@ -111,7 +111,7 @@ async def test_consumers_come_and_go_and_nothing_is_lost_or_held_twice(url: str)
         stream = await client.stream("s", int).create()
         await stream.seek("g", "beginning")
         await asyncio.gather(storm.consumers(CONSUMERS), flow(stream, storm))
-        floor = (await stream.group("g")).partitions[0].floor
+        floor = (await stream.group("g").info()).partitions[0].floor
     print(f"\n{storm.joined:,} lives of {CONSUMERS} consumers: {storm.seen.report(RECORDS)}")
     assert floor == RECORDS
     assert storm.seen.lost(RECORDS) == 0
@@ -155,12 +155,12 @@ async def test_after_a_crash_records_are_acked_one_by_one(url: str) -> None:  # 
         lags: list[int] = []
 
         async def handle(_record: Any) -> None:
-            lags.append(await other.stream("s").lag("g"))
+            lags.append(await other.stream("s").group("g").lag())
 
         subscription = await stream.subscribe("g", handle)
         while len(lags) < 4:
             await asyncio.sleep(0.01)
-        await subscription.stop()
+        await subscription.close()
     assert lags == [4, 3, 2, 1], "whoever dies now is known by what it had begun"
 
 
@@ -197,7 +197,7 @@ async def test_five_crashed_consumers_park_only_what_a_handler_saw(
         running = [crashing_consumer(served.url, log) for log in logs]
         crashes = 0
         try:
-            while await stream.lag("g"):
+            while await stream.group("g").lag():
                 for number, consumer in enumerate(running):
                     if consumer.poll() is not None:
                         assert consumer.returncode == -signal.SIGKILL
@@ -208,9 +208,9 @@ async def test_five_crashed_consumers_park_only_what_a_handler_saw(
             for consumer in running:
                 consumer.kill()
                 consumer.wait()
-        parked = await stream.parked("g")
+        parked = await stream.group("g").parked.peek()
     seen = [int(line) for log in logs for line in log.read_text().split()]
     print(f"\n{crashes} crashes, {len(seen)} records seen by handlers, {len(parked)} parked")
     assert [record.offset for record in parked] == list(POISON)
-    assert all(seen.count(record.offset) >= record.deliveries == 5 for record in parked)
+    assert all(seen.count(record.offset) >= record.attempt == 5 for record in parked)
     assert set(seen) == set(range(200))

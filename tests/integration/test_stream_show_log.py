@@ -57,9 +57,9 @@ async def fill(client: nexo.AsyncClient) -> None:
 
 async def check(client: nexo.AsyncClient, more: int = 0) -> None:
     stream = client.stream("a/b:c", int)
-    info = await stream.describe()
+    info = await stream.info()
     assert sum(part.next_offset for part in info.partitions) == 501 + more
-    assert await stream.lag("g") == 401 + more
+    assert await stream.group("g").lag() == 401 + more
     newest = await stream.get("k1")
     assert newest is not None
     assert newest.value == -1

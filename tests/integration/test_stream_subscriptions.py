@@ -35,10 +35,10 @@ async def counted(
     await events.publish_many(list(range(count)))
     subscriptions = [await events.subscribe("g", handle, **options) for _ in range(subscribers)]
     async with asyncio.timeout(20):
-        while await events.lag("g"):
+        while await events.group("g").lag():
             await asyncio.sleep(0.01)
     for subscription in subscriptions:
-        await subscription.stop()
+        await subscription.close()
     return runs
 
 
@@ -50,7 +50,7 @@ async def test_a_batch_may_take_longer_than_the_lease_of_each_record(
         events, subscribers, 0.1, 20, concurrency=concurrency, ack_wait_ms=300, max_deliveries=3
     )
     assert runs == Counter(range(20)), "each once"
-    assert await events.parked("g") == []
+    assert await events.group("g").parked.peek() == []
 
 
 async def test_a_handler_may_take_longer_than_the_lease(events: Stream[Any]) -> None:  # SPEC F1
@@ -69,13 +69,13 @@ async def test_what_waits_for_a_slow_handler_goes_to_another_consumer(
 
     await events.publish_many(list(range(10)))
     first = await events.subscribe("g", slow, ack_wait_ms=300)
-    second = await events.subscribe("g", lambda r: others.append((r.offset, r.deliveries)))
+    second = await events.subscribe("g", lambda r: others.append((r.offset, r.attempt)))
     await until(lambda: len(others) == 9)
     release.set()
-    await first.stop()
-    await second.stop()
+    await first.close()
+    await second.close()
     assert sorted(others) == [(offset, 1) for offset in range(1, 10)]
-    assert await events.lag("g") == 0
+    assert await events.group("g").lag() == 0
 
 
 async def test_iterating_slowly_gives_back_what_waits(events: Stream[Any]) -> None:  # SPEC F5
@@ -83,7 +83,7 @@ async def test_iterating_slowly_gives_back_what_waits(events: Stream[Any]) -> No
     seen: list[tuple[int, int]] = []
     async with events.consume("g", ack_wait_ms=600) as consumer:
         async for record in consumer:
-            seen.append((record.offset, record.deliveries))
+            seen.append((record.offset, record.attempt))
             await asyncio.sleep(0.25)
             await record.ack()
             if len(seen) == 6:
@@ -106,13 +106,13 @@ async def test_only_the_record_a_handler_had_counts_when_its_process_dies(
     await other.stream("events").subscribe("g", hang)
     async with asyncio.timeout(10):
         await begun.wait()
-        while await events.lag("g") > 4:
+        while await events.group("g").lag() > 4:
             await asyncio.sleep(0.01)
     link = other.link(nexo.model.Broker.STREAM)
     link._wire.abort(nexo.errors.ConnectionLost("killed"))  # type: ignore[union-attr]
     ends.set()
     await other.close()
-    found = {r.offset: r.deliveries for r in await take(events, "g", 4)}
+    found = {r.offset: r.attempt for r in await take(events, "g", 4)}
     assert found == {2: 2, 3: 1, 4: 1, 5: 1}
 
 
@@ -139,7 +139,7 @@ async def test_a_subscription_stops_while_the_server_is_down(nexo_server: Server
         await asyncio.to_thread(nexo_server.stop)
         await until(lambda: client.link(nexo.model.Broker.STREAM)._wire is None)
         async with asyncio.timeout(5):
-            await subscription.stop()
+            await subscription.close()
         assert not subscription.running
 
 
@@ -148,7 +148,7 @@ def test_a_subscription_of_threads_stops_while_the_server_is_down(nexo_server: S
     with nexo.connect(nexo_server.url, down_wait_s=0.1) as client:
         subscription = client.stream("events").create().subscribe("g", print)
         nexo_server.stop()
-        subscription.stop(timeout=5)
+        subscription.close(timeout=5)
         assert not subscription.running
 
 
@@ -161,7 +161,7 @@ async def test_a_consumer_that_is_closed_while_it_joins_is_no_member(
     await consumer.close()
     async with asyncio.timeout(5):
         assert await waiting is None
-    assert (await events.group("g")).consumers == []
+    assert (await events.group("g").info()).consumers == []
 
 
 # -- failures
@@ -197,12 +197,12 @@ async def test_whatever_a_handler_raises_is_its_failure_alone(
     await events.publish_many(["bad", "good"])
     subscription = await events.subscribe("g", handle, max_deliveries=2, concurrency=concurrency)
     async with asyncio.timeout(10):
-        while not (parked := await events.parked("g")):
+        while not (parked := await events.group("g").parked.peek()):
             await asyncio.sleep(0.005)
     await events.publish("later")
     await until(lambda: handled == ["good", "later"])
     assert subscription.running
-    await subscription.stop()
+    await subscription.close()
     assert [record.value for record in parked] == ["bad"]
     assert len(parked[0].reason) < 50_000
 
@@ -219,7 +219,7 @@ async def test_a_subscription_whose_stream_is_deleted_says_so(
     assert not subscription.running
     assert "the subscription ends" in caplog.text
     assert "ended" in repr(subscription)
-    await subscription.stop()
+    await subscription.close()
 
 
 async def test_a_subscription_can_be_waited_for_and_stopped_by_its_block(
@@ -230,7 +230,7 @@ async def test_a_subscription_can_be_waited_for_and_stopped_by_its_block(
         assert subscription.running
     assert await subscription.wait() is True
     assert subscription.failure is None
-    assert (await events.group("g")).consumers == []
+    assert (await events.group("g").info()).consumers == []
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -238,12 +238,12 @@ async def test_a_handler_may_stop_its_subscription(
     events: Stream[Any], concurrency: int
 ) -> None:  # SPEC F5
     async def handle(record: Record[Any]) -> None:
-        await subscription.stop()
+        await subscription.close()
 
     subscription = await events.subscribe("g", handle, concurrency=concurrency)
     await events.publish("last")
     assert await subscription.wait(10)
-    assert await events.lag("g") == 0
+    assert await events.group("g").lag() == 0
 
 
 async def test_closing_the_client_ends_its_subscriptions(
@@ -253,7 +253,7 @@ async def test_closing_the_client_ends_its_subscriptions(
         subscription = await other.stream("events").subscribe("g", lambda record: None)
     assert subscription.failure is None
     assert not caplog.records
-    assert (await events.group("g")).consumers == []
+    assert (await events.group("g").info()).consumers == []
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,8 @@ def test_the_sync_client_keeps_leases_and_counts_failures_alike(
 
     with stream.subscribe("g", handle, ack_wait_ms=300, max_deliveries=2) as subscription:
         deadline_s = time.monotonic() + 20
-        while stream.lag("g") and time.monotonic() < deadline_s:
+        while stream.group("g").lag() and time.monotonic() < deadline_s:
             time.sleep(0.01)
         assert subscription.running
     assert runs == Counter(range(7)) + Counter({"bad": 2})
-    assert [record.value for record in stream.parked("g")] == ["bad"]
+    assert [record.value for record in stream.group("g").parked.peek()] == ["bad"]

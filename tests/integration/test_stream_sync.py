@@ -40,7 +40,7 @@ def test_records_are_published_consumed_and_acked(client: nexo.Client) -> None:
         records = list(islice(consumer, 3))
         consumer.ack(*records)
     assert [record.value for record in records] == ["a", "b", "c"]
-    assert events.lag("g") == 0
+    assert events.group("g").lag() == 0
 
 
 def test_a_subscription_runs_beside_the_caller(client: nexo.Client) -> None:
@@ -49,9 +49,9 @@ def test_a_subscription_runs_beside_the_caller(client: nexo.Client) -> None:
     subscription = events.subscribe("g", seen.handler(), concurrency=3)
     events.publish_many(list(range(50)))
     assert seen.full.wait(WAIT_S)
-    subscription.stop()
+    subscription.close()
     assert sorted(seen.values) == list(range(50))
-    assert events.lag("g") == 0
+    assert events.group("g").lag() == 0
 
 
 def test_a_transaction_commits_or_rolls_back(client: nexo.Client) -> None:

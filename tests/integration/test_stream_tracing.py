@@ -49,7 +49,7 @@ def test_handling_is_linked_to_publishing(client: nexo.Client, spans: InMemorySp
     seen: Queue[dict[str, Any]] = Queue()
     subscription = stream.subscribe("billing", lambda record: seen.put(record.headers))
     headers = [seen.get(timeout=WAIT_S) for _ in range(3)]
-    subscription.stop()
+    subscription.close()
     published, together = named(spans, "publish orders")
     processed = named(spans, "process orders")
     origins = [span.links[0].context.span_id for span in processed]
@@ -78,7 +78,7 @@ async def test_async_handlers_are_traced_and_errors_recorded(
     subscription = await stream.subscribe("g", handle)
     async with asyncio.timeout(WAIT_S):
         await done.wait()
-    await subscription.stop()
+    await subscription.close()
     failed, succeeded = named(spans, "process orders")
     assert [span.context.span_id for span in (failed, succeeded) if span.context] == tries
     assert (failed.status.is_ok, succeeded.status.is_ok) == (False, True)

@@ -59,7 +59,7 @@ def publish(client: nexo.Client, count: int) -> None:
 def check(lake: Lake, client: nexo.Client, tally: Tally) -> None:
     """Total rows = distinct offsets = published, the refused ones are dead letters, each once,
     and there is no file but the tables' after the sweep."""
-    parts = client.stream("log").describe().partitions
+    parts = client.stream("log").info().partitions
     published = {(p, o) for p, part in enumerate(parts) for o in range(part.next_offset)}
     table = lake.get("log")
     rows = table.scan(selected_fields=("partition", "offset", "value")).to_arrow().to_pylist()

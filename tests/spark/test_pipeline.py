@@ -27,7 +27,7 @@ def places(lake: Lake, stream: str) -> list[tuple[int, int]]:
 
 
 def published(client: nexo.Client, stream: str) -> list[tuple[int, int]]:
-    parts = client.stream(stream).describe().partitions
+    parts = client.stream(stream).info().partitions
     return [(p, o) for p, part in enumerate(parts) for o in range(part.next_offset)]
 
 
@@ -48,9 +48,9 @@ def test_every_record_is_in_the_table_once_with_its_offsets(
 
     table = lake.get("orders")
     assert places(lake, "orders") == published(client, "orders")
-    ends = [part.next_offset for part in orders.describe().partitions]
+    ends = [part.next_offset for part in orders.info().partitions]
     assert [offsets_of(table.properties)[p] for p in (0, 1)] == ends
-    assert [part.tiered_offset for part in orders.describe().partitions] == ends
+    assert [part.tiered_offset for part in orders.info().partitions] == ends
     assert len(table.metadata.snapshots) == 2
 
 

@@ -35,7 +35,7 @@ def cool(spark: SparkSession, url: str, lake: Lake) -> None:
             log.publish_many([f"{10 * n + i:0100}" for i in range(10)])
         Pipeline(spark, lake, url).run_once()
         log.apply_retention()
-        (part,) = log.describe().partitions
+        (part,) = log.info().partitions
         assert part.start_offset == 0
         assert part.hot_offset >= 800
         assert part.tiered_offset == 1_000
@@ -114,6 +114,6 @@ def test_without_a_lake_the_log_is_all_there_is(tmp_path: Path) -> None:
         for _ in range(50):
             log.publish_many([b"x" * 100] * 10)
         log.apply_retention()
-        assert log.describe().partitions[0].start_offset > 0
+        assert log.info().partitions[0].start_offset > 0
         with pytest.raises(OffsetOutOfRange):
             log.read(0, 0)

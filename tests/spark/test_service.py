@@ -222,7 +222,7 @@ def test_the_server_runs_the_pipeline_beside_its_brokers(tmp_path: Path) -> None
             log = client.stream("log").create(tiering=True)
             log.publish_many([b"x"] * 10)
             deadline_s = time.monotonic() + 400
-            while log.describe().partitions[0].tiered_offset < 10:
+            while log.info().partitions[0].tiered_offset < 10:
                 assert time.monotonic() < deadline_s, served.log_file.read_text()
                 time.sleep(0.1)
         assert served.terminate() == 0
@@ -243,7 +243,7 @@ def test_a_pipeline_whose_jvm_was_killed_ends_and_says_so(
         running = subprocess.Popen(
             [*command, "--url", url, "--lake", str(tmp_path / "lake")], stderr=stderr
         )
-    while log.describe().partitions[0].tiered_offset < 1:
+    while log.info().partitions[0].tiered_offset < 1:
         assert running.poll() is None, said.read_text()
         time.sleep(0.1)
     below = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()

@@ -267,11 +267,11 @@ def test_a_batch_that_is_written_again_is_stored_once(
         query.awaitTermination()
 
     run()
-    assert out.describe().partitions[0].next_offset == 100
+    assert out.info().partitions[0].next_offset == 100
     for done in sorted((tmp_path / "c" / "commits").glob("*2*")):
         done.unlink()  # as if Spark had died after the write of the last batch
     run()
-    assert out.describe().partitions[0].next_offset == 100
+    assert out.info().partitions[0].next_offset == 100
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_records_that_no_consumer_could_read_are_not_published(
     )
     with pytest.raises(InvalidInput, match=text), plain_errors():
         frame.write.format("nexo").options(url=url, stream="out").mode("append").save()
-    assert out.describe().partitions[0].next_offset == 0
+    assert out.info().partitions[0].next_offset == 0
 
 
 @pytest.mark.parametrize(

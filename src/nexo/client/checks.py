@@ -51,6 +51,11 @@ def positive_millis(value: Duration, what: str, high_ms: int = MAX_DURATION_MS) 
     return ms
 
 
+def seconds(value: Duration | None, what: str = "timeout") -> float | None:
+    """A duration in seconds; None stays None, which is for ever."""
+    return None if value is None else millis(value, what) / 1_000
+
+
 def text(value: Any, what: str) -> str:
     """``value`` if it is text that can travel."""
     if not isinstance(value, str):

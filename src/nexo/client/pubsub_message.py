@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from nexo.client.stream_records import shown
 from nexo.protocol.values import decode_value
 
 T = TypeVar("T")
@@ -55,4 +56,4 @@ class Message(msgspec.Struct, Generic[T], frozen=True, eq=False):
         return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
     def __repr__(self) -> str:
-        return f"Message({self.topic!r}, {len(self.payload)} bytes)"
+        return f"Message({self.topic!r}, value={shown(self)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypedDict, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar
 
 from nexo.blocks import id_text
 from nexo.client.checks import Duration, each, millis, positive_millis, text, whole
@@ -14,7 +14,7 @@ from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS, QueueOptions
 from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import Pop, PushReply
-from nexo.protocol.values import ValueType, decode_value, encode_value
+from nexo.protocol.values import ValueType, decode_value, encode_as
 
 T = TypeVar("T")
 
@@ -102,12 +102,12 @@ def _sizes(raw: Sequence[bytes], *columns: Keys) -> list[int]:
     return sizes
 
 
-def encode_values(values: Iterable[Any]) -> list[bytes]:
-    """`encode_value` of many; bytes, which need no thought, take a short cut."""
+def encode_values(values: Iterable[Any], type_: Any = None) -> list[bytes]:
+    """`encode_as` of many; bytes, which need no thought, take a short cut."""
     some = values if isinstance(values, list | tuple) else list(each(values))
-    if set(map(type, some)) == {bytes}:
+    if type_ in (None, bytes) and set(map(type, some)) == {bytes}:
         return [b"\x00" + value for value in some]
-    return [encode_value(value) for value in some]
+    return [encode_as(type_, value) for value in some]
 
 
 def decode_values(raw: Sequence[bytes], type_: type[Any] | None) -> list[Any]:
@@ -119,34 +119,9 @@ def decode_values(raw: Sequence[bytes], type_: type[Any] | None) -> list[Any]:
     return [decode_value(value, type_) for value in raw]
 
 
-class JobIds(Sequence[str]):
-    """The ids of pushed jobs, made when asked for."""
-
-    __slots__ = ("_count", "_replies")
-
-    def __init__(self, replies: list[PushReply]) -> None:
-        self._replies = replies
-        self._count = sum(reply.count for reply in replies)
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(self._count))]
-        at = index + self._count if index < 0 else index
-        for reply in self._replies:
-            if 0 <= at < reply.count:
-                return pushed_id(reply, at)
-            at -= reply.count
-        raise IndexError(index)
-
-    def __repr__(self) -> str:
-        return f"<{self._count} job ids>"
+def pushed_ids(replies: Iterable[PushReply]) -> list[str]:
+    """The ids of pushed jobs, in order."""
+    return [pushed_id(reply, index) for reply in replies for index in range(reply.count)]
 
 
 def pushed_id(reply: PushReply, index: int) -> str:

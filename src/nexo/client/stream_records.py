@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, repeat
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,13 +20,17 @@ from nexo.batch import (
     encode_plain,
     entries,
 )
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, NexoError
 from nexo.protocol.frames import Buffer
-from nexo.protocol.values import ValueType, decode_content, json_bytes, utf8
+from nexo.protocol.values import ValueType, check_type, decode_content, json_bytes, utf8
 
 T = TypeVar("T")
 
 _RAW, _TEXT, _JSON = map(int, (ValueType.RAW, ValueType.TEXT, ValueType.JSON))
+
+_SHOWN_CHARS = 100
+_new = tuple.__new__
+"""Makes a named tuple in a third of the time its class takes."""
 
 Key = str | bytes | None
 Headers = Mapping[str, Any] | None
@@ -43,18 +47,18 @@ class Record(Generic[T]):
     """One record; its value is decoded when it is asked for."""
 
     __slots__ = (
-        "_content", "_headers", "_key", "_type", "_value_type", "deliveries", "offset",
+        "_content", "_headers", "_key", "_type", "_value_type", "attempt", "offset",
         "partition", "timestamp_ms",
     )  # fmt: skip
 
     def __init__(
-        self, partition: int, row: Sequence[Any], type_: type[T] | None, deliveries: int = 0
+        self, partition: int, row: Sequence[Any], type_: type[T] | None, attempt: int = 0
     ) -> None:
         self.partition = partition
         self.offset, self.timestamp_ms, self._key, self._content, self._value_type, \
             self._headers = row  # fmt: skip
-        self.deliveries = deliveries
-        """How often the record was delivered to the group, this time included."""
+        self.attempt = attempt
+        """Which delivery to the group this is, from 1; 0 for one read without a group."""
         self._type: Any = type_
 
     @property
@@ -93,7 +97,20 @@ class Record(Generic[T]):
         return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(partition={self.partition}, offset={self.offset})"
+        key = "" if self._key is None else f", key={self.key!r}"
+        return (
+            f"{type(self).__name__}(partition={self.partition}, offset={self.offset}{key},"
+            f" value={shown(self)})"
+        )
+
+
+def shown(holder: Any) -> str:
+    """The ``value`` of a record, message or job for its repr: never long, never an error."""
+    try:
+        text = repr(holder.value)
+    except NexoError:
+        return f"<{len(holder.payload or b'')} bytes>"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def slices(records: int, partitions: int | None) -> int:
@@ -109,6 +126,12 @@ def batches_in(data: Buffer) -> Iterator[Batch]:
     return map(decode, entries(data))
 
 
+def typed_content(type_: Any, value: object) -> tuple[int, bytes]:
+    """`content_of` a value that is readable as ``type_``."""
+    check_type(type_, value)
+    return content_of(value)
+
+
 def content_of(value: object) -> tuple[int, bytes]:
     """A value's type and bytes."""
     if isinstance(value, bytes):
@@ -120,12 +143,12 @@ def content_of(value: object) -> tuple[int, bytes]:
     return _JSON, json_bytes(value)
 
 
-def uniform(values: list[Any]) -> tuple[int, list[bytes]] | None:
+def uniform(values: list[Any], type_: Any = None) -> tuple[int, list[bytes]] | None:
     """Type and bytes of values that are all raw or all text, found without a look at each."""
     kinds = set(map(type, values))
-    if kinds == {bytes}:
+    if kinds == {bytes} and type_ in (None, bytes):
         return ValueType.RAW, values
-    if kinds == {str}:
+    if kinds == {str} and type_ in (None, str):
         return ValueType.TEXT, list(map(utf8, values))
     return None
 
@@ -244,41 +267,18 @@ class Outgoing:
         )
 
 
-class Placements(Sequence[Published]):
-    """Where each record of a `publish_many` went, in the order given."""
+def places(
+    runs: list[tuple[int, int, int]], lanes: list[tuple[int, int]] | None
+) -> list[Published]:
+    """Where each record of a `publish_many` went, in the order given.
 
-    __slots__ = ("_lanes", "_runs")
-
-    def __init__(
-        self, runs: list[tuple[int, int, int]], lanes: list[tuple[int, int]] | None
-    ) -> None:
-        self._runs = runs
-        """``partition, first offset, count`` of what was sent together, in order."""
-        self._lanes = lanes
-        """With keys: which run each record is in, and where in it."""
-
-    def __len__(self) -> int:
-        return sum(count for _, _, count in self._runs)
-
-    def __repr__(self) -> str:
-        return f"<Placements of {len(self)} records>"
-
-    @overload
-    def __getitem__(self, index: int) -> Published: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Published]: ...
-    def __getitem__(self, index: int | slice) -> Published | list[Published]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if index < 0 and (index := index + len(self)) < 0:
-            raise IndexError("no such record")
-        run, at = self._lanes[index] if self._lanes else self._find(index)
-        partition, first, _ = self._runs[run]
-        return Published(partition, first + at)
-
-    def _find(self, index: int) -> tuple[int, int]:
-        for run, (_, _, count) in enumerate(self._runs):
-            if 0 <= index < count:
-                return run, index
-            index -= count
-        raise IndexError("no such record")
+    ``runs`` are ``partition, first offset, count`` of what was sent together; with keys,
+    ``lanes`` says which run each record is in, and where in it.
+    """
+    if lanes is not None:
+        return [Published(runs[run][0], runs[run][1] + at) for run, at in lanes]
+    return [
+        _new(Published, (partition, offset))
+        for partition, first, count in runs
+        for offset in range(first, first + count)
+    ]

@@ -12,11 +12,12 @@ import msgspec
 
 from nexo.errors import InvalidInput, ProtocolError
 from nexo.protocol.frames import Buffer
+from nexo.protocol.models import adapter, from_builtins, is_model
 from nexo.values import ValueType, check_value
 
 __all__ = [
-    "ValueType", "check_value", "decode_content", "decode_value", "encode_value", "json_bytes",
-    "utf8",
+    "ValueType", "check_type", "check_value", "decode_content", "decode_value", "encode_as",
+    "encode_value", "json_bytes", "utf8",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ def _model_dump(obj: Any) -> Any:
     dump = getattr(obj, "model_dump", None)
     if dump is None:
         raise InvalidInput(f"a value of type {type(obj).__name__} cannot be written as JSON")
-    return dump(mode="json")
+    return dump(mode="json", by_alias=True)
 
 
 _encode_json = msgspec.json.Encoder(enc_hook=_model_dump).encode
@@ -43,6 +44,28 @@ def encode_value(value: object) -> bytes:
     if isinstance(value, bytearray | memoryview):
         return b"\x00" + bytes(value)
     return b"\x02" + json_bytes(value)
+
+
+def encode_as(type_: Any, value: object) -> bytes:
+    """`encode_value`, after a look whether ``value`` will be readable as ``type_``."""
+    raw = encode_value(value)
+    if type_ is not None and not (value.__class__ is type_ and _is_sure(type_)):
+        decode_value(raw, type_)
+    return raw
+
+
+def check_type(type_: Any, value: object) -> None:
+    """Refuse a value that would not be readable as ``type_``."""
+    if type_ is not None:
+        encode_as(type_, value)
+
+
+def _is_sure(type_: Any) -> bool:
+    """Whether an instance of the class can only be right."""
+    return type_ in _PLAIN or is_model(type_)
+
+
+_PLAIN = (str, bytes, int, float, bool)
 
 
 def utf8(text: str) -> bytes:
@@ -120,11 +143,10 @@ def _text(content: Buffer) -> str:
 def _json(content: Buffer, type_: type[T] | None) -> Any:
     if type_ is None:
         return _any_json(content)
-    validate = getattr(type_, "model_validate_json", None)
     try:
-        if validate is not None:
-            return validate(bytes(content))
-        return msgspec.json.decode(content, type=type_)
+        if (model := adapter(type_)) is not None:
+            return model.validate_json(bytes(content))
+        return msgspec.json.decode(content, type=type_, dec_hook=from_builtins)
     except ValueError as error:
         raise InvalidInput(f"the value does not fit {_name(type_)}: {error}") from error
 
@@ -145,8 +167,10 @@ def _checked(value: Any, type_: type[T] | None) -> Any:
     if type_ is None or isinstance(value, type_ if isinstance(type_, type) else ()):
         return value
     try:
+        if (model := adapter(type_)) is not None:
+            return model.validate_python(value)
         return msgspec.convert(value, type_, builtin_types=(bytes,))  # no base64
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise InvalidInput(f"the value does not fit {_name(type_)}: {error}") from error
 
 

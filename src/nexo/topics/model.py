@@ -67,7 +67,7 @@ class Message(Record[T]):
         return Position(self.topic, self.partition, self.offset)
 
     def __repr__(self) -> str:
-        return f"Message({self.topic!r}, partition={self.partition}, offset={self.offset})"
+        return super().__repr__().replace("(", f"({self.topic!r}, ", 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from nexo.admin.api.records import Partition, RecordRow, record_row
 from nexo.admin.api.stream import OneStream
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
-from nexo.errors import InvalidInput, OffsetOutOfRange
+from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
@@ -147,7 +147,7 @@ async def _ordered(desk: Desk, stream: str) -> list[GroupView]:
     link = desk.link(Broker.STREAM)
     reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk(stream=stream)))
     infos = wire.unpack(list[ordered.OrderedInfo], reply or b"")
-    parts = (await desk.client.stream(stream).describe()).partitions
+    parts = (await desk.client.stream(stream).info()).partitions
     views = (_ordered_view(desk, info, stream, parts) for info in infos)
     return [view for view in views if view is not None]
 
@@ -175,12 +175,12 @@ def _ordered_view(
 @routes.get("/parked")
 async def parked(desk: Desk, ask: ParkedAsk) -> ParkedPage:
     """Records that a group has set aside after too many deliveries."""
-    stream = _stream(desk, ask)
-    group = await stream.group(ask.group)
-    rows = await stream.parked(ask.group, limit=ask.limit, skip=ask.offset)
+    group = _stream(desk, ask).group(ask.group)
+    info = await group.info()
+    rows = await group.parked.peek(ask.limit, ask.offset)
     return ParkedPage(
-        [ParkedRow(record_row(row), row.deliveries, row.parked_ms, row.reason) for row in rows],
-        sum(lane.parked for lane in group.partitions),
+        [ParkedRow(record_row(row), row.attempt, row.parked_ms, row.reason) for row in rows],
+        sum(lane.parked for lane in info.partitions),
     )
 
 
@@ -234,7 +234,7 @@ async def _positions(desk: Desk, ask: SeekAsk) -> list[int]:
         request = wire.pack(wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms))
         reply = await desk.link(Broker.STREAM).call(Op.S_OFFSETS_AT, request)
         return wire.unpack(list[int], reply or b"")
-    parts = (await desk.client.stream(ask.stream).describe()).partitions
+    parts = (await desk.client.stream(ask.stream).info()).partitions
     if ask.offset is not None:
         for number, part in enumerate(parts):
             if not part.start_offset <= ask.offset <= part.next_offset:
@@ -252,6 +252,6 @@ async def delete_group(desk: Desk, ask: GroupAsk) -> Done:
     if ask.mode == "ordered":
         request = wire.pack(ordered.OrderedName(group=ask.group))
         await desk.link(Broker.STREAM).call(Op.S_ORDERED_DELETE, request)
-    else:
-        await _stream(desk, ask).delete_group(ask.group)
+    elif not await _stream(desk, ask).group(ask.group).delete():
+        raise NotFound(f"stream {ask.stream!r} has no group {ask.group!r}")
     return Done()

@@ -88,7 +88,7 @@ class Place(msgspec.Struct):
 async def records(desk: Desk, ask: RecordsAsk) -> RecordPage:
     """A page of records from an offset or a time on, or the newest."""
     stream = desk.client.stream(ask.stream)
-    bounds = (await stream.describe()).partitions
+    bounds = (await stream.info()).partitions
     if ask.partition >= len(bounds):
         raise InvalidInput(f"partition {ask.partition} does not exist: there are {len(bounds)}")
     part = bounds[ask.partition]

@@ -152,7 +152,7 @@ async def _names(desk: Desk) -> list[str]:
 
 async def _row(desk: Desk, name: str) -> StreamRow | None:
     try:
-        info = await desk.client.stream(name).describe()
+        info = await desk.client.stream(name).info()
     except NotFound:
         return None  # deleted meanwhile
     watch = desk.sampler.survey.streams.watches.get(name)
@@ -173,7 +173,7 @@ async def _row(desk: Desk, name: str) -> StreamRow | None:
 @routes.get("/info")
 async def info(desk: Desk, ask: OneStream) -> StreamView:
     """A stream's options and partitions, and where each range of offsets lies."""
-    found = await desk.client.stream(ask.stream).describe()
+    found = await desk.client.stream(ask.stream).info()
     watch = desk.sampler.survey.streams.watches.get(ask.stream)
     return StreamView(
         found.name,
@@ -236,5 +236,6 @@ async def retain(desk: Desk, ask: OneStream) -> Done:
 @routes.post("/delete")
 async def delete(desk: Desk, ask: OneStream) -> Done:
     """Delete a stream with its records and groups."""
-    await desk.client.stream(ask.stream).delete()
+    if not await desk.client.stream(ask.stream).delete():
+        raise NotFound(f"there is no stream {ask.stream!r}")
     return Done()

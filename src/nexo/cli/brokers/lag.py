@@ -52,7 +52,7 @@ def _found(nexo: Client, stream: str | None, group: str | None) -> list[dict[str
     """The groups asked for, the furthest behind first."""
     rows = [*group_rows(nexo)] if stream is None else _groups_of(nexo, stream, group)
     if stream is not None and not rows:
-        nexo.stream(stream).describe()  # says so if there is no such stream
+        nexo.stream(stream).info()  # says so if there is no such stream
         if group is not None:
             raise NotFound(f"{stream} has no group {group!r}")
     return sorted(rows, key=lambda row: -row["lag"])
@@ -63,7 +63,7 @@ def _groups_of(nexo: Client, stream: str, group: str | None) -> list[dict[str, A
     rows: list[dict[str, Any]] = []
     with suppress(NotFound):
         target = nexo.stream(stream)
-        rows += map(_shared, target.groups() if group is None else [target.group(group)])
+        rows += map(_shared, target.groups() if group is None else [target.group(group).info()])
     with suppress(NotFound):
         found = ordered_groups(nexo, stream, group)
         rows += [_ordered(info) for info in found if stream in info.lags]

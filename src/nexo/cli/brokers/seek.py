@@ -38,7 +38,7 @@ def command(stream: str, group: str, to: wire.Position | datetime) -> None:
     with client() as nexo:
         if _ordered_lag(nexo, stream, group) is None:
             generation = nexo.stream(stream).seek(group, to)
-            behind = nexo.stream(stream).lag(group)
+            behind = nexo.stream(stream).group(group).lag()
         else:
             generation = _seek_ordered(nexo, stream, group, to)
             behind = _ordered_lag(nexo, stream, group) or 0

@@ -190,7 +190,7 @@ def persist(key: str) -> None:
 def status() -> None:
     """Show keys, memory, hits, evictions and saves."""
     with client() as nexo:
-        output.fields(nexo.store.status())
+        output.fields(nexo.store.info())
 
 
 @command.command()

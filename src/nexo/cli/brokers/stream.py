@@ -12,6 +12,7 @@ from nexo.cli import output
 from nexo.cli.brokers import lag, seek, stream_groups, stream_publish, tail
 from nexo.cli.options import client, nothing_there, terms
 from nexo.cli.sizes import milliseconds, size
+from nexo.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +63,7 @@ def command() -> None:
 def create(name: str, **options: Any) -> None:
     """Create the stream NAME, or find it if it has the options given."""
     with client() as nexo:
-        _show_briefly(nexo.stream(name).create(**_given(options)).describe())
+        _show_briefly(nexo.stream(name).create(**_given(options)).info())
 
 
 @command.command()
@@ -91,7 +92,7 @@ def list_(prefix: str, names: bool) -> None:
             ordered = Counter(
                 topic for group in lag.shown_ordered_groups(nexo) for topic in group.lags
             )
-            shown = (_summary(nexo.stream(name).describe(), ordered[name]) for name in found)
+            shown = (_summary(nexo.stream(name).info(), ordered[name]) for name in found)
             output.rows(shown, _LISTED, "there are no streams")
 
 
@@ -110,7 +111,7 @@ def _summary(info: StreamInfo, ordered: int) -> dict[str, object]:
 def describe(name: str) -> None:
     """Options, partitions and groups of the stream NAME."""
     with client() as nexo:
-        _show(nexo.stream(name).describe(), lag.ordered_groups(nexo, name))
+        _show(nexo.stream(name).info(), lag.ordered_groups(nexo, name))
 
 
 def _show_briefly(info: StreamInfo) -> None:
@@ -162,7 +163,8 @@ def retain(name: str) -> None:
 def delete(name: str) -> None:
     """Delete the stream NAME."""
     with client() as nexo:
-        nexo.stream(name).delete()
+        if not nexo.stream(name).delete():
+            raise NotFound(f"there is no stream {name!r}")
     output.done(f"{name} deleted", name=name, deleted=True)
 
 

@@ -16,14 +16,13 @@ from nexo.errors import NotFound
 from nexo.protocol.survey import shared_kind
 
 if TYPE_CHECKING:
-    from nexo.client._sync.stream.groups import ParkedRecord
-    from nexo.client._sync.stream.stream import Stream
+    from nexo.client._sync.stream.groups import Parked, ParkedRecord
     from nexo.protocol.stream import GroupInfo
     from nexo.protocol.stream_ordered import OrderedInfo
 
 _GROUP = ("name", "kind", "consumers", "lag", "in_flight", "to_redeliver", "parked", "generation")
 _PLACE = re.compile(r"\d+:\d+", re.ASCII)
-_PARKED = ("partition", "offset", "key", "value", "deliveries", "reason", "parked_ms")
+_PARKED = ("partition", "offset", "key", "value", "attempt", "reason", "parked_ms")
 
 
 @click.command("groups")
@@ -72,7 +71,8 @@ def _ordered(group: OrderedInfo) -> dict[str, object]:
 def delete_group(stream: str, group: str) -> None:
     """Forget a group of STREAM and where it was."""
     with client() as nexo:
-        nexo.stream(stream).delete_group(group)
+        if not nexo.stream(stream).group(group).delete():
+            raise NotFound(f"{stream} has no group {group!r}")
     output.done(f"{group} deleted", group=group, deleted=True)
 
 
@@ -90,13 +90,13 @@ def parked() -> None:
 def list_parked(stream: str, group: str, limit: int, skip: int) -> None:
     """What GROUP of STREAM has set aside."""
     with client() as nexo:
-        found = nexo.stream(stream).parked(group, limit=limit, skip=skip)
+        found = nexo.stream(stream).group(group).parked.peek(limit, skip)
     output.rows(map(_parked_row, found), _PARKED, "nothing is parked")
 
 
-def _parked_row(record: ParkedRecord) -> dict[str, object]:
+def _parked_row(record: ParkedRecord[Any]) -> dict[str, object]:
     return as_row(record) | {
-        "deliveries": record.deliveries,
+        "attempt": record.attempt,
         "reason": record.reason,
         "parked_ms": record.parked_ms,
     }
@@ -110,8 +110,9 @@ def _parked_row(record: ParkedRecord) -> dict[str, object]:
 def replay(stream: str, group: str, places: tuple[str, ...], everything: bool) -> None:
     """Deliver parked records of GROUP again."""
     with client() as nexo:
-        target = nexo.stream(stream)
-        count = target.replay_parked(group, _chosen(target, group, places, everything))
+        aside = nexo.stream(stream).group(group).parked
+        chosen = _chosen(aside, places, everything)
+        count = aside.replay() if chosen is None else sum(map(aside.replay, chosen))
     output.done(f"{count:,} records will be delivered again", replayed=count)
 
 
@@ -123,14 +124,15 @@ def replay(stream: str, group: str, places: tuple[str, ...], everything: bool) -
 def discard(stream: str, group: str, places: tuple[str, ...], everything: bool) -> None:
     """Forget parked records of GROUP; they stay in the stream."""
     with client() as nexo:
-        target = nexo.stream(stream)
-        count = target.discard_parked(group, _chosen(target, group, places, everything))
+        aside = nexo.stream(stream).group(group).parked
+        chosen = _chosen(aside, places, everything)
+        count = aside.purge() if chosen is None else sum(map(aside.delete, chosen))
     output.done(f"{count:,} records will not be delivered", discarded=count)
 
 
 def _chosen(
-    stream: Stream[Any], group: str, places: tuple[str, ...], everything: bool
-) -> list[ParkedRecord] | None:
+    aside: Parked[Any], places: tuple[str, ...], everything: bool
+) -> list[ParkedRecord[Any]] | None:
     """The parked records that were named; None for all."""
     if bool(places) == everything:
         raise click.UsageError("name records as PARTITION:OFFSET, or say --all")
@@ -141,7 +143,7 @@ def _chosen(
             raise click.BadParameter(f"{text!r} is not PARTITION:OFFSET, such as 0:17")
     wanted = set(places)
     skip, found = 0, list[Any]()
-    while wanted and (page := stream.parked(group, limit=1_000, skip=skip)):
+    while wanted and (page := aside.peek(1_000, skip)):
         chosen = [record for record in page if _place(record) in wanted]
         wanted -= {_place(record) for record in chosen}
         found += chosen
@@ -151,5 +153,5 @@ def _chosen(
     return found
 
 
-def _place(record: ParkedRecord) -> str:
+def _place(record: ParkedRecord[Any]) -> str:
     return f"{record.partition}:{record.offset}"

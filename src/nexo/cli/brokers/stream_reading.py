@@ -58,7 +58,7 @@ def positions(
 
     ``tell`` hears of an offset that was given and is not there; `InvalidOption` for a partition.
     """
-    info = client.stream(stream).describe()
+    info = client.stream(stream).info()
     if isinstance(place, dict):
         _check_there(place, len(info.partitions))
     if isinstance(place, datetime):
@@ -79,7 +79,7 @@ def positions(
 
 def last_positions(client: Client, stream: str, count: int) -> dict[int, int]:
     """The offset ``count`` before the end of each partition."""
-    parts = client.stream(stream).describe().partitions
+    parts = client.stream(stream).info().partitions
     return {
         number: max(part.start_offset, part.stable_offset - count)
         for number, part in enumerate(parts)

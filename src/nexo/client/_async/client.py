@@ -19,6 +19,7 @@ from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.traced import TracedStream
 from nexo.client._async.stream.transaction import Transaction
 from nexo.client.address import Address, parse_url
+from nexo.client.checks import Duration
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import NexoError
 from nexo.model import Broker
@@ -109,10 +110,10 @@ class AsyncClient:
 
         return await stream_names(self._links[Broker.STREAM], prefix)
 
-    def transaction(self, *, timeout: float = 60.0) -> Transaction:
+    def transaction(self, *, timeout: Duration = 60.0) -> Transaction:
         """Records and commits that become visible together or not at all.
 
-        A transaction open for ``timeout`` seconds is rolled back.
+        A transaction open for ``timeout`` is rolled back.
         """
         return Transaction(self._links[Broker.STREAM], timeout)
 

@@ -20,6 +20,7 @@ from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.traced import TracedStream
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import Address, parse_url
+from nexo.client.checks import Duration
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import NexoError
 from nexo.model import Broker
@@ -110,10 +111,10 @@ class Client:
 
         return stream_names(self._links[Broker.STREAM], prefix)
 
-    def transaction(self, *, timeout: float = 60.0) -> Transaction:
+    def transaction(self, *, timeout: Duration = 60.0) -> Transaction:
         """Records and commits that become visible together or not at all.
 
-        A transaction open for ``timeout`` seconds is rolled back.
+        A transaction open for ``timeout`` is rolled back.
         """
         return Transaction(self._links[Broker.STREAM], timeout)
 

@@ -13,6 +13,7 @@ from nexo.client._async.client import AsyncClient
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
+from nexo.protocol.values import check_type
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.ports import Sender
 from nexo.topics.model import (
@@ -100,9 +101,14 @@ class AsyncTopic(Generic[T]):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Write a message; its key decides the partition. A value of None deletes the key."""
-        record = ProducerRecord.made(value, key, headers, partition)
+        record = self._checked(ProducerRecord.made(value, key, headers, partition))
         sender = await self._ensure()
         return await sender.send(self.name, record).result()
+
+    def _checked(self, record: ProducerRecord) -> ProducerRecord:
+        if record.value is not None:
+            check_type(self._type, record.value)
+        return record
 
     async def produce_batch(
         self, records: Iterable[ProducerRecord | Mapping[str, Any]]

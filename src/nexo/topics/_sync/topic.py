@@ -14,6 +14,7 @@ from nexo.client._sync.client import Client
 from nexo.client.checks import text
 from nexo.client.stream_records import Headers, Key, needed_key
 from nexo.errors import AlreadyExists, NotFound
+from nexo.protocol.values import check_type
 from nexo.topics._sync.connecting import backend_for
 from nexo.topics._sync.ports import Sender
 from nexo.topics.model import (
@@ -101,9 +102,14 @@ class Topic(Generic[T]):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Write a message; its key decides the partition. A value of None deletes the key."""
-        record = ProducerRecord.made(value, key, headers, partition)
+        record = self._checked(ProducerRecord.made(value, key, headers, partition))
         sender = self._ensure()
         return sender.send(self.name, record).result()
+
+    def _checked(self, record: ProducerRecord) -> ProducerRecord:
+        if record.value is not None:
+            check_type(self._type, record.value)
+        return record
 
     def produce_batch(
         self, records: Iterable[ProducerRecord | Mapping[str, Any]]

@@ -28,7 +28,7 @@ from nexo.protocol.pubsub import (
     parse_receivers,
     parse_rows,
 )
-from nexo.protocol.values import encode_value
+from nexo.protocol.values import check_type, encode_value
 
 T = TypeVar("T")
 
@@ -227,7 +227,8 @@ class Topic(Generic[T]):
     def publish(
         self, value: T, *, retain: bool = False, ttl: Duration | None = None
     ) -> Awaitable[int]:
-        """See `PubSub.publish`."""
+        """See `PubSub.publish`; a value that does not fit the type is refused."""
+        check_type(self._type, value)
         return self._pubsub.publish(self.pattern, value, retain=retain, ttl=ttl)
 
     async def subscribe(self, handler: Callable[[T], Any], **options: Any) -> Subscription[T]:

@@ -15,7 +15,7 @@ from nexo.brokers.pubsub.outbox import Policy
 from nexo.brokers.pubsub.topics import SHARE, matches
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Duplex, Link
-from nexo.client.checks import Duration, millis
+from nexo.client.checks import Duration, seconds
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
@@ -75,13 +75,13 @@ class Subscription(Generic[T]):
         except ConnectionLost:
             raise StopAsyncIteration from None
 
-    async def get(self, timeout_s: Duration | None = None) -> Message[T]:
+    async def get(self, timeout: Duration | None = None) -> Message[T]:
         """The next message; `RequestTimeout` when none comes in time.
 
         Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended
         because of its policy, or what the server refused it with after a reconnect.
         """
-        limit_s = None if timeout_s is None else millis(timeout_s, "timeout") / 1_000
+        limit_s = seconds(timeout)
         deadline_s = None if limit_s is None else runtime.now_s() + limit_s
         while True:
             try:
@@ -104,7 +104,7 @@ class Subscription(Generic[T]):
         if not await self._arrived.wait(left_s):
             raise RequestTimeout(f"no message for {self.pattern!r} in time")
 
-    async def unsubscribe(self) -> None:
+    async def close(self) -> None:
         """End it; iterating ends once what already arrived is taken."""
         try:
             await self._inbox.remove(self)
@@ -125,7 +125,7 @@ class Subscription(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.unsubscribe()
+        await self.close()
 
     # -- for the inbox and the client
 

@@ -23,6 +23,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 # The class below has a method ``list``, so its annotations cannot say it.
+_List: TypeAlias = list
 _Values: TypeAlias = list[Any]
 _GET, _SET = int(Op.MAP_GET), int(Op.MAP_SET)
 _PAGE_KEYS = 1_000
@@ -167,7 +168,11 @@ class Store:
 
     # -- several keys ---------------------------------------------------------
 
-    async def mget(self, keys: Sequence[str], type_: type[T] | None = None) -> _Values:
+    @overload
+    async def mget(self, keys: Sequence[str]) -> _Values: ...
+    @overload
+    async def mget(self, keys: Sequence[str], type_: type[T]) -> _List[T | None]: ...
+    async def mget(self, keys: Sequence[str], type_: type[Any] | None = None) -> _Values:
         """The values of ``keys`` in their order; None where there is none."""
         if isinstance(keys, str):
             raise InvalidInput("keys are a list of keys, not one key")
@@ -211,7 +216,7 @@ class Store:
         count: int = await ask(self._link, Op.STORE_CLEAR, wire.Clear())
         return count
 
-    async def status(self) -> dict[str, Any]:
+    async def info(self) -> dict[str, Any]:
         """Keys, memory, hits, evictions and saves, as the server counts them."""
         reply = await self._link.call(Op.STATUS, bytes((Broker.STORE,)))
         return decode_value(reply or b"", dict)

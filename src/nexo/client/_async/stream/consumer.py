@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
@@ -68,24 +68,35 @@ class Delivered(Record[T]):
         """Finish it; `Fenced` or `NotPending` if it is no longer this consumer's."""
         await self._consumer.ack(self)
 
-    async def nack(self, *, delay: Duration = 0, reason: str = "") -> None:
+    async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
         """Give it up: redelivered at once or after ``delay``, or parked."""
-        await self._consumer.nack(self, delay=delay, reason=reason)
+        await self._consumer.nack(self, reason=reason, delay=delay)
 
     async def extend(self) -> None:
-        """Begin the lease anew."""
+        """Begin the lease again."""
         await self._consumer.settle("extend", [self])
 
 
-class Records(Generic[T]):
-    """Records that were fetched together; `ack` finishes all of them at once."""
+class Records(Sequence[Delivered[T]], Generic[T]):
+    """Records that were fetched together; `ack` finishes all of them at once.
 
-    __slots__ = ("_batches", "_consumer", "_head")
+    They are made when looked at.
+    """
+
+    __slots__ = ("_batches", "_consumer", "_head", "_made")
 
     def __init__(self, consumer: Consumer[T], reply: Reply) -> None:
         self._head, rest = wire.unpack_headed(wire.Taken, reply or _NOTHING)
         self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
         self._consumer = consumer
+        self._made: list[Delivered[T]] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> Delivered[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivered[T]]: ...
+    def __getitem__(self, index: int | slice) -> Delivered[T] | list[Delivered[T]]:
+        return self._all()[index]
 
     def __len__(self) -> int:
         return sum(end - first for _, first, end, _, _ in self._head.deliveries)
@@ -94,6 +105,14 @@ class Records(Generic[T]):
         return f"<Records of stream {self._consumer.stream!r}: {len(self)}>"
 
     def __iter__(self) -> Iterator[Delivered[T]]:
+        return iter(self._all())
+
+    def _all(self) -> list[Delivered[T]]:
+        if self._made is None:
+            self._made = [*self._make()]
+        return self._made
+
+    def _make(self) -> Iterator[Delivered[T]]:
         generation = self._head.generation
         for partition, batch in self._batches:
             leases = self._leases(partition)
@@ -122,9 +141,20 @@ class Records(Generic[T]):
         return [lease for lease in self._head.deliveries if lease[0] == partition]
 
     async def ack(self) -> None:
-        """Finish all of them."""
-        spans = [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
-        await self._consumer.send("ack", self._head.generation, spans)
+        """Finish all of them, with one request."""
+        await self._consumer.send("ack", self._head.generation, self._spans())
+
+    async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
+        """Give all of them up: redelivered at once or after ``delay``, or parked."""
+        delay_ms, text = millis(delay, "delay"), readable(reason)
+        await self._consumer.send("nack", self._head.generation, self._spans(), delay_ms, text)
+
+    async def release(self) -> None:
+        """Give all of them back, without counting an attempt."""
+        await self._consumer.send("release", self._head.generation, self._spans())
+
+    def _spans(self) -> list[wire.Span]:
+        return [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
 
 
 class Consumer(Generic[T]):
@@ -292,7 +322,7 @@ class Consumer(Generic[T]):
         """Finish records, in any order."""
         await self.settle("ack", records)
 
-    async def nack(self, *records: Delivered[T], delay: Duration = 0, reason: str = "") -> None:
+    async def nack(self, *records: Delivered[T], reason: object = "", delay: Duration = 0) -> None:
         """Give records up."""
         delay_ms = millis(delay, "delay")
         await self.settle("nack", records, delay_ms=delay_ms, reason=readable(reason))

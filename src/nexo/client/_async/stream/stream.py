@@ -10,17 +10,16 @@ from typing import Any, Generic, TypeVar
 from nexo.batch import encode_plain
 from nexo.client._async.link.link import Link
 from nexo.client._async.stream.consumer import MAX_BYTES, Consumer
-from nexo.client._async.stream.groups import StreamGroups
+from nexo.client._async.stream.groups import Group, list_groups
 from nexo.client._async.stream.publisher import Publisher
 from nexo.client._async.stream.subscription import Subscription
-from nexo.client.checks import Duration, millis, whole
+from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import MAX_OFFSET, position, stream_options
 from nexo.client.stream_records import (
     Headers,
     Key,
     Outgoing,
-    Placements,
     Published,
     Record,
     batches_in,
@@ -28,14 +27,17 @@ from nexo.client.stream_records import (
     headers_bytes,
     key_bytes,
     needed_key,
+    places,
     slices,
+    typed_content,
     uniform,
 )
 from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
 from nexo.protocol import stream as wire
-from nexo.protocol.frames import pack_str
+from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
+from nexo.protocol.stream import GroupInfo
 from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
 
 T = TypeVar("T")
@@ -45,7 +47,7 @@ CHUNK_BYTES = 1024**2
 _MAX_PUBLISHERS = 10_000
 
 
-class Stream(StreamGroups, Generic[T]):
+class Stream(Generic[T]):
     """One stream, as ``client.stream(name)`` gives it."""
 
     def __init__(
@@ -59,7 +61,8 @@ class Stream(StreamGroups, Generic[T]):
 
         What they share: the order of records, and how many partitions there are.
         """
-        super().__init__(link, name)
+        self.name = text(name, "a stream's name")
+        self._link = link
         self._type = type_
         self._turn = 0
         shared = {} if publishers is None else publishers
@@ -90,7 +93,7 @@ class Stream(StreamGroups, Generic[T]):
         given = stream_options(options)
         return await self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=given))
 
-    async def describe(self) -> wire.StreamInfo:
+    async def info(self) -> wire.StreamInfo:
         """Options, and per partition the first and next offset and the size."""
         return await self._describe(Op.S_DESCRIBE, wire.Name(stream=self.name))
 
@@ -107,13 +110,14 @@ class Stream(StreamGroups, Generic[T]):
             return False
         return True
 
-    async def delete(self) -> None:
-        """Delete its records and groups."""
+    async def delete(self) -> bool:
+        """Delete its records and groups; says whether it existed."""
         try:
             await self._link.call(Op.S_DELETE, pack_str(self.name))
         except NotFound:
-            raise NotFound(f"Stream '{self.name}' not found") from None
+            return False
         self._publisher.count = None
+        return True
 
     async def compact(self) -> int:
         """Keep only the newest record per key, now; returns the bytes freed.
@@ -126,6 +130,23 @@ class Stream(StreamGroups, Generic[T]):
         """Apply the age and size limits now; returns the bytes freed."""
         return wire.unpack(int, await self._ask(Op.S_RETAIN, wire.Name(stream=self.name)))
 
+    async def _ask(self, op: Op, message: object) -> Buffer:
+        return await self._link.call(op, wire.pack(message)) or b""
+
+    # -- groups
+
+    def group(self, name: str) -> Group[T]:
+        """The shared group of that name, to look at and change; nothing is sent yet."""
+        return Group(self._link, self.name, name, self._type)
+
+    async def groups(self) -> list[GroupInfo]:
+        """Every shared group: consumers, lag, what is in flight and parked."""
+        return await list_groups(self._link, self.name)
+
+    async def seek(self, group: str, to: wire.Position | datetime) -> int:
+        """See `Group.seek`."""
+        return await self.group(group).seek(to)
+
     # -- publishing
 
     def publish(
@@ -136,7 +157,9 @@ class Stream(StreamGroups, Generic[T]):
         Records of one key keep their order. Need not be awaited: records of one loop turn
         leave together as one batch.
         """
-        kind, content = content_of(value)
+        kind, content = (
+            content_of(value) if self._type is None else typed_content(self._type, value)
+        )
         if key is None and headers is None:
             return self._publisher.send(ROUTE, kind, content, None, b"")
         return self._send(kind, content, key_bytes(key), headers_bytes(headers))
@@ -154,7 +177,7 @@ class Stream(StreamGroups, Generic[T]):
 
     async def _count(self) -> int:
         while (count := self._publisher.count) is None:
-            await self.describe()
+            await self.info()
         return count
 
     async def publish_many(
@@ -163,22 +186,22 @@ class Stream(StreamGroups, Generic[T]):
         *,
         keys: Sequence[Key] | None = None,
         headers: Sequence[Headers] | None = None,
-    ) -> Placements:
-        """Publish many records in few batches; the result has the place of each."""
+    ) -> list[Published]:
+        """Publish many records in few batches; the result is the place of each."""
         values = list(values)
         for name, column in (("keys", keys), ("headers", headers)):
             if column is not None and len(column) != len(values):
                 raise InvalidInput(f"{len(values)} values came with {len(column)} {name}")
         if not values:
-            return Placements([], None)
-        plain = uniform(values) if keys is None and headers is None else None
+            return []
+        plain = uniform(values, self._type) if keys is None and headers is None else None
         if plain is not None and (step := self._step(plain[1])):
-            return Placements(await self._publish_plain(*plain, step), None)
-        rows = [content_of(value) for value in values]
+            return places(await self._publish_plain(*plain, step), None)
+        rows = [typed_content(self._type, value) for value in values]
         check_sizes(self._link.welcome, (len(content) for _, content in rows))
         texts = [headers_bytes(each) for each in headers] if headers is not None else None
         if keys is None:
-            return Placements(await self._publish_chunks(rows, texts), None)
+            return places(await self._publish_chunks(rows, texts), None)
         return await self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
 
     def _step(self, contents: list[bytes]) -> int:
@@ -221,7 +244,7 @@ class Stream(StreamGroups, Generic[T]):
 
     async def _publish_keyed(
         self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes] | None
-    ) -> Placements:
+    ) -> list[Published]:
         """By partition. If the stream was created anew, nothing of it is there: send all again."""
         while True:
             count = await self._count()
@@ -239,7 +262,7 @@ class Stream(StreamGroups, Generic[T]):
                 lanes.append((run, len(runs[run][1])))
                 runs[run][1].add(kind, content, key, headers[i] if headers else b"")
             try:
-                return Placements(await self._publish_runs(runs, count), lanes)
+                return places(await self._publish_runs(runs, count), lanes)
             except PartitionsChanged:
                 self._publisher.count = None
 
@@ -256,16 +279,16 @@ class Stream(StreamGroups, Generic[T]):
 
     async def _places(self, calls: Sequence[Awaitable[Reply]]) -> list[tuple[int, int, int]]:
         """Where each request went; all are heard before the error of one is raised."""
-        places: list[tuple[int, int, int]] = []
+        found: list[tuple[int, int, int]] = []
         failure: NexoError | None = None
         for call in calls:
             try:
-                places.append(next(read_places(await call or b"")))
+                found.append(next(read_places(await call or b"")))
             except NexoError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
-        return places
+        return found
 
     # -- consuming
 
@@ -319,7 +342,7 @@ class Stream(StreamGroups, Generic[T]):
         """Have ``handler`` called with each record: acked when it returns, nacked when it raises.
 
         With ``concurrency=1`` records are handled one after another, in order. Stop it with
-        ``await subscription.stop()``.
+        ``await subscription.close()``.
         """
         ask = self._joining(group, start, options, reports_starts=True)
         consumer = Consumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)

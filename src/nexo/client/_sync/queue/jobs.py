@@ -13,6 +13,7 @@ from nexo.client.checks import Duration, millis, positive_millis
 from nexo.client.failures import readable
 from nexo.client.queue_views import decode_values
 from nexo.client.replies import Reply
+from nexo.client.stream_records import shown
 from nexo.errors import LeaseLost, PayloadTooLarge
 from nexo.options.queue import MAX_DELAY_MS
 from nexo.protocol.frames import Buffer
@@ -120,9 +121,9 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         """Finish all jobs that are not settled yet, with one request."""
         self._settle_rest(ACK)
 
-    def nack(self, error: object = "", *, delay: Duration | None = None) -> None:
+    def nack(self, reason: object = "", *, delay: Duration | None = None) -> None:
         """Fail all jobs that are not settled yet: each is retried or dies."""
-        self._settle_rest(NACK, readable(error), _retry_ms(delay))
+        self._settle_rest(NACK, readable(reason), _retry_ms(delay))
 
     def release(self) -> None:
         """Give back all jobs that are not settled yet, without counting an attempt."""
@@ -191,7 +192,9 @@ class Job(Generic[T]):
         self.settled = False
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} attempt {self.attempt} of {self._batch.queue!r}>"
+        return (
+            f"<Job {self.id} of {self._batch.queue!r}, attempt {self.attempt}, value {shown(self)}>"
+        )
 
     @property
     def id(self) -> str:
@@ -202,6 +205,11 @@ class Job(Generic[T]):
     def value(self) -> T:
         """What was pushed; `InvalidInput` if it does not fit the queue's type."""
         return self._batch.decoded(self._raw)
+
+    @property
+    def payload(self) -> bytes:
+        """The value's bytes, without looking inside."""
+        return self._raw[1:]
 
     @property
     def attempt(self) -> int:
@@ -248,13 +256,13 @@ class Job(Generic[T]):
         self.settling()
         self._batch.settler.post_ack(self._batch.delivery.token, self.number, self._result, self)
 
-    def nack(self, error: object = "", *, delay: Duration | None = None) -> None:
+    def nack(self, reason: object = "", *, delay: Duration | None = None) -> None:
         """The job failed: it is retried after the queue's back-off, or ``delay``, or dies."""
-        self._settle(NACK, readable(error), _retry_ms(delay))
+        self._settle(NACK, readable(reason), _retry_ms(delay))
 
-    def reject(self, error: object = "") -> None:
+    def reject(self, reason: object = "") -> None:
         """The job can never succeed: it is a dead letter at once."""
-        self._settle(REJECT, readable(error))
+        self._settle(REJECT, readable(reason))
 
     def release(self) -> None:
         """Give the job back unworked, without counting an attempt."""

@@ -10,13 +10,12 @@ from typing import Any, Generic, TypeVar, Unpack
 from nexo.blocks import pack_block
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.admin import Crons, DeadLetters, Scheduled
-from nexo.client._sync.queue.consumer import Consumer
 from nexo.client._sync.queue.gather import Pusher, Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
+from nexo.client._sync.queue.subscription import Subscription
 from nexo.client._sync.queue.worker import Worker
 from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.queue_views import (
-    JobIds,
     JobState,
     JobView,
     QueueInfo,
@@ -27,6 +26,7 @@ from nexo.client.queue_views import (
     job_state,
     job_view,
     pop_request,
+    pushed_ids,
     wire_options,
 )
 from nexo.client.replies import Reply
@@ -51,7 +51,7 @@ from nexo.protocol.queue import (
     encode_head,
     split_head,
 )
-from nexo.protocol.values import encode_value
+from nexo.protocol.values import encode_as, encode_value
 
 T = TypeVar("T")
 
@@ -146,7 +146,8 @@ class Queue(Generic[T]):
             text(key, "key")
         if dedup_key is not None:
             text(dedup_key, "dedup_key")
-        return self._pusher.push(head, encode_value(value), key, dedup_key)
+        raw = encode_value(value) if self._type is None else encode_as(self._type, value)
+        return self._pusher.push(head, raw, key, dedup_key)
 
     def push_many(
         self,
@@ -158,9 +159,9 @@ class Queue(Generic[T]):
         keys: Sequence[str | None] | None = None,
         dedup_keys: Sequence[str | None] | None = None,
         replace: bool = False,
-    ) -> JobIds:
+    ) -> list[str]:
         """Add many jobs; ``keys`` and ``dedup_keys`` are one per value."""
-        raw = encode_values(values)
+        raw = encode_values(values, self._type)
         check_column(keys, "keys", len(raw))
         check_column(dedup_keys, "dedup_keys", len(raw))
         head = self._head(priority, delay, ttl, replace)
@@ -177,7 +178,7 @@ class Queue(Generic[T]):
             block = pack_block(raw[start:stop])
             reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
             replies.append(decode(reply or b"", PushReply))
-        return JobIds(replies)
+        return pushed_ids(replies)
 
     def _head(self, priority: int, delay: Duration, ttl: Duration, replace: bool) -> PushHead:
         if priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY:
@@ -219,24 +220,24 @@ class Queue(Generic[T]):
         wait: Duration = 20,
         concurrency: int = 5,
         lease: Duration | None = None,
-    ) -> Consumer[T]:
+    ) -> Subscription[T]:
         """Run ``handler(job)`` for every job, up to ``concurrency`` at once.
 
         Returning acks the job, and stores what was returned as its result if the queue
         keeps results; raising nacks it with the error's text. Leases are renewed while the
         handler runs. With ``concurrency=1`` jobs run strictly one after another.
         """
-        consumer = self._consumer(handler, batch, wait, concurrency, lease)
+        subscription = self._subscription(handler, batch, wait, concurrency, lease)
         self.info()
-        consumer.start()
-        return consumer
+        subscription.start()
+        return subscription
 
-    def _consumer(
+    def _subscription(
         self, handler: Callable[[Job[T]], Any], batch: int, wait: Duration, concurrency: int,
         lease: Duration | None,
-    ) -> Consumer[T]:  # fmt: skip
+    ) -> Subscription[T]:  # fmt: skip
         request = pop_request(self.name, batch, wait, lease)
-        return Consumer(self._link, self._type, handler, request, concurrency)
+        return Subscription(self._link, self._type, handler, request, concurrency)
 
     def worker(
         self,
@@ -251,7 +252,9 @@ class Queue(Generic[T]):
         pop_request(self.name, batch, wait, lease)  # raises now what is wrong
 
         def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
-            return Worker(handler, lambda: self._consumer(handler, batch, wait, concurrency, lease))
+            return Worker(
+                handler, lambda: self._subscription(handler, batch, wait, concurrency, lease)
+            )
 
         return decorate
 

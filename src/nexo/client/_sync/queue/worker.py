@@ -9,8 +9,9 @@ from functools import update_wrapper
 from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
-from nexo.client._sync.queue.consumer import Consumer
 from nexo.client._sync.queue.jobs import Job
+from nexo.client._sync.queue.subscription import Subscription
+from nexo.client.checks import Duration
 
 log = logging.getLogger("nexo.worker")
 
@@ -21,35 +22,35 @@ class Worker(Generic[T]):
     """Calling it calls the handler, so that tests need no server."""
 
     def __init__(
-        self, handler: Callable[[Job[T]], Any], make_consumer: Callable[[], Consumer[T]]
+        self, handler: Callable[[Job[T]], Any], make_subscription: Callable[[], Subscription[T]]
     ) -> None:
         self._handler = handler
-        self._make_consumer = make_consumer
+        self._make_subscription = make_subscription
         update_wrapper(self, handler)
 
     def __call__(self, job: Job[T]) -> Any:
         return self._handler(job)
 
-    def start(self) -> Consumer[T]:
+    def start(self) -> Subscription[T]:
         """Begin to take jobs."""
-        consumer = self._make_consumer()
-        consumer.start()
-        return consumer
+        subscription = self._make_subscription()
+        subscription.start()
+        return subscription
 
-    def run(self, stop_timeout: float | None = None) -> None:
-        """Work until SIGTERM or Ctrl-C; then finish what runs, for ``stop_timeout`` seconds.
+    def run(self, stop_timeout: Duration | None = None) -> None:
+        """Work until SIGTERM or Ctrl-C; then finish what runs, for ``stop_timeout``.
 
         Jobs that were fetched and not started go back without counting an attempt. Raises
         what ends the subscription, such as a deleted queue, so that whoever watches over the
         process can start it again.
         """
         with runtime.StopSignal() as signal:
-            consumer = self._make_consumer()
-            log.info("%s starts", consumer.label)
-            consumer.when_ended(signal.set)
-            consumer.start()
+            subscription = self._make_subscription()
+            log.info("%s starts", subscription.label)
+            subscription.when_ended(signal.set)
+            subscription.start()
             signal.wait()
             log.info("stopping: running jobs are finished, the others go back")
-            consumer.stop(stop_timeout)
-        if consumer.failure is not None:
-            raise consumer.failure
+            subscription.close(stop_timeout)
+        if subscription.failure is not None:
+            raise subscription.failure

@@ -18,7 +18,7 @@ from nexo.client.store_values import all_taken, taken
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
-from nexo.protocol.values import decode_value, encode_value
+from nexo.protocol.values import decode_value, encode_as
 
 T = TypeVar("T")
 
@@ -80,7 +80,9 @@ class StoreMap(Collection[T]):
         return self._set({field: value}, if_absent=True) == 1
 
     def _set(self, fields: Mapping[str, T], *, if_absent: bool) -> int:
-        values = {field: encode_value(value) for field, value in pairs(fields, "fields").items()}
+        values = {
+            field: encode_as(self._type, value) for field, value in pairs(fields, "fields").items()
+        }
         command = wire.SetFields(self.name, values, if_absent)
         count: int = ask(self._link, Op.FIELDS_SET, command)
         return count
@@ -134,7 +136,7 @@ class StoreList(Collection[T]):
         return self._push(values, left=True)
 
     def _push(self, values: Iterable[T], *, left: bool) -> int:
-        command = wire.Push(self.name, [encode_value(value) for value in values], left)
+        command = wire.Push(self.name, [encode_as(self._type, value) for value in values], left)
         length: int = ask(self._link, Op.LIST_PUSH, command)
         return length
 
@@ -169,7 +171,7 @@ class StoreList(Collection[T]):
 
     def replace(self, index: int, value: T) -> None:
         """Put another value in place of the one at ``index``."""
-        command = wire.Replace(self.name, index, encode_value(value))
+        command = wire.Replace(self.name, index, encode_as(self._type, value))
         ask(self._link, Op.LIST_REPLACE, command)
 
     def trim(self, start: int = 0, stop: int | None = None) -> int:
@@ -179,7 +181,7 @@ class StoreList(Collection[T]):
 
     def remove(self, value: T, count: int = 0) -> int:
         """Remove the first ``count`` values equal to ``value`` (0 for all); returns how many."""
-        command = wire.RemoveValue(self.name, encode_value(value), count)
+        command = wire.RemoveValue(self.name, encode_as(self._type, value), count)
         removed: int = ask(self._link, Op.LIST_REMOVE, command)
         return removed
 
@@ -234,4 +236,4 @@ class StoreSet(Collection[T]):
         return count
 
     def _members(self, members: Iterable[T]) -> wire.Members:
-        return wire.Members(self.name, [encode_value(member) for member in members])
+        return wire.Members(self.name, [encode_as(self._type, member) for member in members])

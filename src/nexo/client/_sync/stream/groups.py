@@ -1,23 +1,25 @@
 # Generated from _async/stream/groups.py by tools/unasync.py; edit that file instead.
-"""The groups of a stream, as its users look at and change them."""
+"""The shared groups of a stream, as their users look at and change them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.stream.consumer import MAX_BATCH
 from nexo.client.checks import text, whole
 from nexo.client.stream_options import MAX_OFFSET, position
 from nexo.client.stream_records import Record, batches_in
+from nexo.errors import NotFound
 from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
+from nexo.protocol.stream import GroupInfo
+
+T = TypeVar("T")
 
 
-class ParkedRecord(Record[Any]):
+class ParkedRecord(Record[T]):
     """A record that was set aside after too many deliveries."""
 
     __slots__ = ("parked_ms", "reason")
@@ -34,55 +36,79 @@ def gone(offset: int) -> tuple[object, ...]:
     return offset, 0, None, None, 0, b""
 
 
-class StreamGroups:
-    """What `Stream` does with shared groups as a whole."""
+class Group(Generic[T]):
+    """A shared group as a whole: ``stream.group(name)``; making one sends nothing."""
 
-    _type: Any = None
-
-    def __init__(self, link: Link, name: str) -> None:
+    def __init__(self, link: Link, stream: str, name: str, type_: type[T] | None = None) -> None:
+        self.stream = stream
+        self.name = text(name, "a group's name")
         self._link = link
-        self.name = text(name, "a stream's name")
+        self.parked: Parked[T] = Parked(link, stream, name, type_)
+        """Records that were set aside after ``max_deliveries`` failures."""
 
-    def _ask(self, op: Op, message: object) -> Buffer:
-        return self._link.call(op, wire.pack(message)) or b""
+    def __repr__(self) -> str:
+        return f"<Group {self.name!r} of stream {self.stream!r}>"
 
-    def groups(self) -> list[wire.GroupInfo]:
-        """Every shared group: consumers, lag, what is in flight and parked."""
-        reply = self._ask(Op.S_GROUPS, wire.GroupsAsk(stream=self.name))
-        return wire.unpack(list[wire.GroupInfo], reply)
+    def info(self) -> GroupInfo:
+        """Consumers, lag, what is in flight and parked; `NotFound` if there is no such group."""
+        ask = wire.GroupsAsk(stream=self.stream, group=self.name)
+        reply = self._link.call(Op.S_GROUPS, wire.pack(ask))
+        return wire.unpack(list[GroupInfo], reply or b"")[0]
 
-    def group(self, group: str) -> wire.GroupInfo:
-        """One shared group."""
-        reply = self._ask(Op.S_GROUPS, wire.GroupsAsk(stream=self.name, group=group))
-        return wire.unpack(list[wire.GroupInfo], reply)[0]
-
-    def lag(self, group: str) -> int:
+    def lag(self) -> int:
         """How many records the group has not finished."""
-        return (self.group(group)).lag
+        return (self.info()).lag
 
-    def delete_group(self, group: str) -> None:
-        """Forget a group and where it was."""
-        self._ask(Op.S_GROUP_DELETE, wire.GroupName(stream=self.name, group=group))
+    def exists(self) -> bool:
+        """Whether the stream has such a group."""
+        try:
+            self.info()
+        except NotFound:
+            return False
+        return True
 
-    def seek(self, group: str, to: wire.Position | datetime) -> int:
-        """Reset a group to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
+    def delete(self) -> bool:
+        """Forget the group and where it was; says whether it existed."""
+        ask = wire.GroupName(stream=self.stream, group=self.name)
+        try:
+            self._link.call(Op.S_GROUP_DELETE, wire.pack(ask))
+        except NotFound:
+            return False
+        return True
+
+    def seek(self, to: wire.Position | datetime) -> int:
+        """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
 
         Running consumers go on from there; acks from before are refused. Returns the group's
         new generation.
         """
         place, time_ms = position(to, "the position")
-        ask = wire.GroupSeek(stream=self.name, group=group, to=place, to_ms=time_ms)
-        return wire.unpack(int, self._ask(Op.S_GROUP_SEEK, ask))
+        ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
+        return wire.unpack(int, self._link.call(Op.S_GROUP_SEEK, wire.pack(ask)) or b"")
 
-    def parked(self, group: str, *, limit: int = 100, skip: int = 0) -> list[ParkedRecord]:
-        """Records that were set aside after ``max_deliveries`` failures."""
+
+class Parked(Generic[T]):
+    """Records that a group set aside (SPEC F3): ``stream.group(name).parked``.
+
+    The same verbs as a queue's dead letters have.
+    """
+
+    def __init__(self, link: Link, stream: str, group: str, type_: type[T] | None) -> None:
+        self._link = link
+        self._stream = stream
+        self._group = group
+        self._type = type_
+
+    def peek(self, limit: int = 100, offset: int = 0) -> list[ParkedRecord[T]]:
+        """Parked records, oldest first, without changing anything."""
         ask = wire.ParkedAsk(
-            stream=self.name,
-            group=group,
+            stream=self._stream,
+            group=self._group,
             limit=whole(limit, "limit", 1, MAX_BATCH),
-            skip=whole(skip, "skip", 0, MAX_OFFSET),
+            skip=whole(offset, "offset", 0, MAX_OFFSET),
         )
-        head, rest = wire.unpack_headed(wire.ParkedList, self._ask(Op.S_PARKED, ask))
+        reply = self._link.call(Op.S_PARKED, wire.pack(ask))
+        head, rest = wire.unpack_headed(wire.ParkedList, reply or b"")
         rows = {
             (partition, row.offset): row
             for partition, batch in zip(head.partitions, batches_in(rest), strict=True)
@@ -90,26 +116,41 @@ class StreamGroups:
         }
         return [
             ParkedRecord(
-                info.partition, rows.get((info.partition, offset)) or gone(offset), self._type, info
+                info.partition, rows.get((info.partition, at)) or gone(at), self._type, info
             )
             for info in head.rows
-            for offset in range(info.first, info.end)
+            for at in range(info.first, info.end)
         ]
 
-    def replay_parked(self, group: str, records: Iterable[Record[Any]] | None = None) -> int:
-        """Deliver parked records again, all of them or these; returns how many."""
-        return self._settle_parked(group, "replay", records)
+    def count(self) -> int:
+        """How many there are."""
+        info = Group(self._link, self._stream, self._group).info()
+        return sum(lane.parked for lane in info.partitions)
 
-    def discard_parked(self, group: str, records: Iterable[Record[Any]] | None = None) -> int:
-        """Forget parked records, all of them or these; returns how many."""
-        return self._settle_parked(group, "discard", records)
+    def replay(self, record: Record[Any] | None = None) -> int:
+        """Deliver one parked record, or all, again; returns how many."""
+        return self._settle("replay", record)
 
-    def _settle_parked(self, group: str, verb: Any, records: Iterable[Record[Any]] | None) -> int:
+    def delete(self, record: Record[Any]) -> bool:
+        """Forget a parked record; says whether it was there."""
+        return self._settle("discard", record) > 0
+
+    def purge(self) -> int:
+        """Forget all parked records; returns how many."""
+        return self._settle("discard", None)
+
+    def _settle(self, verb: Any, record: Record[Any] | None) -> int:
         spans = None
-        if records is not None:
-            spans = [(r.partition, r.offset, r.offset + 1) for r in records]
-        ask = wire.ParkedSettle(stream=self.name, group=group, verb=verb, spans=spans)
-        return wire.unpack(int, self._ask(Op.S_PARKED_SETTLE, ask))
+        if record is not None:
+            spans = [(record.partition, record.offset, record.offset + 1)]
+        ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, spans=spans)
+        return wire.unpack(int, self._link.call(Op.S_PARKED_SETTLE, wire.pack(ask)) or b"")
+
+
+def list_groups(link: Link, stream: str) -> list[GroupInfo]:
+    """Every shared group of a stream."""
+    reply = link.call(Op.S_GROUPS, wire.pack(wire.GroupsAsk(stream=stream)))
+    return wire.unpack(list[GroupInfo], reply or b"")
 
 
 def stream_names(link: Link, prefix: str = "") -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.stream.consumer import AHEAD_S, Consumer, Delivered, spans_of
-from nexo.client.checks import function, whole
+from nexo.client.checks import Duration, function, seconds, whole
 from nexo.client.failures import failure_text
 from nexo.errors import NexoError
 from nexo.protocol import stream as wire
@@ -34,9 +34,9 @@ MAX_CONCURRENCY = 10_000
 
 
 class Subscription(Generic[T]):
-    """A handler that is called with the records of a group until `stop`.
+    """A handler that is called with the records of a group until `close`.
 
-    ``with`` stops it at the end.
+    ``with`` closes it at the end.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Subscription(Generic[T]):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.stop()
+        self.close()
 
     # -- its life
 
@@ -96,10 +96,10 @@ class Subscription(Generic[T]):
         """Whether it still takes records."""
         return self._task is not None and not self._task.done()
 
-    def stop(self, timeout: float | None = None) -> None:
-        """Return once the records being handled are; what was not begun goes to others.
+    def close(self, timeout: Duration | None = None) -> None:
+        """End it: return once the records being handled are; what was not begun goes to others.
 
-        Handlers that run longer than ``timeout`` seconds are not waited for any longer. What
+        Handlers that run longer than ``timeout`` are not waited for any longer. What
         ended the subscription before is not raised here: see `failure`.
         """
         self._forget_hook()
@@ -107,7 +107,7 @@ class Subscription(Generic[T]):
         self._consumer.interrupt()
         self._give_back()
         if self._task is not None and not self._is_handler():
-            self._task.join(timeout)
+            self._task.join(seconds(timeout))
 
     def _is_handler(self) -> bool:
         """Whether a handler asks, which must not wait for its own end."""
@@ -115,19 +115,19 @@ class Subscription(Generic[T]):
             return True
         return self._task is not None and self._task.is_current()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Return when it has ended; False if ``timeout`` seconds were over first.
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Return when it has ended; False if ``timeout`` was over first.
 
         Raises `failure` if it ended by itself.
         """
-        ended = self._task is None or self._task.join(timeout)
+        ended = self._task is None or self._task.join(seconds(timeout))
         if ended and self.failure is not None:
             raise self.failure
         return ended
 
     def _client_closes(self) -> None:
         """A handler that hangs must not keep the client open."""
-        self.stop(_CLOSE_S)
+        self.close(_CLOSE_S)
 
     def _run(self) -> None:
         try:
@@ -159,7 +159,7 @@ class Subscription(Generic[T]):
 
     def _handle_all(self, records: list[Delivered[T]]) -> None:
         began_s = runtime.now_s()
-        self._careful = any(record.deliveries > 1 for record in records)
+        self._careful = any(record.attempt > 1 for record in records)
         self._given_back = 0
         self._waiting.extend(records)
         while self._waiting and not self._stopping.is_set():

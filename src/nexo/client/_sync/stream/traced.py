@@ -11,7 +11,7 @@ from nexo.client._sync import runtime
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import Subscription
 from nexo.client.checks import function
-from nexo.client.stream_records import Headers, Key, Placements, Published, Record
+from nexo.client.stream_records import Headers, Key, Published, Record
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class TracedStream(Stream[T]):
         *,
         keys: Sequence[Key] | None = None,
         headers: Sequence[Headers] | None = None,
-    ) -> Placements:
+    ) -> list[Published]:
         """See `Stream.publish_many`; one span for all."""
         values = list(values)
         with telemetry.publishing(self.name) as carried:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.stream.consumer import Delivered, add_span
-from nexo.client.checks import millis
+from nexo.client.checks import Duration, millis
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -71,9 +71,9 @@ class Transaction:
     may be up to 900.
     """
 
-    def __init__(self, link: Link, timeout: float = 60.0) -> None:
+    def __init__(self, link: Link, timeout: Duration = 60.0) -> None:
         self._link = link.duplex()
-        self._timeout_ms = transactions.check_timeout(millis(timeout))
+        self._timeout_ms = transactions.check_timeout(millis(timeout, "timeout"))
         self._id: int | None = None
         self._doubted: int | None = None
         """Its id when the commit was sent, until it is known how that went."""

@@ -1,3 +1,4 @@
+# Generated from _async/queue/subscription.py by tools/unasync.py; edit that file instead.
 """Runs a handler over a queue's jobs until told to stop (SPEC D3, D4)."""
 
 from __future__ import annotations
@@ -7,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from nexo.client._async import runtime
-from nexo.client._async.link.link import Link
-from nexo.client._async.queue.gather import Settler
-from nexo.client._async.queue.jobs import Job, JobBatch
-from nexo.client.checks import function, whole
+from nexo.client._sync import runtime
+from nexo.client._sync.link.link import Link
+from nexo.client._sync.queue.gather import Settler
+from nexo.client._sync.queue.jobs import Job, JobBatch
+from nexo.client.checks import Duration, function, seconds, whole
 from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
 from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
@@ -36,8 +37,11 @@ class _Held(NamedTuple, Generic[T]):
     """The numbers of the jobs whose handler has not ended."""
 
 
-class Consumer(Generic[T]):
-    """A running subscription; `stop` ends it, ``async with`` does so at its end."""
+class Subscription(Generic[T]):
+    """A handler that is called with a queue's jobs until `close`.
+
+    ``with`` closes it at the end.
+    """
 
     def __init__(
         self,
@@ -79,13 +83,13 @@ class Consumer(Generic[T]):
     def label(self) -> str:
         """What it does, for logs."""
         where = f"queue {self.queue!r} of {self._link.address}"
-        return f"Consumer of {where}, up to {self.concurrency} jobs at once"
+        return f"Subscription to {where}, up to {self.concurrency} jobs at once"
 
-    async def __aenter__(self) -> Consumer[T]:
+    def __enter__(self) -> Subscription[T]:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def start(self) -> None:
         """Begin; `Queue.subscribe` does it."""
@@ -100,12 +104,12 @@ class Consumer(Generic[T]):
         """Whether it still takes jobs."""
         return bool(self._tasks) and not self._tasks[0].done()
 
-    async def wait(self, timeout: float | None = None) -> bool:
-        """Return when it has ended; False if ``timeout`` seconds were over first.
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Return when it has ended; False if ``timeout`` was over first.
 
         Raises `failure` if it ended by itself.
         """
-        ended = await self._tasks[0].join(timeout) if self._tasks else True
+        ended = self._tasks[0].join(seconds(timeout)) if self._tasks else True
         if ended and self.failure is not None:
             raise self.failure
         return ended
@@ -116,71 +120,72 @@ class Consumer(Generic[T]):
         if self._tasks and self._tasks[0].done():
             call()
 
-    async def stop(self, timeout: float | None = None) -> None:
+    def close(self, timeout: Duration | None = None) -> None:
         """Take no more jobs, give back what has not started, let running handlers finish.
 
-        Handlers that run longer than ``timeout`` seconds are not waited for any longer; they
+        Handlers that run longer than ``timeout`` are not waited for any longer; they
         and their leases go on until they end or the client closes. A handler may call it: it
         then returns at once.
         """
+        limit_s = seconds(timeout)
         self._forget_hook()
         self._stopping.set()
         if self._poll is not None:
             self._poll.cancel()
-        await self._release_unstarted()
+        self._release_unstarted()
         if self._workers.is_current():
             return  # a handler's own end cannot be waited for
         for task in self._tasks:
             if not task.is_current():
-                await task.join(timeout)
+                task.join(limit_s)
 
-    async def _client_closes(self) -> None:
+    def _client_closes(self) -> None:
         """A handler that hangs must not keep the client open."""
-        await self.stop(_CLOSE_S)
+        self.close(_CLOSE_S)
 
     # -- taking ---------------------------------------------------------------
 
-    async def _run(self) -> None:
+    def _run(self) -> None:
         failures = 0
         while not self._stopping.is_set():
             try:
-                await self._round()
+                self._round()
                 failures = 0
             except (ConnectionLost, RequestTimeout, Unavailable) as error:
                 failures += 1
                 log.info("queue %s: %s; trying again", self.queue, error)
-                await self._stopping.wait(pause_s(failures))
+                self._stopping.wait(pause_s(failures))
             except Exception as error:
                 trace = None if isinstance(error, NexoError) else error
                 log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
                 self.failure = error
                 self._stopping.set()
         self._when_ended()
-        await self._workers.drain()
-        await self._settler.drain()
+        self._workers.drain()
+        self._settler.drain()
         self._done = True
         self._renew_now.set()
 
-    async def _round(self) -> None:
+    def _round(self) -> None:
         """Take jobs and start them all."""
-        batch = await self._next()
+        batch = self._next()
         if batch is None:
             return
         self._unstarted.extend((job, batch) for job in batch)
         while self._unstarted:
             if self._stopping.is_set():
-                await self._release_unstarted()
+                self._release_unstarted()
                 return
-            await self._workers.start_next(self._next_job, self._handle)
+            self._workers.start_next(self._next_job, self._handle)
 
-    async def _next(self) -> JobBatch[T] | None:
+    def _next(self) -> JobBatch[T] | None:
         self._poll = poll = self._link.poll(
             Op.Q_POP, self._pop, timeout_s=self._reply_s, impatient=True
         )
         if self._stopping.is_set():
             poll.cancel()
         try:
-            reply = await poll.reply()
+            reply = poll.reply()
         finally:
             self._poll = None
         if not reply:
@@ -197,7 +202,7 @@ class Consumer(Generic[T]):
             self._renew_s = renew_s
             self._renew_now.set()
 
-    async def _release_unstarted(self) -> None:
+    def _release_unstarted(self) -> None:
         """Give back what was fetched and not started; no attempt is counted (SPEC D3)."""
         unstarted, self._unstarted = self._unstarted, deque()
         batches: dict[JobBatch[T], list[Job[T]]] = {}
@@ -205,7 +210,7 @@ class Consumer(Generic[T]):
             batches.setdefault(batch, []).append(job)
         for batch, jobs in batches.items():
             try:
-                await batch.release_some(jobs)
+                batch.release_some(jobs)
             except NexoError as error:
                 log.info("jobs of queue %s were not given back: %s", self.queue, error)
             self._let_go(batch, jobs)
@@ -219,10 +224,10 @@ class Consumer(Generic[T]):
         except IndexError:
             return None
 
-    async def _handle(self, taken: tuple[Job[T], JobBatch[T]]) -> None:
+    def _handle(self, taken: tuple[Job[T], JobBatch[T]]) -> None:
         job, batch = taken
         try:
-            await self._call(job, batch)
+            self._call(job, batch)
         except NexoError as error:
             log.warning("%r could not be settled: %s", job, error)
         except Exception:
@@ -239,42 +244,42 @@ class Consumer(Generic[T]):
         if not held.unended:
             self._held.pop(batch.delivery.token, None)
 
-    async def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
+    def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
         try:
-            result = await runtime.invoke(self._handler, job)
+            result = runtime.invoke(self._handler, job)
             if result is not None and not job.settled and batch.delivery.keeps_results:
                 job.result(result)
         except BaseException as error:
             if not runtime.is_failure(error):
                 raise
-            await self._failed(job, batch, error)
+            self._failed(job, batch, error)
             return
         if not job.settled:
             job.post_ack()
 
-    async def _failed(self, job: Job[T], batch: JobBatch[T], error: BaseException) -> None:
+    def _failed(self, job: Job[T], batch: JobBatch[T], error: BaseException) -> None:
         if job.settled:
             log.error("the handler failed on %r after settling it", job, exc_info=error)
             return
         retries = batch.delivery.max_retries
         dead = ": it becomes a dead letter" if 0 <= retries < job.attempt else ""
         log.error("the handler failed on %r%s", job, dead, exc_info=error)
-        await job.nack(failure_text(error))
+        job.nack(failure_text(error))
 
     # -- leases ---------------------------------------------------------------
 
-    async def _renew(self) -> None:
+    def _renew(self) -> None:
         """Keep the leases of all jobs that are not settled, until the last handler is done."""
         while not self._done:
-            await self._renew_now.wait(self._renew_s)
+            self._renew_now.wait(self._renew_s)
             self._renew_now.clear()
             if self._held:
-                await self._renew_held()
+                self._renew_held()
 
-    async def _renew_held(self) -> None:
+    def _renew_held(self) -> None:
         request = Renew(self.queue, list(self._held))
         try:
-            reply = await self._link.call(Op.Q_RENEW, encode(request))
+            reply = self._link.call(Op.Q_RENEW, encode(request))
         except NexoError as error:
             log.info("leases of queue %s were not renewed: %s", self.queue, error)
             return

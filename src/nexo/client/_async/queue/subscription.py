@@ -1,4 +1,3 @@
-# Generated from _async/queue/consumer.py by tools/unasync.py; edit that file instead.
 """Runs a handler over a queue's jobs until told to stop (SPEC D3, D4)."""
 
 from __future__ import annotations
@@ -8,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from nexo.client._sync import runtime
-from nexo.client._sync.link.link import Link
-from nexo.client._sync.queue.gather import Settler
-from nexo.client._sync.queue.jobs import Job, JobBatch
-from nexo.client.checks import function, whole
+from nexo.client._async import runtime
+from nexo.client._async.link.link import Link
+from nexo.client._async.queue.gather import Settler
+from nexo.client._async.queue.jobs import Job, JobBatch
+from nexo.client.checks import Duration, function, seconds, whole
 from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
 from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
@@ -37,8 +36,11 @@ class _Held(NamedTuple, Generic[T]):
     """The numbers of the jobs whose handler has not ended."""
 
 
-class Consumer(Generic[T]):
-    """A running subscription; `stop` ends it, ``with`` does so at its end."""
+class Subscription(Generic[T]):
+    """A handler that is called with a queue's jobs until `close`.
+
+    ``async with`` closes it at the end.
+    """
 
     def __init__(
         self,
@@ -80,13 +82,13 @@ class Consumer(Generic[T]):
     def label(self) -> str:
         """What it does, for logs."""
         where = f"queue {self.queue!r} of {self._link.address}"
-        return f"Consumer of {where}, up to {self.concurrency} jobs at once"
+        return f"Subscription to {where}, up to {self.concurrency} jobs at once"
 
-    def __enter__(self) -> Consumer[T]:
+    async def __aenter__(self) -> Subscription[T]:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
 
     def start(self) -> None:
         """Begin; `Queue.subscribe` does it."""
@@ -101,12 +103,12 @@ class Consumer(Generic[T]):
         """Whether it still takes jobs."""
         return bool(self._tasks) and not self._tasks[0].done()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Return when it has ended; False if ``timeout`` seconds were over first.
+    async def wait(self, timeout: Duration | None = None) -> bool:
+        """Return when it has ended; False if ``timeout`` was over first.
 
         Raises `failure` if it ended by itself.
         """
-        ended = self._tasks[0].join(timeout) if self._tasks else True
+        ended = await self._tasks[0].join(seconds(timeout)) if self._tasks else True
         if ended and self.failure is not None:
             raise self.failure
         return ended
@@ -117,71 +119,72 @@ class Consumer(Generic[T]):
         if self._tasks and self._tasks[0].done():
             call()
 
-    def stop(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: Duration | None = None) -> None:
         """Take no more jobs, give back what has not started, let running handlers finish.
 
-        Handlers that run longer than ``timeout`` seconds are not waited for any longer; they
+        Handlers that run longer than ``timeout`` are not waited for any longer; they
         and their leases go on until they end or the client closes. A handler may call it: it
         then returns at once.
         """
+        limit_s = seconds(timeout)
         self._forget_hook()
         self._stopping.set()
         if self._poll is not None:
             self._poll.cancel()
-        self._release_unstarted()
+        await self._release_unstarted()
         if self._workers.is_current():
             return  # a handler's own end cannot be waited for
         for task in self._tasks:
             if not task.is_current():
-                task.join(timeout)
+                await task.join(limit_s)
 
-    def _client_closes(self) -> None:
+    async def _client_closes(self) -> None:
         """A handler that hangs must not keep the client open."""
-        self.stop(_CLOSE_S)
+        await self.close(_CLOSE_S)
 
     # -- taking ---------------------------------------------------------------
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         failures = 0
         while not self._stopping.is_set():
             try:
-                self._round()
+                await self._round()
                 failures = 0
             except (ConnectionLost, RequestTimeout, Unavailable) as error:
                 failures += 1
                 log.info("queue %s: %s; trying again", self.queue, error)
-                self._stopping.wait(pause_s(failures))
+                await self._stopping.wait(pause_s(failures))
             except Exception as error:
                 trace = None if isinstance(error, NexoError) else error
                 log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
                 self.failure = error
                 self._stopping.set()
         self._when_ended()
-        self._workers.drain()
-        self._settler.drain()
+        await self._workers.drain()
+        await self._settler.drain()
         self._done = True
         self._renew_now.set()
 
-    def _round(self) -> None:
+    async def _round(self) -> None:
         """Take jobs and start them all."""
-        batch = self._next()
+        batch = await self._next()
         if batch is None:
             return
         self._unstarted.extend((job, batch) for job in batch)
         while self._unstarted:
             if self._stopping.is_set():
-                self._release_unstarted()
+                await self._release_unstarted()
                 return
-            self._workers.start_next(self._next_job, self._handle)
+            await self._workers.start_next(self._next_job, self._handle)
 
-    def _next(self) -> JobBatch[T] | None:
+    async def _next(self) -> JobBatch[T] | None:
         self._poll = poll = self._link.poll(
             Op.Q_POP, self._pop, timeout_s=self._reply_s, impatient=True
         )
         if self._stopping.is_set():
             poll.cancel()
         try:
-            reply = poll.reply()
+            reply = await poll.reply()
         finally:
             self._poll = None
         if not reply:
@@ -198,7 +201,7 @@ class Consumer(Generic[T]):
             self._renew_s = renew_s
             self._renew_now.set()
 
-    def _release_unstarted(self) -> None:
+    async def _release_unstarted(self) -> None:
         """Give back what was fetched and not started; no attempt is counted (SPEC D3)."""
         unstarted, self._unstarted = self._unstarted, deque()
         batches: dict[JobBatch[T], list[Job[T]]] = {}
@@ -206,7 +209,7 @@ class Consumer(Generic[T]):
             batches.setdefault(batch, []).append(job)
         for batch, jobs in batches.items():
             try:
-                batch.release_some(jobs)
+                await batch.release_some(jobs)
             except NexoError as error:
                 log.info("jobs of queue %s were not given back: %s", self.queue, error)
             self._let_go(batch, jobs)
@@ -220,10 +223,10 @@ class Consumer(Generic[T]):
         except IndexError:
             return None
 
-    def _handle(self, taken: tuple[Job[T], JobBatch[T]]) -> None:
+    async def _handle(self, taken: tuple[Job[T], JobBatch[T]]) -> None:
         job, batch = taken
         try:
-            self._call(job, batch)
+            await self._call(job, batch)
         except NexoError as error:
             log.warning("%r could not be settled: %s", job, error)
         except Exception:
@@ -240,42 +243,42 @@ class Consumer(Generic[T]):
         if not held.unended:
             self._held.pop(batch.delivery.token, None)
 
-    def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
+    async def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
         try:
-            result = runtime.invoke(self._handler, job)
+            result = await runtime.invoke(self._handler, job)
             if result is not None and not job.settled and batch.delivery.keeps_results:
                 job.result(result)
         except BaseException as error:
             if not runtime.is_failure(error):
                 raise
-            self._failed(job, batch, error)
+            await self._failed(job, batch, error)
             return
         if not job.settled:
             job.post_ack()
 
-    def _failed(self, job: Job[T], batch: JobBatch[T], error: BaseException) -> None:
+    async def _failed(self, job: Job[T], batch: JobBatch[T], error: BaseException) -> None:
         if job.settled:
             log.error("the handler failed on %r after settling it", job, exc_info=error)
             return
         retries = batch.delivery.max_retries
         dead = ": it becomes a dead letter" if 0 <= retries < job.attempt else ""
         log.error("the handler failed on %r%s", job, dead, exc_info=error)
-        job.nack(failure_text(error))
+        await job.nack(failure_text(error))
 
     # -- leases ---------------------------------------------------------------
 
-    def _renew(self) -> None:
+    async def _renew(self) -> None:
         """Keep the leases of all jobs that are not settled, until the last handler is done."""
         while not self._done:
-            self._renew_now.wait(self._renew_s)
+            await self._renew_now.wait(self._renew_s)
             self._renew_now.clear()
             if self._held:
-                self._renew_held()
+                await self._renew_held()
 
-    def _renew_held(self) -> None:
+    async def _renew_held(self) -> None:
         request = Renew(self.queue, list(self._held))
         try:
-            reply = self._link.call(Op.Q_RENEW, encode(request))
+            reply = await self._link.call(Op.Q_RENEW, encode(request))
         except NexoError as error:
             log.info("leases of queue %s were not renewed: %s", self.queue, error)
             return
