@@ -166,7 +166,7 @@ class StreamLoad:
 
     async def check(self, client: nexo.AsyncClient) -> Findings:
         stream: Any = client.stream(self.name, int)
-        info = await stream.describe()
+        info = await stream.info()
         for partition, bounds in enumerate(info.partitions):
             at = 0
             while at < bounds.stable_offset:
