@@ -291,6 +291,6 @@ def _restart_s(server: Any) -> float:
     server.start()
     with nexo.Client(server.url) as client:
         stream = client.stream("log", bytes)
-        end = stream.describe().partitions[0].next_offset
+        end = stream.info().partitions[0].next_offset
         assert stream.read(0, end - 1)
     return time.perf_counter() - start

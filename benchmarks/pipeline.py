@@ -130,7 +130,7 @@ def _compact(bench: Bench) -> Measure:
     ground = _Ground(bench)
     ground.publish("users", _rows(bench), keys=100_000)
     ground.pipeline.run_once()
-    created_ms = ground.client.stream("users").describe().created_ms
+    created_ms = ground.client.stream("users").info().created_ms
     total = sum(offsets_of(ground.lake.get("users").properties).values())
 
     def compact() -> int:
@@ -187,7 +187,7 @@ def _replay(bench: Bench) -> Measure:
     stream = ground.client.stream("old")
     stream.update(cleanup="delete", retention_bytes=1)
     stream.apply_retention()
-    ends = [part.tiered_offset for part in stream.describe().partitions]
+    ends = [part.tiered_offset for part in stream.info().partitions]
     turn = iter(range(10**9))
 
     def measure() -> float:

@@ -57,7 +57,7 @@ def main(url: str, checkpoint: str) -> int:
     )
     query.awaitTermination()
     with nexo.connect(url) as client:
-        return client.stream("paid_orders").describe().partitions[0].next_offset
+        return client.stream("paid_orders").info().partitions[0].next_offset
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def in_the_lake(lake: Lake) -> dict[str, list[bytes]]:
 def check(lake: Lake, client: nexo.Client) -> None:
     """Everything acknowledged is in the table or in the log, and no table mixes two streams."""
     tables = in_the_lake(lake)
-    part = client.stream("log").describe().partitions[0]
+    part = client.stream("log").info().partitions[0]
     hot = [record.value for record in client.stream("log").read()] if part.hot_offset == 0 else []
     held = tables["log"] if len(tables["log"]) >= len(hot) else hot
     assert held == NEW + MORE
@@ -86,11 +86,11 @@ def test_with_two_pipelines_only_a_recreated_stream_starts_again(
     other = Pipeline(pipeline.spark, Lake(LakeSettings(lake.settings.folder)), url)
 
     def overtake(point: str) -> None:
-        if point == "before the commit" and client.stream("log").describe().created_ms == created:
+        if point == "before the commit" and client.stream("log").info().created_ms == created:
             recreate(client, NEW)
             other.run_batch(["log"])
 
-    created = client.stream("log").describe().created_ms
+    created = client.stream("log").info().created_ms
     pipeline.probe = Driver(overtake)
     pipeline.run_batch(["log", "fine"])
     client.stream("log").publish_many(MORE)

@@ -58,7 +58,7 @@ def test_a_batch_query_reads_every_record(
 def test_offsets_partitions_and_columns_narrow_what_is_read(
     spark: SparkSession, url: str, numbers: Any
 ) -> None:
-    ends = [part.next_offset for part in numbers.describe().partitions]
+    ends = [part.next_offset for part in numbers.info().partitions]
     part = load(spark, url, partitions="1", startingOffsets='{"1": 3}', columns="offset,value")
     assert part.columns == ["offset", "value"]
     assert sorted(row.offset for row in part.collect()) == list(range(3, ends[1]))
