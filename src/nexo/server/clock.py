@@ -4,23 +4,61 @@ from __future__ import annotations
 
 import time
 
+_LOOK_NS = 1_000_000_000
+"""How often the clock is compared with the machine's."""
+_SLEW = 20
+"""The wall clock is followed by at most one part in so many of the time that passed."""
+_UNSET_NS = 24 * 3_600 * 1_000_000_000
+"""A wall clock that jumps ahead by more was not set when the server started."""
+_ASLEEP_NS = 100_000_000
+"""Suspensions shorter than this are left to the slewing."""
+
 
 class SteadyClock:
-    """Wall-clock milliseconds that do not step when the machine's clock is set.
+    """Wall-clock milliseconds that never go back and do not step when the clock is set.
 
-    Read once from the wall at start and moved by the monotonic clock from then on, so that
-    leases, delays and TTLs keep their length whatever happens to the wall clock.
+    Moved by the monotonic clock, so that leases, delays and TTLs keep their length. A difference
+    from the wall clock is made up for slowly; only time that the machine was suspended, and
+    the first setting of a clock that had not been set, are jumped over.
     """
 
-    __slots__ = ("_zero_ns",)
+    __slots__ = ("_floor_ms", "_look_ns", "_slept_ns", "_zero_ns")
 
     def __init__(self) -> None:
-        self._zero_ns = time.time_ns() - time.monotonic_ns()
+        now_ns = time.monotonic_ns()
+        self._zero_ns = time.time_ns() - now_ns
+        self._slept_ns = _boot_ns() - now_ns
+        self._look_ns = now_ns + _LOOK_NS
+        self._floor_ms = 0
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
-        return (self._zero_ns + time.monotonic_ns()) // 1_000_000
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._look_ns:
+            self._follow(now_ns)
+        now_ms = (self._zero_ns + now_ns) // 1_000_000
+        return now_ms if now_ms > self._floor_ms else self._floor_ms
 
     def ms_at(self, monotonic_ns: int) -> int:
         """What `now_ms` was at a time of the monotonic clock."""
         return (self._zero_ns + monotonic_ns) // 1_000_000
+
+    def _follow(self, now_ns: int) -> None:
+        passed_ns = now_ns - self._look_ns + _LOOK_NS
+        self._look_ns = now_ns + _LOOK_NS
+        self._floor_ms = max(self._floor_ms, (self._zero_ns + now_ns) // 1_000_000)
+        slept_ns = _boot_ns() - now_ns
+        if slept_ns - self._slept_ns > _ASLEEP_NS:
+            self._zero_ns += slept_ns - self._slept_ns
+            self._slept_ns = slept_ns
+        behind_ns = time.time_ns() - self._zero_ns - now_ns
+        if behind_ns < _UNSET_NS:
+            most_ns = passed_ns // _SLEW
+            behind_ns = max(-most_ns, min(most_ns, behind_ns))
+        self._zero_ns += behind_ns
+
+
+def _boot_ns() -> int:
+    """The monotonic clock with the time that the machine was suspended."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock)

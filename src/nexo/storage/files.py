@@ -31,14 +31,19 @@ def _ignore(_changed: File | Settles) -> None:
 class OsFile:
     """A file that opens its descriptor on use and may lose it between uses."""
 
-    __slots__ = ("_fd", "_files", "_length", "dirty", "path", "pins", "synced_bytes", "used")
+    __slots__ = ("_cuts", "_fd", "_files", "_length", "_syncing", "claimed", "dirty", "path",
+                 "pins", "synced_bytes", "used")  # fmt: skip
 
     def __init__(self, files: OsFiles, path: Path) -> None:
         self.path = path
         self.synced_bytes = 0
         self.used = False
         self.dirty = False
+        self.claimed = False
+        """A sync of the whole file system that covers its writes is under way."""
         self.pins = 0
+        self._syncing = Lock()
+        self._cuts = 0
         self._files = files
         self._fd = -1
         self._length = 0
@@ -92,37 +97,51 @@ class OsFile:
         """Cut the file."""
         os.ftruncate(self.fileno(), size)
         self._length = size
+        self._cuts += 1
         self.synced_bytes = min(self.synced_bytes, size)
         if not self.dirty:
             self._mark_dirty()
 
     def sync(self) -> None:
-        """Make the file and the names on its path durable. A failure is final for all files."""
-        files = self._files
-        files.check()
-        with files.open_files.lock:
-            fd = self._fd
-            self.pins += 1
-        try:
-            if self.dirty:
-                self.dirty = False
-                reached = self._length
-                if fd >= 0:
-                    os.fdatasync(fd)
-                else:
-                    _sync_closed(self.path)
-                self.synced_bytes = reached
-            files.sync_names(self.path.parent)
-        except OSError as error:
-            raise files.broken(error) from error
-        finally:
-            with files.open_files.lock:
-                self.pins -= 1
+        """Make the file and the names on its path durable. A failure is final for all files.
 
-    def unmark(self) -> tuple[OsFile, int]:
-        """Count as clean from now on; returns the length that a sync makes durable."""
+        Returns after a sync in another thread that has begun to cover the same writes.
+        """
+        files = self._files
+        with self._syncing:
+            if self.claimed:
+                files.wait_for_sync_all()
+            files.check()
+            with files.open_files.lock:
+                fd = self._fd
+                self.pins += 1
+            try:
+                if self.dirty:
+                    self._sync_writes(fd)
+                files.sync_names(self.path.parent)
+            except OSError as error:
+                raise files.broken(error) from error
+            finally:
+                with files.open_files.lock:
+                    self.pins -= 1
+
+    def _sync_writes(self, fd: int) -> None:
+        reached = self.claim()
+        if fd >= 0:
+            os.fdatasync(fd)
+        else:
+            _sync_closed(self.path)
+        self.reached(*reached)
+
+    def claim(self) -> tuple[int, int]:
+        """Begin a sync: later writes mark the file again. What to tell `reached` at its end."""
         self.dirty = False
-        return self, self._length
+        return self._length, self._cuts
+
+    def reached(self, length: int, cuts: int) -> None:
+        """A sync is through; it says nothing of a file that was cut meanwhile."""
+        if cuts == self._cuts:
+            self.synced_bytes = length
 
     def fileno(self) -> int:
         """The descriptor, for use at once: a later open of another file may close it."""
@@ -167,6 +186,7 @@ class OsFiles:
         self.open_files = OpenFiles(max_open_files, self._sync_open_files)
         self._changed_folders: set[Path] = set()
         self._names_lock = Lock()
+        self._syncing_all = Lock()
         self._error: str | None = None
         self.lifetime = boot_id()
 
@@ -228,17 +248,26 @@ class OsFiles:
 
     def sync_all(self, folder: Path) -> None:
         """Sync the file system that ``folder`` lies on. A failure is final."""
-        self.check()
-        reached = self._claim_dirty(folder)
-        self._changed_folders -= {
-            path for path in tuple(self._changed_folders) if path.is_relative_to(folder)
-        }
-        try:
-            _syncfs(folder)
-        except OSError as error:
-            raise self.broken(error) from error
-        for file, size in reached:
-            file.synced_bytes = size
+        with self._syncing_all, self._names_lock:
+            self.check()
+            claimed = self._claim_dirty(folder)
+            self._changed_folders -= {
+                path for path in tuple(self._changed_folders) if path.is_relative_to(folder)
+            }
+            try:
+                _syncfs(folder)
+            except OSError as error:
+                raise self.broken(error) from error
+            finally:
+                for file, _ in claimed:
+                    file.claimed = False
+            for file, reached in claimed:
+                file.reached(*reached)
+
+    def wait_for_sync_all(self) -> None:
+        """Return once a `sync_all` that is under way is through."""
+        with self._syncing_all:
+            pass
 
     def free_bytes(self, folder: Path) -> int:
         """Space left for writing by this user."""
@@ -263,14 +292,17 @@ class OsFiles:
         self._error = f"a sync to disk failed ({error.strerror}): restart after checking the disk"
         return ReadOnly(self._error)
 
-    def _claim_dirty(self, root: Path) -> tuple[tuple[OsFile, int], ...]:
-        """Unmark the dirty files under ``root``; writes from now on mark them anew."""
+    def _claim_dirty(self, root: Path) -> Sequence[tuple[OsFile, tuple[int, int]]]:
+        """Count the dirty files under ``root`` as clean; later writes mark them again."""
         with self.open_files.lock:
-            return tuple(
-                file.unmark()
+            files = [
+                file
                 for file in self.open_files.dirty()
                 if isinstance(file, OsFile) and file.path.is_relative_to(root)
-            )
+            ]
+            for file in files:
+                file.claimed = True
+            return [(file, file.claim()) for file in files]
 
     def _sync_open_files(self) -> None:
         """Make all open files clean, so that some may be closed without losing a write error."""

@@ -1,6 +1,7 @@
 """The 64-byte header that every entry of a log begins with, on the wire and on disk.
 
-An entry is a batch of records: this header, then a body only its owner understands.
+An entry is a batch of records: this header, then a body only its owner understands. Everything
+that reads or finds headers in raw bytes is here; nothing else knows their fields' places.
 All integers are little-endian, as in Arrow.
 
 ======  ====  ==============================================================
@@ -41,6 +42,11 @@ SIZE = 64
 ALIGN = 8
 
 _LAYOUT = Struct("<2sHIqIBBHIIqqqihH")
+_PREFIX = Struct("<2sHIqIBBHIIqq")
+"""The fields that storage looks at in every entry it walks over."""
+EXTENT = Struct("<I4xIIqq")
+"""Length, count, span and both timestamps, from `EXTENT_AT` on."""
+EXTENT_AT = 16
 _BASE = Struct("<q")
 _CHECK = Struct("<H")
 assert _LAYOUT.size == SIZE
@@ -153,3 +159,98 @@ def verify(entry: bytes) -> Header:
     if value(entry[16:]) != header.crc:
         raise Corrupt(f"entry at offset {header.base_offset} fails its CRC")
     return header
+
+
+# -- finding entries in raw bytes ------------------------------------------------
+
+
+class Head(NamedTuple):
+    """The part of a sound header that storage needs."""
+
+    base: int
+    length: int
+    span: int
+    first_ms: int
+    last_ms: int
+    crc: int
+
+    @property
+    def next(self) -> int:
+        """The offset behind the entry."""
+        return self.base + self.span
+
+
+def head_at(data: bytes, at: int) -> Head | None:
+    """The header at ``at`` if it is whole and passes its own check."""
+    if len(data) - at < SIZE:
+        return None
+    magic, check, crc, base, length, version, _, _, count, span, first, last = _PREFIX.unpack_from(
+        data, at
+    )
+    if magic != MAGIC or value(data[at + 4 : at + SIZE]) & 0xFFFF != check:
+        return None
+    if version != VERSION or length < SIZE or length % ALIGN or not count <= span or base < 0:
+        return None
+    return Head(base, length, span, first, last, crc)
+
+
+def body_sound(data: bytes, at: int, head: Head) -> bool:
+    """Whether the whole entry lies in ``data`` and passes its CRC."""
+    end = at + head.length
+    return end <= len(data) and value(data[at + 16 : end]) == head.crc
+
+
+def sound_run(data: bytes, offset: int, dense: bool) -> tuple[int, int, bool]:
+    """Verify entries from the start of ``data``, the first of which should have ``offset``.
+
+    Returns the length of the sound run, the offset behind it, and whether the next entry is
+    merely cut off by the end of ``data`` rather than damaged. ``dense`` forbids gaps.
+    """
+    at, size, unpack, crc32c = 0, len(data), _PREFIX.unpack_from, value
+    while size - at >= SIZE:
+        magic, check, crc, base, length, version, _, _, _, span, _, _ = unpack(data, at)
+        if (
+            magic != MAGIC
+            or version != VERSION
+            or (base != offset if dense else base < offset)
+            or crc32c(data[at + 4 : at + SIZE]) & 0xFFFF != check
+        ):
+            return at, offset, False
+        end = at + length
+        if end > size:
+            return at, offset, True
+        if crc32c(data[at + 16 : end]) != crc:
+            return at, offset, False
+        at, offset = end, base + span
+    return at, offset, True
+
+
+def locate_in(data: bytes, offset: int, target: int, dense: bool) -> tuple[int, int] | None:
+    """Position and base of the entry with ``target``, walking from the one with ``offset``.
+
+    None if the walk meets damage or the end of ``data``. Bodies are not checked.
+    """
+    at, last, unpack, crc32c = 0, len(data) - SIZE, _PREFIX.unpack_from, value
+    while at <= last:
+        magic, check, _, base, length, _, _, _, _, span, _, _ = unpack(data, at)
+        if magic != MAGIC or (base != offset if dense else base < offset):
+            return None
+        if crc32c(data[at + 4 : at + SIZE]) & 0xFFFF != check:
+            return None
+        offset = base + span
+        if offset > target:
+            return at, base
+        at += length
+    return None
+
+
+def find_sound(data: bytes, at: int, lowest: int) -> tuple[int, Head] | None:
+    """The first sound entry at or behind ``at`` with an offset of at least ``lowest``."""
+    at += -at % ALIGN
+    while (at := data.find(MAGIC, at)) >= 0:
+        if at % ALIGN == 0:
+            head = head_at(data, at)
+            if head and head.base >= lowest and body_sound(data, at, head):
+                return at, head
+        at += 1
+    return None

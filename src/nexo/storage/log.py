@@ -10,19 +10,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from struct import Struct
 
 from nexo.errors import Corrupt, DiskFull, InvalidInput, NexoError, OffsetOutOfRange, ReadOnly
-from nexo.storage.header import ALIGN, SIZE, stamp
+from nexo.storage.header import (
+    ALIGN,
+    EXTENT,
+    EXTENT_AT,
+    SIZE,
+    body_sound,
+    head_at,
+    sound_run,
+    stamp,
+)
 from nexo.storage.ports import Buffer, Files
 from nexo.storage.rewriting import Rewriting
-from nexo.storage.room import SMALL, room_behind
-from nexo.storage.scan import body_sound, head_at, sound_run, was_torn
+from nexo.storage.room import SMALL, room_behind, was_torn
 from nexo.storage.segment import HEADER, Damage, Segment, SegmentInfo, file_header
 from nexo.storage.segment_folder import SegmentFolder
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-_FIELDS = Struct("<I4xIIqq")
 _RULE = f"whole multiples of {ALIGN} bytes, and a span of at least 1 and the count"
 _MAX_HINTS = 16
 _READ = 1024 * 1024
@@ -68,7 +74,7 @@ class SegmentedLog:
 
     def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
         """Stamp the base offset into the sealed header and write the entry. Not durable."""
-        length, count, span, first_ms, last_ms = _FIELDS.unpack_from(head, 16)
+        length, count, span, first_ms, last_ms = EXTENT.unpack_from(head, EXTENT_AT)
         if not 0 < span >= count or length % ALIGN:
             raise InvalidInput(f"entry of {length} bytes, {count} records, span {span}: {_RULE}")
         segment = self._writable(length)

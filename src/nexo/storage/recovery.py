@@ -9,9 +9,9 @@ are and are reported to whoever reads there.
 
 from __future__ import annotations
 
+from nexo.storage.header import body_sound, head_at
 from nexo.storage.index import SparseIndex
-from nexo.storage.room import without_room
-from nexo.storage.scan import body_sound, head_at, was_torn
+from nexo.storage.room import was_torn, without_room
 from nexo.storage.segment import CHUNK, HEADER, Segment
 
 

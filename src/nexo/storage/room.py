@@ -8,12 +8,14 @@ out of reach. Zeros would not do, since an entry may well end with those.
 
 from __future__ import annotations
 
-from nexo.storage.header import ALIGN
+from nexo.storage.header import ALIGN, SIZE, head_at
 
 MARK = b"NEXOROOM"
 SMALL = 16 * 1024
 """Entries up to this size gain more from room behind them than writing it costs."""
 _PAGE = 4096
+_SECTOR = 512
+"""What a disk writes as a whole: after power loss each sector is old or new."""
 _PAGE_OF_ROOM = MARK * (_PAGE // len(MARK))
 _MOST = memoryview(_PAGE_OF_ROOM * 64)
 
@@ -35,11 +37,36 @@ def without_room(region: bytes) -> bytes:
     return region[:end]
 
 
-def begins_with_room(region: bytes) -> bool:
+def _begins_with_room(region: bytes) -> bool:
     """Whether nothing was written where an entry should begin; one mark of two may be damaged."""
     return MARK in (region[:ALIGN], region[ALIGN : 2 * ALIGN])
 
 
-def is_room(sector: bytes) -> bool:
+def _is_room(sector: bytes) -> bool:
     """Whether a sector, or the part of one, is still room."""
     return sector == _PAGE_OF_ROOM[: len(sector)]
+
+
+def was_torn(region: bytes, position: int) -> bool:
+    """Whether a damaged last entry looks like a write that power loss cut, not like decay.
+
+    ``region`` runs from the entry's ``position`` in its file to the end, or to the room behind.
+    A cut write is too short for its header's length, or has whole sectors that never arrived:
+    they are zeros, or still room.
+    """
+    head = head_at(region, 0)
+    if len(region) < SIZE or (head is not None and head.length > len(region)):
+        return True
+    if _begins_with_room(region):
+        return True
+    first = -position % _SECTOR
+    starts = [0, *range(first, len(region), _SECTOR)]
+    ends = [*starts[1:], len(region)]
+    return any(
+        end - start >= ALIGN and _never_arrived(region[start:end])
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def _never_arrived(sector: bytes) -> bool:
+    return not any(sector) or _is_room(sector)

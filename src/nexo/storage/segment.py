@@ -31,9 +31,9 @@ from google_crc32c import value
 
 from nexo.errors import Corrupt
 from nexo.storage import index as indexes
+from nexo.storage.header import Head, body_sound, find_sound, head_at, locate_in
 from nexo.storage.index import SparseIndex
 from nexo.storage.ports import File, Files
-from nexo.storage.scan import Head, body_sound, find_sound, head_at, locate_in
 
 MAGIC = b"NEXOLOG\0"
 VERSION = 1

@@ -206,3 +206,80 @@ def test_new_names_are_synced_up_to_the_first_known_folder(
     file.write_at(0, [b"2"])
     file.sync()
     assert synced == [tmp_path / "a/b", tmp_path / "a", tmp_path]
+
+
+class Held:
+    """A system call that stops in one thread until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = Event(), Event()
+
+    def __call__(self, _argument: object) -> None:
+        self.begun.set()
+        assert self.go.wait(20)
+
+
+def returns_early(first: Thread, held: Held, second: Thread) -> bool:
+    """Whether ``second`` returns while ``first`` is still within its system call."""
+    first.start()
+    assert held.begun.wait(20)
+    second.start()
+    second.join(0.1)
+    early = not second.is_alive()
+    held.go.set()
+    first.join(20)
+    second.join(20)
+    return early
+
+
+def test_a_sync_waits_for_one_of_the_same_file_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding F6."""
+    file = OsFiles().open(tmp_path / "f", create=True)
+    file.write_at(0, [b"1"])
+    held = Held()
+    monkeypatch.setattr(os, "fdatasync", held)
+    assert not returns_early(Thread(target=file.sync), held, Thread(target=file.sync))
+
+
+def test_a_sync_waits_for_one_of_all_files_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding F6, its neighbour."""
+    files = OsFiles()
+    file = files.open(tmp_path / "f", create=True)
+    file.write_at(0, [b"1"])
+    held = Held()
+    monkeypatch.setattr("nexo.storage.files._syncfs", held)
+    everything = Thread(target=files.sync_all, args=(tmp_path,))
+    assert not returns_early(everything, held, Thread(target=file.sync))
+
+
+def test_a_rename_waits_for_a_sync_of_all_files_that_took_its_folder_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding F6, its neighbour: a rename is durable on return."""
+    files = OsFiles()
+    files.open(tmp_path / "f", create=True)
+    held = Held()
+    monkeypatch.setattr("nexo.storage.files._syncfs", held)
+    everything = Thread(target=files.sync_all, args=(tmp_path,))
+    renaming = Thread(target=files.sync_names, args=(tmp_path,))
+    assert not returns_early(everything, held, renaming)
+
+
+def test_a_sync_says_nothing_of_a_file_that_was_cut_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = OsFiles().open(tmp_path / "f", create=True)
+    file.write_at(0, [b"1" * 100])
+
+    def cut(_descriptor: int) -> None:
+        file.truncate(10)
+        file.write_at(10, [b"2" * 90])
+
+    monkeypatch.setattr(os, "fdatasync", cut)
+    file.sync()
+    assert file.synced_bytes <= 10
+    assert file.dirty

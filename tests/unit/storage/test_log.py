@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import ReadOnly
-from nexo.storage.header import seal
+from nexo.storage.header import head_at, seal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.memory import MemoryFile, MemoryFiles
 from nexo.storage.ports import Buffer, File
-from nexo.storage.scan import head_at
 from tests.unit.storage.entries import FOLDER, bodies, body_of, entry, fill, readable
 
 SEGMENT_BYTES = 200_000

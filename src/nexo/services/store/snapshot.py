@@ -16,9 +16,8 @@ import msgspec
 from nexo.brokers.store import records
 from nexo.brokers.store.engine import Store
 from nexo.errors import Corrupt
-from nexo.storage.header import ALIGN, SIZE, Flags, Header, parse, verify
+from nexo.storage.header import ALIGN, SIZE, Flags, Header, find_sound, parse, verify
 from nexo.storage.ports import File, Files
-from nexo.storage.scan import find_sound
 
 NAME = "store.snapshot"
 SEARCH_BYTES = 16 << 20
