@@ -4,16 +4,20 @@ Use cases change an engine and say here whom to answer. At the end of the turn e
 that was touched appends its records in one entry, and answers go out once the promised
 durability is reached (SPEC D7, E3). On a full disk, what can be undone is undone and its
 callers are told at once; the rest stands, is written when there is room, and is answered then.
+Whatever raises in the turn of one journal or in one answer is logged and stops no other.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from nexo.errors import DiskFull, NexoError
 from nexo.model import Persistence
 from nexo.services.service import Runtime
+
+log = logging.getLogger("nexo.turn")
 
 RETRY_MS = 1_000
 """How soon records are written again that the disk refused."""
@@ -77,8 +81,7 @@ class Turn(Generic[J]):
         waiting = self._unwritten.pop(journal, [])
         if (touched := self._touched.pop(journal, None)) is not None:
             waiting = waiting + touched.standing + touched.undoable
-        for _, safe in waiting:
-            safe(error)
+        _tell([safe for _, safe in waiting])(error)
 
     def tick(self, now_ms: int) -> None:
         """Try again, when it is time, to write what the disk refused."""
@@ -103,7 +106,10 @@ class Turn(Generic[J]):
             else:
                 self._refused(journal, waiting, error, now_ms)
         for journal in touched:
-            self._after(journal, now_ms)
+            try:
+                self._after(journal, now_ms)
+            except Exception:
+                log.exception("what follows a turn failed")
 
     # -- inside -------------------------------------------------------------------
 
@@ -122,18 +128,22 @@ class Turn(Generic[J]):
             failure = error
         except OSError as error:
             failure = DiskFull(f"the disk refused a write: {error.strerror}")
+        except Exception:
+            log.exception("a journal could not be written")
+            failure = NexoError("internal error; the server's log has details")
         else:
             return None
-        journal.undo(failure)
+        try:
+            journal.undo(failure)
+        except Exception:
+            log.exception("a refused change could not be undone")
         return failure
 
     def _refused(self, journal: J, waiting: _Waiting, error: NexoError, now_ms: int) -> None:
-        for _, safe in waiting.undoable:
-            safe(error)
+        _tell([safe for _, safe in waiting.undoable])(error)
         standing = self._unwritten.pop(journal, []) + waiting.standing
         if not isinstance(error, DiskFull):  # final: there will be no room later
-            for _, safe in standing:
-                safe(error)
+            _tell([safe for _, safe in standing])(error)
             return
         self._unwritten[journal] = standing
         self._retry_ms = now_ms + RETRY_MS
@@ -151,6 +161,9 @@ class Turn(Generic[J]):
 def _tell(group: list[Safe]) -> Safe:
     def tell(error: NexoError | None) -> None:
         for safe in group:
-            safe(error)
+            try:
+                safe(error)
+            except Exception:  # the others of the group are answered all the same
+                log.exception("a caller could not be answered")
 
     return tell

@@ -4,11 +4,13 @@ One room per broker. A wait names the channels whose news concern it, such as a 
 or one job's end; whoever brings the news wakes the channel. A channel that is a tuple lies under
 its first field, so that all channels of one stream can be woken together. Every way a wait can
 end is here: an answer, its deadline, a cancel, an error of what it waits for, the end of its
-connection.
+connection. A client that does not read its replies gets no more of them: its waits are paused.
+An answer that raises is logged, and the others are answered all the same.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -16,6 +18,8 @@ from typing import Any, Final
 
 from nexo.errors import NexoError
 from nexo.services.connection import Connection, Done
+
+log = logging.getLogger("nexo.waiting")
 
 Key = tuple[int, Hashable]
 
@@ -81,14 +85,14 @@ class WaitingRoom:
         return True
 
     def add(self, wait: Wait) -> None:
-        """Have a request wait without trying it first."""
+        """Have a request wait without trying it first; one with the same ticket gives up."""
         key = wait.key
+        if key in self._waits:
+            self.cancel(wait.connection, wait.ticket)
         self._waits[key] = wait
         self._by_connection.setdefault(key[0], {})[key] = wait
-        for channel in wait.channels:
-            if channel not in self._channels:
-                self._open(channel)
-            self._channels[channel][key] = wait
+        if not wait.connection.congested:
+            self._enter_channels(wait)
         self._entered += 1
         heappush(self._deadlines, (wait.due_ms, self._entered, key))
         if len(self._deadlines) > 2 * len(self._waits) + _STALE:
@@ -106,8 +110,18 @@ class WaitingRoom:
 
     def wake(self, channel: Hashable) -> None:
         """Answer in order until one finds nothing: then there is nothing for the next either."""
-        for wait in self._in(channel):
-            if not self._try(wait) and not wait.each:
+        waits = self._channels.get(channel)
+        while waits:
+            wait = next(iter(waits.values()))
+            if not self._try(wait):
+                if wait.each:
+                    self._wake_rest(channel)
+                return
+
+    def _wake_rest(self, channel: Hashable) -> None:
+        """Go on after a first one that looks for something of its own."""
+        for wait in list(self._in(channel))[1:]:
+            if wait.key in self._waits and not self._try(wait) and not wait.each:
                 return
 
     def wake_under(self, subject: Hashable) -> None:
@@ -130,7 +144,7 @@ class WaitingRoom:
         """Answer all of a channel with an error: what they wait for is gone."""
         for wait in self._in(channel):
             self._remove(wait)
-            wait.done(error)
+            _answer(wait, error)
 
     def fail_under(self, subject: Hashable, error: NexoError) -> None:
         """Answer all on channels ``(subject, ...)`` with an error."""
@@ -150,6 +164,20 @@ class WaitingRoom:
         """Forget the waits of a connection that ended."""
         for wait in list(self._by_connection.get(connection.id, {}).values()):
             self._remove(wait)
+
+    def pause(self, connection: Connection) -> None:
+        """The client does not read its replies: let its waits find nothing until `resume`."""
+        for wait in self._by_connection.get(connection.id, {}).values():
+            self._leave_channels(wait)
+
+    def resume(self, connection: Connection) -> None:
+        """The client reads again: answer those of its waits that find something now."""
+        for wait in list(self._by_connection.get(connection.id, {}).values()):
+            if connection.congested:
+                return
+            if self._waits.get(wait.key) is wait:
+                self._enter_channels(wait)
+                self._try(wait)
 
     def give_up_all(self) -> None:
         """Answer everyone with nothing, as before a stop."""
@@ -189,15 +217,24 @@ class WaitingRoom:
             return False
         self._remove(wait)
         if result is not ELSEWHERE:
-            wait.done(result)
+            _answer(wait, result)
         return True
 
     def _remove(self, wait: Wait) -> None:
         key = wait.key
         del self._waits[key]
         _take_out(self._by_connection, key[0], key)
+        self._leave_channels(wait)
+
+    def _enter_channels(self, wait: Wait) -> None:
         for channel in wait.channels:
-            if _take_out(self._channels, channel, key):
+            if channel not in self._channels:
+                self._open(channel)
+            self._channels[channel][wait.key] = wait
+
+    def _leave_channels(self, wait: Wait) -> None:
+        for channel in wait.channels:
+            if _take_out(self._channels, channel, wait.key):
                 self._shut(channel)
 
     def _open(self, channel: Hashable) -> None:
@@ -217,7 +254,14 @@ class WaitingRoom:
 
 
 def _answer_nothing(wait: Wait) -> None:
-    wait.done(_outcome(wait.nothing) if callable(wait.nothing) else wait.nothing)
+    _answer(wait, _outcome(wait.nothing) if callable(wait.nothing) else wait.nothing)
+
+
+def _answer(wait: Wait, result: Any) -> None:
+    try:
+        wait.done(result)
+    except Exception:  # whoever else waits is answered all the same
+        log.exception("a waiting request of %s could not be answered", wait.connection.name)
 
 
 def _outcome(call: Callable[[], Any]) -> Any:
@@ -226,6 +270,9 @@ def _outcome(call: Callable[[], Any]) -> Any:
         return call()
     except NexoError as error:
         return error.with_traceback(None)
+    except Exception:
+        log.exception("a waiting request failed")
+        return NexoError("internal error; the server's log has details")
 
 
 def _take_out(rooms: dict[Any, dict[Any, Any]], name: Hashable, key: Hashable) -> bool:

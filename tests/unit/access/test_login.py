@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from nexo import limits
 from nexo.access import secrets
 from nexo.access.attempts import PER_ADDRESS, PER_USER, WINDOW_MS, Attempts
 from nexo.access.grants import Action, Extent, parse_grant
-from nexo.access.login import Identity, Logins
-from nexo.access.users import UsersFile, parse_users
+from nexo.access.login import INTERNAL, Identity, Logins
+from nexo.access.users import User, UsersFile, parse_users
 from nexo.errors import (
     AlreadyExists,
     ConfigError,
     InvalidInput,
     LockedOut,
+    NexoError,
     NotFound,
     Unauthenticated,
 )
@@ -209,3 +211,41 @@ class TestAttempts:
         for number in range(50_000):
             attempts.failed(f"10.0.{number // 256}.{number % 256}", "ana", number)
         assert len(attempts._failures) <= 10_001
+
+
+def test_decisions_are_remembered_within_bounds() -> None:
+    """G7: a user filled a broker by being refused for names of 10 MiB."""
+    identity = Identity(User("ana"), None)
+    for name in ("x" * 10_000 + str(number) for number in range(100)):
+        assert not identity.allows(Broker.STORE, Action.READ, Extent.NAME, name)
+    assert not identity._decisions
+    for number in range(3 * limits.DECISIONS):
+        identity.allows(Broker.STORE, Action.READ, Extent.NAME, str(number))
+        assert len(identity._decisions) <= limits.DECISIONS
+
+
+def test_nobody_can_have_the_name_of_the_servers_own_processes(users: UsersFile) -> None:
+    """G9: the internal identity went to a user of that name."""
+    with pytest.raises(NexoError):
+        users.add(INTERNAL.name, PASSWORD, [])
+    users.add("nexo", PASSWORD, [])
+    running = Running(users)
+    internal, user = running.logins.linked(None), running.logins.linked("nexo")
+    assert internal.user is INTERNAL
+    assert not may(user, Action.READ)
+
+
+def test_a_change_of_the_users_is_durable(
+    users: UsersFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G15: a rename is durable once its folder is synced."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    users.add("bob", PASSWORD, [])
+    assert synced == ["users.new", users.path.parent.name]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
+from nexo.dialects.nexo.inbox import GROWTH, LEAST_BYTES, Inbox, ReadBuffer
 from nexo.errors import PayloadTooLarge, ProtocolError
-from nexo.protocol.frames import Kind, frame
+from nexo.protocol.frames import HEADER, Kind, frame
+
+MIB = 1024**2
 
 Frame = tuple[int, int, int, bytes]
 
@@ -120,3 +122,26 @@ def test_a_read_that_cannot_be_trusted_counts_nothing_twice() -> None:
         feed(inbox, b"\x63" * 20, 64)
     assert inbox.count == 0
     assert not inbox.runs
+
+
+def test_bytes_that_are_only_announced_take_no_memory() -> None:
+    """G2: ten bytes that announce 10 MiB took 10 MiB."""
+    inbox, got = collect(16 * MIB, 256 * 1024)
+    size = 10 * MIB
+    head = HEADER.pack(Kind.REQUEST, 3, 1, size)
+    feed(inbox, head, len(head))
+    arrived = len(head)
+    while arrived < len(head) + size:
+        room = inbox.buffer()
+        assert arrived + len(room) <= max(LEAST_BYTES, GROWTH * arrived) + len(head)
+        room[:] = bytes(len(room))
+        arrived += len(room)
+        inbox.received(len(room))
+    assert [len(payload) for *_, payload in got] == [size]
+
+
+def test_a_limit_that_a_request_raises_counts_from_the_next_one_on() -> None:
+    inbox = Inbox(ReadBuffer(4096), 10, lambda *_: setattr(inbox, "max_payload", 100))
+    feed(inbox, frame(Kind.REQUEST, 1, 1) + frame(Kind.REQUEST, 3, 2, b"x" * 100), 4096)
+    with pytest.raises(PayloadTooLarge, match="limit is 100"):
+        feed(inbox, frame(Kind.REQUEST, 3, 2, b"x" * 101), 4096)

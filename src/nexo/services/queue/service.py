@@ -28,10 +28,12 @@ class QueueService(QueueWork, QueueAdmin):
         self.room.cancel(connection, ticket)
 
     def peer_congested(self, peer: Connection) -> None:
-        """A slow reader asks for no more jobs by itself."""
+        """A slow reader gets no more jobs."""
+        self.room.pause(peer)
 
     def peer_drained(self, peer: Connection) -> None:
-        """Nothing was held back."""
+        """Give it jobs again."""
+        self.room.resume(peer)
 
     def peer_closed(self, connection: Connection) -> None:
         """Free what a lost connection held."""

@@ -117,10 +117,12 @@ class StreamService:
             self.groups.polling.cancel(peer, request_id)
 
     def peer_congested(self, peer: Connection) -> None:
-        """Nothing is pushed to peers, so nothing is to be held back."""
+        """A slow reader gets no more records."""
+        self.core.waits.pause(peer)
 
     def peer_drained(self, peer: Connection) -> None:
-        """See `peer_congested`."""
+        """Give it records again."""
+        self.core.waits.resume(peer)
 
     def peer_closed(self, peer: Connection) -> None:
         """Release what the peer held: transactions, partitions, records."""
