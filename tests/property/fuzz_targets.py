@@ -16,7 +16,8 @@ from nexo import batch, blocks
 from nexo.access.grants import parse_grant
 from nexo.access.rules import RULES
 from nexo.access.users import parse_users
-from nexo.brokers.pubsub.records import kept, replay
+from nexo.brokers.pubsub.message import Message
+from nexo.brokers.pubsub.records import apply, kept
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.queue.cron import parse_cron
 from nexo.brokers.queue.image import restore as restore_queue
@@ -30,6 +31,7 @@ from nexo.client.replies import error_of
 from nexo.client.stream_records import Outgoing
 from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
+from nexo.dialects.nexo.pubsub import CLASSIC, OURS, Received
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
 from nexo.protocol import hello, pubsub, store, stream, values
@@ -121,11 +123,9 @@ def _block(data: bytes) -> None:
 
 def _pushes(data: bytes) -> None:
     run = pubsub.parse_run(data)
-    whole = run.part(0, len(run.ends))
-    for message in whole.messages(coded=True):
-        pubsub.is_empty(message)
-        pubsub.topic_of(message)
-    whole.messages(coded=False)
+    whole = Received(run).part(0, len(run.ends))
+    whole.alone(OURS)
+    whole.alone(CLASSIC)
     list(pubsub.parse_pushes(run.frames))
 
 
@@ -279,7 +279,7 @@ def _saved_store() -> bytes:
 
 
 def _retained(data: bytes) -> None:
-    replay([data], RetainedMessages(), 1_000)
+    apply(data, RetainedMessages())
 
 
 FILES = {
@@ -291,7 +291,7 @@ FILES = {
     "store snapshot": Target(_store_file, [_saved_store()]),
     "queue record": Target(decode_record, [encode_record(Pushed(0, 1, 1_000, b"block"))]),
     "queue image": Target(restore_queue, [snapshot_queue(Ledger(), Places())]),
-    "retained record": Target(_retained, [kept(Retained("t", REQUESTS[Op.PUBLISH_RUN], 0))]),
+    "retained record": Target(_retained, [kept(Retained(Message("t", b"\x01v", 7, b"{}"), 0))]),
 }
 
 

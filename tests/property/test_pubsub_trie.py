@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexo.brokers.pubsub.message import Batch, Message
 from nexo.brokers.pubsub.outbox import Limits, Outbox, Policy
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Routes
 from nexo.brokers.pubsub.subscriber import Subscription
 from nexo.brokers.pubsub.topics import matches, parse_pattern
+from nexo.dialects.nexo.pubsub import OURS, Received
 from nexo.errors import ProtocolError
 from nexo.protocol.pubsub import message_frame, parse_run
 from tests.unit.brokers.pubsub.recorder import LIMITS, Recorder
@@ -59,7 +61,7 @@ def test_retained_messages_are_what_a_plain_dict_would_hold(
         model = {t: due for t, due in model.items() if not due or due > now_ms}
         if what == "put":
             model[topic] = now_ms + ttl_ms if ttl_ms else 0
-            retained.put(Retained(topic, b"x", model[topic]))
+            retained.put(Retained(Message(topic, b"x", 7), model[topic]))
         else:
             assert retained.clear(topic) == (model.pop(topic, None) is not None)
         found = [one.topic for one in retained.matching(parse_pattern(pattern).levels, now_ms)]
@@ -96,16 +98,20 @@ def _is_subsequence(some: list[bytes], every: list[bytes]) -> bool:
 MESSAGES = st.lists(st.tuples(TOPIC, st.binary(min_size=1, max_size=20)), min_size=1, max_size=6)
 
 
-@given(MESSAGES, st.data())
+@given(MESSAGES, st.sampled_from([b"", b'{"trace":"1"}']), st.data())
 def test_a_run_is_read_back_and_a_cut_one_is_refused(
-    messages: list[tuple[str, bytes]], data: st.DataObject
+    messages: list[tuple[str, bytes]], headers: bytes, data: st.DataObject
 ) -> None:
-    frames = [message_frame(topic.encode(), value, 7) for topic, value in messages]
+    frames = [message_frame(topic.encode(), value, 7, headers) for topic, value in messages]
     whole = b"".join(frames)
     run = parse_run(whole)
     assert run.topics == [topic.encode() for topic, _ in messages]
     assert [whole[a:b] for a, b in pairwise([0, *run.ends])] == frames
-    assert run.part(0, len(frames)).messages(True) == frames
+    received = Received(run)
+    assert received.part(0, len(frames)).alone(OURS) == frames
+    expected = [Message(topic, value, 7, headers) for topic, value in messages]
+    assert received.messages == expected
+    assert Batch.of(expected).part(0, len(frames)).alone(OURS) == frames
     cut = data.draw(st.integers(0, len(whole) - 1))
     if cut not in run.ends:
         with pytest.raises(ProtocolError):

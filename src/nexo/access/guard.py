@@ -9,17 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
 
 from nexo.access.door import Caller, Done, Door
 from nexo.access.forbidden import forbidden
-from nexo.access.grants import Extent
 from nexo.access.internal import read_token
 from nexo.access.login import Identity, Logins
-from nexo.access.narrowed import Narrowed
-from nexo.access.partly import RUNS, Partly
 from nexo.access.rules import LOGIN, NOBODY, RULES, Rule
-from nexo.errors import Forbidden
 from nexo.model import Broker, Clock
 from nexo.protocol.hello import Hello
 from nexo.protocol.ops import BROKER_OF, Op
@@ -76,42 +71,10 @@ def _guarded(op: int, handler: Handler, rule: Rule) -> Handler:
     def run(peer: Peer, request_id: int, payload: memoryview) -> None:
         identity = peer.identity
         assert identity is not None
-        try:
-            check(identity, broker, rule, payload)
-        except Forbidden:
-            less = _less(op, peer, payload, identity, broker, rule)
-            if less is None:
-                raise
-            peer, payload = less
+        check(identity, broker, rule, payload)
         handler(peer, request_id, payload)
 
     return run
-
-
-def _less(
-    op: int, peer: Peer, payload: memoryview, identity: Identity, broker: Broker, rule: Rule
-) -> tuple[Peer, memoryview] | None:
-    """As much of the request as the user may have; None if that is nothing."""
-    if op in RUNS:
-        partly = Partly(peer, op, payload)
-        rest = partly.permitted(lambda name: _allows(identity, broker, rule, name))
-        return None if rest is None else (cast("Peer", partly), rest)
-    user, rows = identity.user, rule.rows
-    if rows is None or not user.may_some(broker, rule.actions) or _single(rule, payload):
-        return None
-
-    def shows(name: str) -> bool:
-        # Not by the identity, which would remember every name there is.
-        return any(user.allows(broker, action, rows, name) for action in rule.actions)
-
-    return cast("Peer", Narrowed(peer, shows)), payload
-
-
-def _single(rule: Rule, payload: memoryview) -> bool:
-    """Whether the list is of one topic, which is refused like any other request for it."""
-    return rule.extent is Extent.TOPICS and not any(
-        set(name) & {"+", "#"} for name in rule.names(payload)
-    )
 
 
 def check(identity: Identity, broker: Broker, rule: Rule, payload: memoryview) -> None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nexo.access.grants import Action, Extent
-from nexo.protocol import pubsub, store, stream
+from nexo.model import Broker
+from nexo.protocol import stream
 from nexo.protocol.frames import Reader
-from nexo.protocol.ops import Op
+from nexo.protocol.ops import BROKER_OF, Op
 
 Names: TypeAlias = Callable[[memoryview], Iterable[str]]
 
@@ -28,9 +29,6 @@ class Rule:
     actions: tuple[Action, ...]
     names: Names
     extent: Extent = Extent.NAME
-    rows: Extent | None = None
-    """Of a list, what each row stands for: who may not see them all is shown those for which
-    one of ``actions`` is permitted."""
 
 
 def _nothing(payload: memoryview) -> Iterable[str]:
@@ -45,66 +43,25 @@ LOGIN = Rule((), _nothing)
 """Anyone who is logged in may."""
 
 
-def _everything(actions: tuple[Action, ...], rows: Extent | None = None) -> Rule:
-    return Rule(actions, _all, Extent.PREFIX, rows)
+def _everything(actions: tuple[Action, ...]) -> Rule:
+    return Rule(actions, _all, Extent.PREFIX)
 
 
 NOBODY = _everything(())
 """No permission is enough."""
 
 
-# -- store ---------------------------------------------------------------------------
+# -- store, pub/sub, queue -----------------------------------------------------------------
 
-_STORE = dict.fromkeys(
-    [*store.REQUESTS, Op.MAP_SET, Op.MAP_GET, Op.MAP_DEL], LOGIN
-)  # the service asks for the permission
-
-# -- pub/sub -------------------------------------------------------------------------
+_STORE = dict.fromkeys((op for op in Op if BROKER_OF[op] is Broker.STORE), LOGIN)
+_PUBSUB = dict.fromkeys((op for op in Op if BROKER_OF[op] is Broker.PUBSUB), LOGIN)
+_QUEUE = dict.fromkeys((op for op in Op if op.name.startswith("Q_")), LOGIN)
+"""The use cases ask themselves."""
 
 
 def _first_text(payload: memoryview) -> Iterable[str]:
     return (Reader(payload).text(),)
 
-
-def _topics(run: pubsub.Run) -> Iterable[str]:
-    return (topic.decode("utf-8", "replace") for topic in set(run.topics))
-
-
-def _will_topic(payload: memoryview) -> Iterable[str]:
-    will = pubsub.parse_will(payload)
-    return (will.topic,) if will else ()
-
-
-def _listed_topics(payload: memoryview) -> Iterable[str]:
-    return (pubsub.parse_listing(payload).pattern,)
-
-
-def _every_topic(payload: memoryview) -> Iterable[str]:
-    """Whatever the pattern: the list of subscriptions is of all."""
-    pubsub.parse_listing(payload)
-    return ("#",)
-
-
-_PUBSUB = {
-    Op.PUB: Rule(WRITE, _first_text, Extent.TOPICS),
-    Op.PUBLISH_RUN: Rule(WRITE, lambda p: _topics(pubsub.parse_run(bytes(p))), Extent.TOPICS),
-    Op.PUBLISH: Rule(WRITE, lambda p: _topics(pubsub.parse_publish(p)[1]), Extent.TOPICS),
-    Op.WILL: Rule(WRITE, _will_topic, Extent.TOPICS),
-    Op.SUB: Rule(READ, _first_text, Extent.TOPICS),
-    Op.UNSUB: Rule(READ, _first_text, Extent.TOPICS),
-    Op.SUBSCRIBE: Rule(READ, lambda p: (pubsub.parse_subscribe(p).pattern,), Extent.TOPICS),
-    Op.PS_RETAINED: Rule(READ, _listed_topics, Extent.TOPICS, rows=Extent.TOPICS),
-    Op.PS_TOPICS: Rule(READ, _listed_topics, Extent.TOPICS, rows=Extent.TOPICS),
-    Op.PS_SUBSCRIPTIONS: Rule(
-        (Action.READ, Action.ADMIN), _every_topic, Extent.TOPICS, rows=Extent.TOPICS
-    ),
-}
-
-# -- queue ---------------------------------------------------------------------------
-
-
-_QUEUE = dict.fromkeys((op for op in Op if op.name.startswith("Q_")), LOGIN)
-"""The use cases ask themselves."""
 
 # -- stream --------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ bit   meaning in a push frame's meta
 2     addressed: a ``str`` comes before the timestamp, the one pattern this copy is for, or
       the address its SUBSCRIBE gave; retained and shared copies are, others are for every
       pattern that matches
+3     headed: after the topic comes a ``str`` with the headers, a JSON object
 ====  ==========================================================================
 
 Meta 0 is the existing client's push: ``topic str, value`` alone.
@@ -27,12 +28,13 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from nexo.errors import InvalidOption, ProtocolError
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Reader, pack_str, pack_u32
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Reader, pack_u32
 from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 TIMESTAMPED: Final = 1
 RETAINED: Final = 2
 ADDRESSED: Final = 4
+HEADED: Final = 8
 
 T = TypeVar("T")
 
@@ -41,30 +43,36 @@ RUN_BYTES: Final = 256 * 1024
 
 _MESSAGE = Struct(">6sIQI")
 _LIVE: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED, 0, 0)[:6]
+_HEADED: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED | HEADED, 0, 0)[:6]
+_STARTS: Final = (_LIVE, _HEADED)
+_unpack_u32 = Struct(">I").unpack_from
+_headers = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TIMESTAMP_SIZE = 8
-_TOPIC_FIELD = HEADER_SIZE + _TIMESTAMP_SIZE
 _TOPIC = _MESSAGE.size
 
 
 # -- messages -------------------------------------------------------------------
 
 
-def message_frame(topic: bytes, value: Buffer, timestamp_ms: int) -> bytes:
-    """One message, ready to be published or pushed."""
+def message_frame(topic: bytes, value: Buffer, timestamp_ms: int, headers: bytes = b"") -> bytes:
+    """One message, ready to be published or pushed; ``headers`` is a JSON object or nothing."""
     length = _TIMESTAMP_SIZE + 4 + len(topic) + len(value)
-    return _MESSAGE.pack(_LIVE, length, timestamp_ms, len(topic)) + topic + value
+    if not headers:
+        return _MESSAGE.pack(_LIVE, length, timestamp_ms, len(topic)) + topic + value
+    head = _MESSAGE.pack(_HEADED, length + 4 + len(headers), timestamp_ms, len(topic))
+    return head + topic + pack_u32(len(headers)) + headers + value
 
 
-def classic_frame(message: bytes) -> bytes:
-    """The message as it goes to clients that never said HELLO."""
-    length = len(message) - HEADER_SIZE - _TIMESTAMP_SIZE
-    return HEADER.pack(Kind.PUSH, 0, 0, length) + message[_TOPIC_FIELD:]
+def classic_frame(topic: bytes, value: Buffer) -> bytes:
+    """A message as it goes to clients that never said HELLO: without time and headers."""
+    length = 4 + len(topic) + len(value)
+    return HEADER.pack(Kind.PUSH, 0, 0, length) + pack_u32(len(topic)) + topic + value
 
 
 def addressed_frame(message: bytes, pattern: bytes, flags: int = 0) -> bytes:
-    """The message as it goes to one subscription; ``pattern`` is the packed ``str``."""
+    """The message frame as it goes to one subscription; ``pattern`` is the packed ``str``."""
     length = len(message) - HEADER_SIZE + len(pattern)
-    head = HEADER.pack(Kind.PUSH, TIMESTAMPED | ADDRESSED | flags, 0, length)
+    head = HEADER.pack(Kind.PUSH, message[1] | ADDRESSED | flags, 0, length)
     return head + pattern + message[HEADER_SIZE:]
 
 
@@ -73,64 +81,34 @@ def topic_of(message: bytes) -> bytes:
     return message[_TOPIC : _TOPIC + _MESSAGE.unpack_from(message)[3]]
 
 
-def is_empty(message: bytes) -> bool:
-    """Whether the value has no content: a retained publish of it clears the topic (SPEC C3)."""
-    return len(message) == _TOPIC + int(_MESSAGE.unpack_from(message)[3]) + 1
-
-
-class Run:
+class Run(NamedTuple):
     """Message frames one after another, as one publish carries them."""
 
-    __slots__ = ("ends", "frames", "topics")
-
-    def __init__(self, frames: bytes, topics: list[bytes], ends: list[int]) -> None:
-        self.frames = frames
-        self.topics = topics
-        self.ends = ends
-        """Where each message ends in ``frames``."""
-
-    def part(self, first: int, last: int) -> Part:
-        """The messages ``first`` to ``last``, exclusive."""
-        begin = self.ends[first - 1] if first else 0
-        whole = last - first == len(self.ends)
-        frames = self.frames if whole else self.frames[begin : self.ends[last - 1]]
-        return Part(frames, begin, self.ends[first:last])
+    frames: bytes
+    topics: list[bytes]
+    ends: list[int]
+    """Where each message ends in ``frames``."""
 
 
-class Part:
-    """Consecutive messages that go to the same receivers; each form is made at most once."""
+class Parts(NamedTuple):
+    """What a message frame holds."""
 
-    __slots__ = ("_base", "_classic", "_ends", "_messages", "count", "frames")
+    topic: bytes
+    value: bytes
+    time_ms: int
+    headers: bytes
 
-    def __init__(self, frames: bytes, base: int, ends: list[int]) -> None:
-        self.frames = frames
-        self.count = len(ends)
-        self._base = base
-        self._ends = ends
-        self._messages: list[bytes] | None = None
-        self._classic: list[bytes] | None = None
 
-    def messages(self, coded: bool) -> list[bytes]:
-        """Each message as a frame of its own, in the client's dialect."""
-        if self._messages is None:
-            self._messages = self._split()
-        if coded:
-            return self._messages
-        if self._classic is None:
-            self._classic = [classic_frame(message) for message in self._messages]
-        return self._classic
-
-    def shared(self, pattern: str) -> list[bytes]:
-        """Each message as it goes to one member of the group of ``pattern``."""
-        field = pack_str(pattern)
-        return [addressed_frame(message, field) for message in self.messages(True)]
-
-    def _split(self) -> list[bytes]:
-        base, begin, messages = self._base, 0, []
-        for end in self._ends:
-            messages.append(self.frames[begin : end - base])
-            begin = end - base
-        return messages
+def parse_message(message: bytes) -> Parts:
+    """Take one frame of a run apart."""
+    start, _, time_ms, topic_size = _MESSAGE.unpack_from(message)
+    end = _TOPIC + topic_size
+    topic, headers = message[_TOPIC:end], b""
+    if start != _LIVE:
+        size = _unpack_u32(message, end)[0]
+        headers = message[end + 4 : end + 4 + size]
+        end += 4 + size
+    return Parts(topic, message[end:], time_ms, headers)
 
 
 def parse_run(frames: bytes) -> Run:
@@ -143,8 +121,10 @@ def parse_run(frames: bytes) -> Run:
             start, length, _, topic_size = unpack(frames, at)
             value = at + _TOPIC + topic_size
             topics.append(frames[at + _TOPIC : value])
+            if start == _HEADED:
+                value = _after_headers(frames, value)
             at += HEADER_SIZE + length
-            if start != _LIVE or value >= at:
+            if start not in _STARTS or value >= at:
                 raise ProtocolError("a run holds timestamped push frames with a topic and a value")
             ends.append(at)
     except StructError:
@@ -154,10 +134,14 @@ def parse_run(frames: bytes) -> Run:
     return Run(frames, topics, ends)
 
 
-def run_of(topic: bytes, value: Buffer, timestamp_ms: int) -> Run:
-    """A run of one message; an absent value counts as empty bytes."""
-    frames = message_frame(topic, value or b"\0", timestamp_ms)
-    return Run(frames, [topic], [len(frames)])
+def _after_headers(frames: bytes, at: int) -> int:
+    """Where the value begins after the headers at ``at``, which must be a JSON object."""
+    end = at + 4 + int(_unpack_u32(frames, at)[0])
+    try:
+        _headers.decode(frames[at + 4 : end])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise ProtocolError("the headers of a message are a JSON object") from None
+    return end
 
 
 def pack_runs(
@@ -193,15 +177,15 @@ def pack_receivers(counts: Iterable[tuple[int, int]]) -> bytes:
     return b"".join([pack_u32(receivers) * messages for receivers, messages in counts])
 
 
-def pack_partly(receivers: bytes, refused: Sequence[int]) -> bytes:
+def pack_partly(counts: Iterable[tuple[int, int]], refused: Sequence[int]) -> bytes:
     """The reply to a run that was published but for ``refused`` messages.
 
-    ``receivers`` is that to the others. Refused ones have 0, and their numbers follow.
+    ``counts`` is of the others. Refused ones have 0, and their numbers follow.
     """
-    counts = parse_receivers(receivers)
+    receivers = [count for count, messages in counts for _ in range(messages)]
     for at in refused:
-        counts.insert(at, 0)
-    return b"".join(map(pack_u32, [*counts, *refused]))
+        receivers.insert(at, 0)
+    return b"".join(map(pack_u32, [*receivers, *refused]))
 
 
 def parse_partly(reply: Buffer, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -219,6 +203,8 @@ class Pushed(NamedTuple):
     pattern: bytes | None = None
     """The one pattern that a copy is for, if it is addressed."""
     retained: bool = False
+    headers: bytes = b""
+    """A JSON object, or nothing; a message with headers comes alone."""
 
 
 def parse_pushes(frames: bytes) -> Iterator[Pushed]:
@@ -232,7 +218,7 @@ def parse_pushes(frames: bytes) -> Iterator[Pushed]:
             yield Pushed(topic, messages)
             messages = []
         if start != _LIVE:
-            yield _parse_addressed(start[1], frames[at + HEADER_SIZE : end])
+            yield _parse_marked(start[1], frames[at + HEADER_SIZE : end])
         else:
             if not messages:
                 topic = frames[at + _TOPIC : value]
@@ -242,12 +228,14 @@ def parse_pushes(frames: bytes) -> Iterator[Pushed]:
         yield Pushed(topic, messages)
 
 
-def _parse_addressed(meta: int, payload: bytes) -> Pushed:
+def _parse_marked(meta: int, payload: bytes) -> Pushed:
     reader = Reader(payload)
     pattern = bytes(reader.take(reader.u32())) if meta & ADDRESSED else None
     timestamp_ms = reader.u64() if meta & TIMESTAMPED else 0
     topic = bytes(reader.take(reader.u32()))
-    return Pushed(topic, [(bytes(reader.rest()), timestamp_ms)], pattern, bool(meta & RETAINED))
+    headers = bytes(reader.take(reader.u32())) if meta & HEADED else b""
+    messages = [(bytes(reader.rest()), timestamp_ms)]
+    return Pushed(topic, messages, pattern, bool(meta & RETAINED), headers)
 
 
 # -- commands -------------------------------------------------------------------
@@ -280,6 +268,8 @@ class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     value: bytes
     retain: bool = False
     ttl_ms: int | None = None
+    headers: bytes = b""
+    """A JSON object, or nothing."""
 
 
 class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -338,14 +328,6 @@ def parse_publish(payload: Buffer) -> tuple[Publish, Run]:
     return options, parse_run(bytes(reader.rest()))
 
 
-def split_publish(payload: Buffer) -> tuple[bytes, bytes]:
-    """What stands before the messages of a PUBLISH, and they."""
-    reader = Reader(payload)
-    reader.take(reader.u32())
-    frames = bytes(reader.rest())
-    return bytes(payload)[: len(payload) - len(frames)], frames
-
-
 def parse_will(payload: Buffer) -> Will | None:
     """The command of a WILL."""
     return _parsed(_will, payload)
@@ -374,6 +356,11 @@ def parse_classic_publish(options: str) -> ClassicPublish:
         return _classic_publish.decode(options)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidOption(f"Invalid JSON options: {error}") from None
+
+
+def classic_ttl_ms(seconds: float) -> int:
+    """A TTL of a PUB in milliseconds; 0 if it is none that can be."""
+    return int(seconds * 1000) if 0.001 <= seconds < 1e12 else 0
 
 
 def _parsed(decoder: msgspec.msgpack.Decoder[T], payload: Buffer) -> T:

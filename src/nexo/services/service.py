@@ -45,16 +45,6 @@ class Peer(Connection, Protocol):
         """Send whole frames that answer no request."""
 
 
-ANY_NAME: Callable[[str], bool] = bool
-"""Whether a list may show a name, for who may see them all: names are not empty."""
-
-
-def shown_to(peer: Peer) -> Callable[[str], bool]:
-    """Which names a list may show to this peer: any, unless its user may see only some."""
-    shows: Callable[[str], bool] = getattr(peer, "shows", ANY_NAME)
-    return shows
-
-
 Handler: TypeAlias = Callable[[Peer, int, memoryview], None]
 """``handler(peer, request_id, payload)``. It replies through ``peer``, now or later, or raises
 a `NexoError`, which is sent as the reply. ``payload`` is only valid during the call."""

@@ -11,16 +11,12 @@ from nexo.access.rules import LOGIN, RULES
 from nexo.access.users import User
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
-from nexo.protocol import pubsub
 from nexo.protocol.ops import BROKER_OF, Op
-from nexo.services.service import Peer, shown_to
 from tests.unit.access.samples import NAME, REQUESTS
 
 OPS = sorted(op for op in RULES if BROKER_OF[op] is not None)
 ASKED_IN_USE_CASE = {op for op in OPS if RULES[op] is LOGIN}
 """Their permissions are asked, and tested, with the broker's service."""
-LISTS = [op for op in OPS if RULES[op].rows is not None]
-WIDE = dict.fromkeys((Op.PS_RETAINED, Op.PS_TOPICS), pubsub.pack_command(pubsub.Listing("#")))
 
 
 class Caller:
@@ -65,7 +61,7 @@ def test_a_user_without_permissions_can_only_do_what_touches_nothing(op: Op) -> 
 @pytest.mark.parametrize(
     ("op", "said"),
     [
-        (Op.PUBLISH, f"may not write pub/sub topic '{NAME}'"),
+        (Op.S_READ, f"may not read stream '{NAME}'"),
     ],
     ids=lambda value: value.name if isinstance(value, Op) else "",
 )
@@ -96,47 +92,9 @@ def test_a_permission_for_another_broker_or_name_is_none(op: Op) -> None:
     other = next(broker for broker in Broker if broker != broker_of(op))
     with pytest.raises(Forbidden):
         run(op, Caller(Grant(other.label)))
-    if RULES[op].extent is not Extent.GROUP and op not in LISTS:
+    if RULES[op].extent is not Extent.GROUP:
         with pytest.raises(Forbidden):
             run(op, Caller(Grant(broker_of(op).label, pattern="another")))
-
-
-@pytest.mark.parametrize("op", LISTS, ids=lambda op: op.name)
-def test_a_list_shows_what_the_user_may_see_and_nothing_else(op: Op) -> None:
-    """SPEC A10."""
-    seen: list[str] = []
-
-    def handler(peer: Peer, request_id: int, payload: memoryview) -> None:
-        seen.extend(filter(shown_to(peer), ["mine/1", "mine/2", "other", "mine"]))
-
-    def listed(*grants: Grant) -> list[str]:
-        seen.clear()
-        guarded = _guarded(op, handler, RULES[op])
-        guarded(Caller(*grants), 1, memoryview(WIDE.get(op, REQUESTS[op])))  # type: ignore[arg-type]
-        return list(seen)
-
-    label, (action, *_) = broker_of(op).label, RULES[op].actions
-    pattern = "mine/+" if broker_of(op) is Broker.PUBSUB else "mine/*"
-    assert listed(Grant(label, action, pattern)) == ["mine/1", "mine/2"]
-    assert listed(Grant(label, action, "mine"), Grant(label, action, "mine/2")) == [
-        "mine/2", "mine",
-    ]  # fmt: skip
-    assert listed(Grant(label, action, "nothing/there")) == []
-    assert listed(Grant(label, action)) == ["mine/1", "mine/2", "other", "mine"]
-    with pytest.raises(Forbidden):
-        listed()
-    others = next(broker for broker in Broker if broker != broker_of(op))
-    with pytest.raises(Forbidden):
-        listed(Grant(others.label))
-
-
-@pytest.mark.parametrize("op", [Op.PS_RETAINED, Op.PS_TOPICS], ids=lambda op: op.name)
-def test_a_list_of_one_forbidden_topic_is_refused(op: Op) -> None:
-    guarded = _guarded(op, lambda *_: None, RULES[op])
-    caller = Caller(Grant("pubsub", pattern="mine/#"))
-    asked = memoryview(pubsub.pack_command(pubsub.Listing("secret")))
-    with pytest.raises(Forbidden, match="topic 'secret'"):
-        guarded(caller, 1, asked)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)

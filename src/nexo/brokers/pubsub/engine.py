@@ -1,6 +1,6 @@
 """The rules of pub/sub: subscribe, publish, retain, last wills (SPEC C).
 
-Messages arrive encoded and leave as they came; the engine only decides who gets them.
+The engine decides who gets a message; what its bytes are is the receiver's dialect's business.
 Fire-and-forget: what matches nobody and is not retained leaves no trace.
 """
 
@@ -8,35 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from nexo.brokers.pubsub import records
+from nexo.brokers.pubsub.message import Batch, Message
 from nexo.brokers.pubsub.outbox import Limits
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Route, Routes
-from nexo.brokers.pubsub.subscriber import Messages, Subscriber, Subscription
+from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
 from nexo.brokers.pubsub.topics import parse_pattern
 from nexo.brokers.pubsub.traffic import Traffic
-
-
-class Published(Protocol):
-    """The messages of one publish."""
-
-    topics: list[bytes]
-    """The topic of each message."""
-
-    def part(self, first: int, last: int) -> Messages:
-        """The messages ``first`` to ``last``, exclusive."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastWill:
     """What a client wants published should it vanish."""
 
-    topic: bytes
+    topic: str
     value: bytes
-    retain: bool
-    ttl_ms: int | None
+    retain: bool = False
+    ttl_ms: int | None = None
+    headers: bytes = b""
 
 
 class PubSub:
@@ -49,7 +40,8 @@ class PubSub:
         self.subscriptions = 0
         self.slowed: set[Subscriber] = set()
         """Those that have been behind: only they can have lost anything."""
-        self.wills: dict[Subscriber, LastWill] = {}
+        self.wills: dict[int, LastWill] = {}
+        """By the number of the connection."""
         self.traffic = Traffic()
         self.published = 0
         self.delivered = 0
@@ -90,11 +82,10 @@ class PubSub:
             self._forget(client)
         return True
 
-    def leave(self, client: Subscriber) -> LastWill | None:
-        """End everything of a client that is gone; returns its will, now to be published."""
+    def leave(self, client: Subscriber) -> None:
+        """End all subscriptions of a client that is gone."""
         for pattern in list(client.subscriptions):
             self.unsubscribe(client, pattern)
-        return self.wills.pop(client, None)
 
     def congest(self, client: Subscriber) -> None:
         """The client's connection takes no more for now: let its messages wait."""
@@ -106,24 +97,24 @@ class PubSub:
         self.slowed.add(client)
         client.replay(messages)
 
-    def publish(self, run: Published) -> list[tuple[int, int]]:
+    def publish(self, batch: Batch) -> list[tuple[int, int]]:
         """Deliver messages; returns ``(receivers, messages)`` for each stretch of them.
 
         Raises `InvalidName`, before anything is delivered, if a topic is not one.
         """
         counts = []
-        for route, first, last in self._stretches(run.topics):
+        for route, first, last in self._stretches(batch.topics):
             if route.receivers:
-                route.deliver(run.part(first, last))
+                route.deliver(batch.part(first, last))
             counts.append((route.receivers, last - first))
             self.delivered += route.receivers * (last - first)
-        self.published += len(run.topics)
-        self.traffic.count(run.topics)
+        self.published += len(batch.topics)
+        self.traffic.count(batch.topics)
         return counts
 
-    def retain(self, topic: str, message: bytes, expires_ms: int) -> bytes:
+    def retain(self, message: Message, expires_ms: int) -> bytes:
         """Keep a message as its topic's last; returns the record to log."""
-        retained = Retained(topic, message, expires_ms)
+        retained = Retained(message, expires_ms)
         self.retained.put(retained)
         return records.kept(retained)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as StructError  # noqa: N812
 
 import msgspec
 
+from nexo.brokers.pubsub.message import Message
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.errors import Corrupt
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A topic's last message was set."""
+class KeptFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A topic's last message was set, as version 0.1.0 wrote it: ``frame`` is a push frame."""
 
     topic: str
-    message: bytes
+    frame: bytes
     expires_ms: int
 
 
@@ -24,13 +27,28 @@ class Cleared(msgspec.Struct, frozen=True, array_like=True, tag=2):
     topic: str
 
 
+class Kept(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A topic's last message was set."""
+
+    topic: str
+    value: bytes
+    time_ms: int
+    headers: bytes
+    expires_ms: int
+
+
+_FRAME = Struct(">6sIQI")
+"""Of a push frame: kind, meta and id; length; time; length of the topic, which follows."""
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Kept | Cleared] = msgspec.msgpack.Decoder(Kept | Cleared)
+_decoder: msgspec.msgpack.Decoder[KeptFrame | Cleared | Kept] = msgspec.msgpack.Decoder(
+    KeptFrame | Cleared | Kept
+)
 
 
 def kept(retained: Retained) -> bytes:
     """The record of a retained publish."""
-    return _encode(Kept(retained.topic, retained.message, retained.expires_ms))
+    topic, value, time_ms, headers = retained.message
+    return _encode(Kept(topic, value, time_ms, headers, retained.expires_ms))
 
 
 def cleared(topic: str) -> bytes:
@@ -43,23 +61,31 @@ def snapshot(retained: RetainedMessages, now_ms: int) -> Iterator[bytes]:
     return map(kept, retained.all(now_ms))
 
 
-def replay(records: Iterable[bytes], retained: RetainedMessages, now_ms: int) -> None:
-    """Apply records in order; what expired while the broker was down does not come back."""
-    for raw in records:
-        apply(raw, retained)
-    retained.expire(now_ms)
+def apply(raw: bytes, retained: RetainedMessages) -> bool:
+    """Make a change again during recovery; the caller expires what is over.
 
-
-def apply(raw: bytes, retained: RetainedMessages) -> None:
-    """Make a change again during recovery; the caller expires what is over."""
+    Returns whether it has the form of version 0.1.0.
+    """
     match _decoded(raw):
-        case Kept(topic, message, expires_ms):
-            retained.put(Retained(topic, message, expires_ms))
+        case Kept(topic, value, time_ms, headers, expires_ms):
+            retained.put(Retained(Message(topic, value, time_ms, headers), expires_ms))
+        case KeptFrame(topic, frame, expires_ms):
+            retained.put(Retained(_message(topic, frame), expires_ms))
+            return True
         case Cleared(topic):
             retained.clear(topic)
+    return False
 
 
-def _decoded(raw: bytes) -> Kept | Cleared:
+def _message(topic: str, frame: bytes) -> Message:
+    try:
+        _, _, time_ms, topic_size = _FRAME.unpack_from(frame)
+    except StructError:
+        raise Corrupt(f"the retained message of {topic!r} is cut short") from None
+    return Message(topic, frame[_FRAME.size + topic_size :], time_ms)
+
+
+def _decoded(raw: bytes) -> KeptFrame | Cleared | Kept:
     try:
         return _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nexo.brokers.pubsub.message import Message
 from nexo.brokers.pubsub.trie import Trie
 
 
@@ -13,11 +14,14 @@ from nexo.brokers.pubsub.trie import Trie
 class Retained:
     """One retained message."""
 
-    topic: str
-    message: bytes
-    """The frame as it was published."""
+    message: Message
     expires_ms: int
     """0 for never."""
+
+    @property
+    def topic(self) -> str:
+        """Whose last message it is."""
+        return self.message.topic
 
     def alive(self, now_ms: int) -> bool:
         """Whether it is still to be delivered."""
@@ -38,7 +42,7 @@ class RetainedMessages:
         self.clear(retained.topic)
         self._trie.put(retained.topic.split("/"), retained)
         self.count += 1
-        self.size_bytes += len(retained.message)
+        self.size_bytes += retained.message.size_bytes
         if retained.expires_ms:
             self._remember_due(retained)
 
@@ -59,7 +63,7 @@ class RetainedMessages:
         if removed is None:
             return False
         self.count -= 1
-        self.size_bytes -= len(removed.message)
+        self.size_bytes -= removed.message.size_bytes
         return True
 
     def matching(self, levels: Sequence[str], now_ms: int) -> Iterator[Retained]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from weakref import WeakValueDictionary
 
+from nexo.brokers.pubsub.message import Encoding, Part
 from nexo.brokers.pubsub.shared import Group
-from nexo.brokers.pubsub.subscriber import Messages, Subscriber, Subscription
+from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
 from nexo.brokers.pubsub.topics import Pattern, check_topic
 from nexo.brokers.pubsub.trie import Trie
 from nexo.errors import InvalidName
@@ -30,15 +31,19 @@ class Route:
         self.groups = groups
         self.receivers = len(direct) + len(groups)
 
-    def deliver(self, part: Messages) -> None:
+    def deliver(self, part: Part) -> None:
         """Give the messages to every receiver."""
-        frames = part.frames
+        encoding: Encoding | None = None
+        data = b""
         for subscription in self.direct:
             client = subscription.subscriber
-            if client.prompt:
-                client.push(frames)
-            else:
-                subscription.deliver(part)
+            if client.behind:
+                subscription.keep(part.alone(client.encoding))
+                continue
+            if client.encoding is not encoding:  # mostly, all receivers have the same
+                encoding = client.encoding
+                data = part.joined(encoding)
+            client.push(data)
         for group in self.groups:
             if len(group):  # a member may have been disconnected a line above
                 group.deliver(part)

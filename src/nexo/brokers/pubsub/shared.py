@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nexo.brokers.pubsub.subscriber import Messages, Subscriber, Subscription
+from nexo.brokers.pubsub.message import Encoding, Part
+from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
 
 
 class Group:
@@ -26,16 +27,17 @@ class Group:
         """Remove a member; its waiting messages go with it."""
         self._members.remove(member)
 
-    def deliver(self, part: Messages) -> None:
+    def deliver(self, part: Part) -> None:
         """Hand out the messages, each member's in one piece."""
         shares: dict[Subscription, list[int]] = {}
         for index in range(part.count):
             shares.setdefault(self._next(), []).append(index)
-        marked = part.shared(self.pattern)
         for member, share in shares.items():
             client = member.subscriber
-            messages = marked if client.coded else part.messages(False)
-            _send(client, member, [messages[index] for index in share])
+            _send(client, member, self._marked(part, client.encoding, share))
+
+    def _marked(self, part: Part, encoding: Encoding, share: list[int]) -> list[bytes]:
+        return [encoding.shared(part.messages[index], self.pattern) for index in share]
 
     def _next(self) -> Subscription:
         """The next member that keeps up; the next at all if none does."""

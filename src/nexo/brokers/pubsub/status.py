@@ -56,7 +56,7 @@ def retained(
     every = engine.retained.matching(parse_pattern(pattern).levels, now_ms)
     found = (one for one in islice(every, MOST_LOOKED) if shows(one.topic))
     return [
-        {"topic": one.topic, "bytes": len(one.message), "expires_ms": one.expires_ms or None}
+        {"topic": one.topic, "bytes": one.message.size_bytes, "expires_ms": one.expires_ms or None}
         for one in islice(found, limit)
     ]
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from nexo.brokers.pubsub.message import Encoding
 from nexo.brokers.pubsub.outbox import Limits, Outbox
 
 CHUNK_BYTES = 256 * 1024
@@ -18,26 +19,13 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Sink(Protocol):
-    """Where a subscriber's frames go."""
+    """Where a subscriber's messages go."""
 
-    def push(self, frames: bytes) -> None:
-        """Send whole frames."""
+    def push(self, data: bytes) -> None:
+        """Send whole messages, encoded."""
 
     def kick(self, reason: str) -> None:
         """End the connection."""
-
-
-class Messages(Protocol):
-    """Some messages for the same receivers, in every form a receiver may need."""
-
-    frames: bytes
-    count: int
-
-    def messages(self, coded: bool) -> list[bytes]:
-        """Each message alone, in the dialect of the client."""
-
-    def shared(self, pattern: str) -> list[bytes]:
-        """Each message alone, marked as the copy for a shared subscription."""
 
 
 class Subscription:
@@ -50,16 +38,6 @@ class Subscription:
         self.pattern = pattern
         self.outbox = Outbox(limits)
 
-    def deliver(self, part: Messages) -> None:
-        """Send the messages now, or keep them until the client catches up."""
-        client = self.subscriber
-        if client.prompt:
-            client.push(part.frames)
-        elif client.behind:
-            self.keep(part.messages(client.coded))
-        else:
-            client.push(b"".join(part.messages(client.coded)))
-
     def keep(self, messages: Iterable[bytes]) -> None:
         """Let messages wait; a client whose policy says so is disconnected when full."""
         if not self.outbox.offer(messages):
@@ -70,21 +48,21 @@ class Subscriber:
     """One connection with subscriptions, in step with what it receives."""
 
     __slots__ = (
-        "_replay", "_sink", "behind", "coded", "congested", "dropped_before", "name",
-        "prompt", "push", "subscriptions",
+        "_replay", "_sink", "behind", "congested", "dropped_before", "encoding", "name", "push",
+        "subscriptions",
     )  # fmt: skip
 
-    def __init__(self, sink: Sink, name: str, *, coded: bool, congested: bool = False) -> None:
+    def __init__(
+        self, sink: Sink, name: str, encoding: Encoding, *, congested: bool = False
+    ) -> None:
         self._sink = sink
         self._replay: deque[Iterator[bytes]] = deque()
         self.push = sink.push
         self.name = name
-        self.coded = coded
+        self.encoding = encoding
         self.congested = congested
         self.behind = congested
         """New messages must wait for older ones."""
-        self.prompt = coded and not congested
-        """Takes frames as they were published, right now: the one check of the hot path."""
         self.subscriptions: dict[str, Subscription] = {}
         self.dropped_before = 0
         """Drops of subscriptions that have ended."""
@@ -105,7 +83,7 @@ class Subscriber:
     def congest(self) -> None:
         """The connection takes no more for now."""
         self.congested = True
-        self._set_behind(True)
+        self.behind = True
 
     def drain(self) -> None:
         """The connection takes more again; call `catch_up` next."""
@@ -118,7 +96,7 @@ class Subscriber:
         if chunk := self._next_chunk():
             self.push(b"".join(chunk))
         waiting = bool(self._replay) or any(s.outbox for s in self.subscriptions.values())
-        self._set_behind(waiting or self.congested)
+        self.behind = waiting or self.congested
         return not waiting or self.congested
 
     def _next_chunk(self) -> list[bytes]:
@@ -141,7 +119,3 @@ class Subscriber:
                 chunk.append(message)
                 size += len(message)
         return chunk
-
-    def _set_behind(self, behind: bool) -> None:
-        self.behind = behind
-        self.prompt = self.coded and not behind

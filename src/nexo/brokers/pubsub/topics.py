@@ -15,6 +15,10 @@ from nexo.errors import InvalidName
 MAX_TOPIC_BYTES = 65_535
 MAX_LEVELS = 128
 SHARE = "$share"
+REPLIES = "$reply"
+"""Topics for replies: ``$reply/inbox/...``, where the inbox is a name nobody can guess."""
+MIN_INBOX_CHARACTERS = 22
+"""What 128 random bits take in URL-safe base64."""
 
 
 def check_topic(topic: str) -> list[str]:
@@ -49,6 +53,17 @@ def parse_pattern(text: str) -> Pattern:
     if levels[2:] == [""]:
         raise InvalidName(f"pattern {text[:64]!r} lacks the topic after the group")
     return Pattern(text, levels[1], _check_wildcards(text, levels[2:]))
+
+
+def is_reply(pattern: str) -> bool:
+    """Whether it is about one inbox for replies: who knows its name may use it (SPEC O2)."""
+    levels = pattern.split("/")
+    return (
+        levels[0] == REPLIES
+        and len(levels) > 2
+        and len(levels[1]) >= MIN_INBOX_CHARACTERS
+        and not set(levels[1]) & {"+", "#"}
+    )
 
 
 def matches(pattern: str, topic: str) -> bool:

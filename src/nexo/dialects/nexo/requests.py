@@ -28,6 +28,11 @@ def requests_of(service: Service) -> Requests:
             from nexo.services.store import StoreService
 
             return StoreRequests(cast("StoreService", service))
+        case Broker.PUBSUB:
+            from nexo.dialects.nexo.pubsub import PubSubRequests
+            from nexo.services.pubsub import PubSubService
+
+            return PubSubRequests(cast("PubSubService", service))
         case Broker.QUEUE:
             from nexo.dialects.nexo.queue import QueueRequests
             from nexo.services.queue import QueueService

@@ -1,31 +1,76 @@
-"""The pub/sub broker's requests: decode, ask the engine, reply, and keep clients' pace."""
+"""The use cases of pub/sub: publish, subscribe, last wills, lists."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from nexo.access.forbidden import forbidden
+from nexo.access.grants import Action, Extent
+from nexo.access.login import Identity
+from nexo.access.permit import READ, WRITE, may, permit, visible
 from nexo.brokers.pubsub import status
 from nexo.brokers.pubsub.engine import LastWill, PubSub
+from nexo.brokers.pubsub.message import Batch, Encoding, Message
 from nexo.brokers.pubsub.outbox import Limits, Policy
 from nexo.brokers.pubsub.subscriber import Subscriber
-from nexo.brokers.pubsub.topics import check_topic, parse_pattern
+from nexo.brokers.pubsub.topics import check_topic, is_reply, parse_pattern
 from nexo.errors import InvalidOption, NexoError
+from nexo.limits import PAGE_BYTES
 from nexo.model import Broker
-from nexo.protocol import pubsub as wire
-from nexo.protocol.frames import Reader, pack_str
-from nexo.protocol.ops import Op
-from nexo.protocol.values import check_value
-from nexo.services.connection import Connection
+from nexo.services.connection import Connection, Done
 from nexo.services.pubsub.journal import RetainedJournal
-from nexo.services.service import Answer, Handler, Peer, Runtime, shown_to
+from nexo.services.service import Runtime
 from nexo.storage.journal import shown
+from nexo.values import MAX_TTL_S, check_value
 
 log = logging.getLogger("nexo.pubsub")
 
 MAX_LISTED = 10_000
-MAX_TTL_MS = 100 * 365 * 86_400_000
+_LISTERS = (Action.READ, Action.ADMIN)
+Row = TypeVar("Row", bound=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """The outcome of a publish."""
+
+    counts: Sequence[tuple[int, int]]
+    """``(receivers, messages)`` for each stretch of the messages that were published."""
+    refused: Sequence[int] = ()
+    """The numbers of those that the user may not publish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a subscription asks for; what is None takes the server's settings."""
+
+    pattern: str
+    policy: str = Policy.DROP_OLDEST
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    no_retained: bool = False
+    address: str = ""
+    """What retained copies are addressed to instead of the pattern."""
+
+
+class Outlet:
+    """Where a client's messages go, and in which encoding."""
+
+    __slots__ = ("_connection", "encoding", "push")
+
+    def __init__(
+        self, connection: Connection, push: Callable[[bytes], None], encoding: Encoding
+    ) -> None:
+        self._connection = connection
+        self.push = push
+        self.encoding = encoding
+
+    def kick(self, reason: str) -> None:
+        """End the connection."""
+        self._connection.kick(reason)
 
 
 class PubSubService:
@@ -35,25 +80,175 @@ class PubSubService:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.now_ms = runtime.clock.now_ms
+        self.default_ttl_ms = runtime.settings.retained_ttl_ms
+        """How long retained messages live of clients that cannot say it; 0 for ever."""
         self._engine = PubSub()
         self._journal = RetainedJournal(runtime, self._engine.retained)
         self._clients: dict[int, Subscriber] = {}
         self._lagging: set[Subscriber] = set()
-        self.answers: Mapping[int, Answer] = {}
-        self.handlers: Mapping[int, Handler] = {
-            Op.PUB: self._on_pub,
-            Op.SUB: self._on_sub,
-            Op.UNSUB: self._on_unsub,
-            Op.PUBLISH_RUN: self._on_publish_run,
-            Op.PUBLISH: self._on_publish,
-            Op.SUBSCRIBE: self._on_subscribe,
-            Op.WILL: self._on_will,
-            Op.PS_SUBSCRIPTIONS: self._on_subscriptions,
-            Op.PS_RETAINED: self._on_retained,
-            Op.PS_TOPICS: self._on_topics,
-        }
 
-    # -- life (Service) -------------------------------------------------------------
+    # -- publishing -----------------------------------------------------------------
+
+    def publish(
+        self,
+        connection: Connection,
+        batch: Batch,
+        done: Done[Receivers],
+        *,
+        retain: bool = False,
+        ttl_ms: int | None = None,
+    ) -> None:
+        """Deliver messages; answers at once, or when what is retained is safe.
+
+        Of those that the user may not publish none is, and the others are (SPEC C2, A10).
+        """
+        refused: Sequence[int] = ()
+        if connection.identity is not None:
+            batch, refused = _permitted(connection.identity, batch, retain)
+        if not retain:
+            _check_ttl(ttl_ms, retain)
+            done(Receivers(self._engine.publish(batch), refused))
+            return
+        self._publish_retained(batch, ttl_ms, refused, done)
+
+    def _publish_retained(
+        self, batch: Batch, ttl_ms: int | None, refused: Sequence[int], done: Done[Receivers]
+    ) -> None:
+        _check_ttl(ttl_ms, True)
+        self._runtime.check_writable()
+        receivers = Receivers(self._engine.publish(batch), refused)
+        changes = self._retain(batch.messages, ttl_ms)
+        self._journal.append(changes, lambda error: done(error or receivers))
+        self._wake()
+
+    def _retain(self, messages: Sequence[Message], ttl_ms: int | None) -> list[bytes]:
+        expires_ms = self.now_ms() + ttl_ms if ttl_ms else 0
+        changes: list[bytes] = []
+        for message in messages:
+            self._journal.remember(message.topic)
+            if not message.is_empty:
+                changes.append(self._engine.retain(message, expires_ms))
+            elif change := self._engine.clear(message.topic):
+                changes.append(change)
+        return changes
+
+    # -- last wills -------------------------------------------------------------------
+
+    def set_will(self, connection: Connection, will: LastWill) -> None:
+        """Publish this should the connection end without a goodbye (SPEC C5)."""
+        _permit_topic(connection.identity, WRITE, will.topic, will.retain)
+        check_topic(will.topic)
+        if will.value:
+            check_value(will.value)
+        _check_ttl(will.ttl_ms, will.retain)
+        self._engine.wills[connection.id] = will
+
+    def clear_will(self, connection: Connection) -> None:
+        """Take the last will back, which is how a client says goodbye."""
+        self._engine.wills.pop(connection.id, None)
+
+    def _publish_will(self, connection: Connection, will: LastWill) -> None:
+        def done(result: Receivers | NexoError) -> None:
+            if isinstance(result, NexoError):
+                log.warning("the last will of %s was not published: %s", connection.name, result)
+
+        identity = connection.identity
+        if identity is not None and not identity.valid:
+            log.info("the last will of %s ends with its login", connection.name)
+            return
+        message = Message(will.topic, will.value or b"\0", self.now_ms(), will.headers)
+        try:
+            self.publish(
+                connection, Batch.of([message]), done, retain=will.retain, ttl_ms=will.ttl_ms
+            )
+        except NexoError as error:
+            done(error)
+
+    # -- subscribing ------------------------------------------------------------------
+
+    def subscribe(
+        self, connection: Connection, asked: Asked, outlet: Outlet, done: Done[None]
+    ) -> None:
+        """Send what matches to ``outlet`` from now on, retained messages first.
+
+        A connection has one outlet, that of its first subscription. ``done`` is called before
+        the first message is sent.
+        """
+        _permit_topic(connection.identity, READ, asked.pattern)
+        limits = self._limits(asked)
+        client = self._clients.get(connection.id)
+        if client is None:
+            congested = connection.congested
+            client = Subscriber(outlet, connection.name, outlet.encoding, congested=congested)
+            self._clients[connection.id] = client
+        self._engine.subscribe(client, asked.pattern, limits)
+        done(None)
+        if not asked.no_retained:
+            self._send_retained(client, asked)
+
+    def unsubscribe(self, connection: Connection, pattern: str) -> None:
+        """End a subscription; there need not be one."""
+        _permit_topic(connection.identity, READ, pattern)
+        if client := self._clients.get(connection.id):
+            self._engine.unsubscribe(client, pattern)
+
+    def _limits(self, asked: Asked) -> Limits:
+        settings = self._runtime.settings
+        messages, size = asked.max_messages, asked.max_bytes
+        if (messages is not None and messages < 1) or (size is not None and size < 1):
+            raise InvalidOption("max_messages and max_bytes must be at least 1")
+        if asked.policy not in set(Policy):
+            raise InvalidOption(
+                f"policy {asked.policy!r} is not known; use one of {', '.join(Policy)}"
+            )
+        return Limits(
+            messages or settings.subscriber_queue_messages,
+            size or settings.subscriber_queue_bytes,
+            Policy(asked.policy),
+        )
+
+    def _send_retained(self, client: Subscriber, asked: Asked) -> None:
+        pattern = parse_pattern(asked.pattern)
+        if pattern.group is not None:
+            return  # a group's members share new messages; the past belongs to none of them
+        found = list(self._engine.retained.matching(pattern.levels, self.now_ms()))
+        if found:
+            messages = [one.message for one in found]
+            self._engine.replay(client, _encoded(client, asked.address or pattern.text, messages))
+            self._catch_up(client)
+
+    def _catch_up(self, client: Subscriber) -> None:
+        if client.catch_up():
+            self._lagging.discard(client)
+        else:
+            self._lagging.add(client)
+            self._runtime.wake_at(self.now_ms())
+
+    def _wake(self) -> None:
+        due_ms = self._engine.retained.next_due_ms()
+        if due_ms is not None:
+            self._runtime.wake_at(due_ms)
+
+    # -- lists --------------------------------------------------------------------------
+
+    def subscriptions(self, connection: Connection, limit: int) -> list[dict[str, Any]]:
+        """Each client's subscriptions, with what waits and what was dropped."""
+        shows = _shown(connection.identity, _LISTERS, "#")
+        return _bounded(status.subscriptions(self._engine, _listed(limit), shows), "pattern")
+
+    def retained(self, connection: Connection, pattern: str, limit: int) -> list[dict[str, Any]]:
+        """The retained messages that match a pattern."""
+        shows = _shown(connection.identity, READ, pattern)
+        rows = status.retained(self._engine, pattern, _listed(limit), self.now_ms(), shows)
+        return _bounded(rows, "topic")
+
+    def topics(self, connection: Connection, pattern: str, limit: int) -> list[dict[str, Any]]:
+        """Topics that match a pattern and had messages, the last used first."""
+        shows = _shown(connection.identity, READ, pattern)
+        return _bounded(status.topics(self._engine, pattern, _listed(limit), shows), "topic")
+
+    # -- the host's calls -----------------------------------------------------------------
 
     def open(self) -> None:
         """Bring retained messages back."""
@@ -84,11 +279,11 @@ class PubSubService:
     def peer_closed(self, peer: Connection) -> None:
         """End its subscriptions; without a goodbye, publish its last will (SPEC C5)."""
         client = self._clients.pop(peer.id, None)
-        if client is None:
-            return
-        self._lagging.discard(client)
-        if will := self._engine.leave(client):
-            self._publish_will(client, will)
+        if client is not None:
+            self._lagging.discard(client)
+            self._engine.leave(client)
+        if will := self._engine.wills.pop(peer.id, None):
+            self._publish_will(peer, will)
 
     def status(self) -> dict[str, Any]:
         """Totals."""
@@ -99,198 +294,66 @@ class PubSubService:
         self._engine.wills.clear()
         self._journal.close()
 
-    # -- publishing -----------------------------------------------------------------
 
-    def _on_publish_run(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        counts = self._engine.publish(wire.parse_run(bytes(payload)))
-        peer.data(request_id, wire.pack_receivers(counts))
-
-    def _on_publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        options, run = wire.parse_publish(payload)
-        _check_ttl(options.ttl_ms, options.retain)
-
-        def reply(counts: bytes) -> None:
-            peer.data(request_id, counts)
-
-        self._publish(run, options, reply, lambda error: peer.fail(request_id, error))
-
-    def _on_pub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
-        topic = reader.text().encode()
-        options = self._classic_options(reader.text())
-        value = bytes(reader.rest()) or b"\0"  # an absent value counts as empty bytes
-        check_value(value)
-        run = wire.run_of(topic, value, self._runtime.clock.now_ms())
-        self._publish(
-            run, options, lambda _: peer.ok(request_id), lambda error: peer.fail(request_id, error)
-        )
-
-    def _classic_options(self, text: str) -> wire.Publish:
-        given = wire.parse_classic_publish(text)
-        if not given.retain:
-            return wire.Publish()
-        if given.ttl is None:
-            return wire.Publish(True, self._runtime.settings.retained_ttl_ms or None)
-        _check_ttl(given.ttl * 1000, True)
-        return wire.Publish(True, int(given.ttl * 1000))
-
-    def _publish(
-        self,
-        run: wire.Run,
-        options: wire.Publish,
-        reply: Callable[[bytes], None],
-        fail: Callable[[NexoError], None],
-    ) -> None:
-        """Deliver, and reply: at once, or when what is retained is safe."""
-        if options.retain:
-            self._runtime.check_writable()
-        counts = wire.pack_receivers(self._engine.publish(run))
-        if not options.retain:
-            reply(counts)
-            return
-        records = self._retain(run, options.ttl_ms)
-        self._journal.append(records, lambda error: fail(error) if error else reply(counts))
-        self._wake()
-
-    def _retain(self, run: wire.Run, ttl_ms: int | None) -> list[bytes]:
-        expires_ms = self._runtime.clock.now_ms() + ttl_ms if ttl_ms else 0
-        records: list[bytes] = []
-        for message in run.part(0, len(run.topics)).messages(True):
-            topic = wire.topic_of(message).decode()
-            self._journal.remember(topic)
-            if not wire.is_empty(message):
-                records.append(self._engine.retain(topic, message, expires_ms))
-            elif record := self._engine.clear(topic):
-                records.append(record)
-        return records
-
-    # -- last wills -------------------------------------------------------------------
-
-    def _on_will(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        will = wire.parse_will(payload)
-        client = self._client(peer)
-        if will is None:
-            self._engine.wills.pop(client, None)
-        else:
-            check_topic(will.topic)
-            if will.value:
-                check_value(will.value)
-            _check_ttl(will.ttl_ms, will.retain)
-            self._engine.wills[client] = LastWill(
-                will.topic.encode(), will.value, will.retain, will.ttl_ms
-            )
-        peer.ok(request_id)
-
-    def _publish_will(self, client: Subscriber, will: LastWill) -> None:
-        def failed(error: NexoError) -> None:
-            log.warning("the last will of %s was not retained: %s", client.name, error)
-
-        run = wire.run_of(will.topic, will.value, self._runtime.clock.now_ms())
-        try:
-            self._publish(run, wire.Publish(will.retain, will.ttl_ms), lambda _: None, failed)
-        except NexoError as error:
-            failed(error)
-
-    # -- subscribing ------------------------------------------------------------------
-
-    def _on_sub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
-        command = wire.Subscribe(reader.text())
-        reader.end()
-        self._subscribe(peer, request_id, command)
-
-    def _on_subscribe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        self._subscribe(peer, request_id, wire.parse_subscribe(payload))
-
-    def _subscribe(self, peer: Peer, request_id: int, command: wire.Subscribe) -> None:
-        limits = self._limits(command)
-        client = self._client(peer)
-        self._engine.subscribe(client, command.pattern, limits)
-        peer.ok(request_id)
-        if not command.no_retained:
-            self._send_retained(client, command)
-
-    def _limits(self, command: wire.Subscribe) -> Limits:
-        settings = self._runtime.settings
-        messages, size = command.max_messages, command.max_bytes
-        if (messages is not None and messages < 1) or (size is not None and size < 1):
-            raise InvalidOption("max_messages and max_bytes must be at least 1")
-        if command.policy not in set(Policy):
-            raise InvalidOption(
-                f"policy {command.policy!r} is not known; use one of {', '.join(Policy)}"
-            )
-        return Limits(
-            messages or settings.subscriber_queue_messages,
-            size or settings.subscriber_queue_bytes,
-            Policy(command.policy),
-        )
-
-    def _send_retained(self, client: Subscriber, command: wire.Subscribe) -> None:
-        pattern = parse_pattern(command.pattern)
-        if pattern.group is not None:
-            return  # a group's members share new messages; the past belongs to none of them
-        found = list(self._engine.retained.matching(pattern.levels, self._runtime.clock.now_ms()))
-        if found:
-            messages = [one.message for one in found]
-            self._engine.replay(client, _encoded(client, command.address or pattern.text, messages))
-            self._catch_up(client)
-
-    def _on_unsub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
-        pattern = reader.text()
-        reader.end()
-        self._engine.unsubscribe(self._client(peer), pattern)
-        peer.ok(request_id)
-
-    def _client(self, peer: Peer) -> Subscriber:
-        client = self._clients.get(peer.id)
-        if client is None:
-            client = Subscriber(peer, peer.name, coded=peer.said_hello, congested=peer.congested)
-            self._clients[peer.id] = client
-        return client
-
-    def _catch_up(self, client: Subscriber) -> None:
-        if client.catch_up():
-            self._lagging.discard(client)
-        else:
-            self._lagging.add(client)
-            self._runtime.wake_at(self._runtime.clock.now_ms())
-
-    def _wake(self) -> None:
-        due_ms = self._engine.retained.next_due_ms()
-        if due_ms is not None:
-            self._runtime.wake_at(due_ms)
-
-    # -- listings ---------------------------------------------------------------------
-
-    def _on_subscriptions(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = wire.parse_listing(payload)
-        listed = status.subscriptions(self._engine, _listed(asked), shown_to(peer))
-        peer.data(request_id, wire.pack_rows(listed))
-
-    def _on_retained(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = wire.parse_listing(payload)
-        now_ms = self._runtime.clock.now_ms()
-        limit = _listed(asked)
-        listed = status.retained(self._engine, asked.pattern, limit, now_ms, shown_to(peer))
-        peer.data(request_id, wire.pack_rows(listed))
-
-    def _on_topics(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = wire.parse_listing(payload)
-        listed = status.topics(self._engine, asked.pattern, _listed(asked), shown_to(peer))
-        peer.data(request_id, wire.pack_rows(listed))
+def _permit_topic(
+    identity: Identity | None, actions: Sequence[Action], topic: str, retain: bool = False
+) -> None:
+    if identity is not None and (retain or not is_reply(topic)):
+        permit(identity, Broker.PUBSUB, actions, topic, Extent.TOPICS)
 
 
-def _encoded(client: Subscriber, address: str, messages: list[bytes]) -> Iterator[bytes]:
+def _permitted(identity: Identity, batch: Batch, retain: bool) -> tuple[Batch, list[int]]:
+    """What of a batch the user may publish, and the numbers of the rest; `Forbidden` for none."""
+
+    def allowed(topic: str) -> bool:
+        reply = is_reply(topic) and not retain
+        return reply or may(identity, Broker.PUBSUB, WRITE, topic, Extent.TOPICS)
+
+    names = {topic: topic.decode("utf-8", "replace") for topic in set(batch.topics)}
+    permitted = {topic for topic, name in names.items() if allowed(name)}
+    if len(permitted) == len(names):
+        return batch, []
+    kept = [at for at, topic in enumerate(batch.topics) if topic in permitted]
+    refused = [at for at, topic in enumerate(batch.topics) if topic not in permitted]
+    if not kept:
+        name = names[batch.topics[0]]
+        raise forbidden(identity.user.name, Broker.PUBSUB, WRITE, Extent.TOPICS, name)
+    return batch.only(kept), refused
+
+
+def _shown(
+    identity: Identity | None, actions: Sequence[Action], pattern: str
+) -> Callable[[str], bool]:
+    """Which rows of a list a user may see: all, some, or `Forbidden`.
+
+    A list of one topic is refused like any other request for it.
+    """
+    if may(identity, Broker.PUBSUB, actions, pattern, Extent.TOPICS):
+        return bool
+    assert identity is not None
+    if not set(pattern) & {"+", "#"} or not identity.user.may_some(Broker.PUBSUB, actions):
+        raise forbidden(identity.user.name, Broker.PUBSUB, actions, Extent.TOPICS, pattern)
+    return visible(identity, Broker.PUBSUB, actions, Extent.TOPICS)
+
+
+def _encoded(client: Subscriber, address: str, messages: list[Message]) -> Iterator[bytes]:
     """Retained messages as a client gets them, each made when it is sent."""
-    if not client.coded:
-        return map(wire.classic_frame, messages)
-    field = pack_str(address)
-    return (wire.addressed_frame(message, field, wire.RETAINED) for message in messages)
+    encoding = client.encoding
+    return (encoding.retained(message, address) for message in messages)
 
 
-def _listed(asked: wire.Listing) -> int:
-    return max(0, min(asked.limit, MAX_LISTED))
+def _listed(limit: int) -> int:
+    return max(0, min(limit, MAX_LISTED))
+
+
+def _bounded(rows: list[Row], name: str) -> list[Row]:
+    """As many rows as make `PAGE_BYTES` of names: a topic may be long."""
+    size = 0
+    for at, row in enumerate(rows):
+        size += len(row[name])
+        if size > PAGE_BYTES:
+            return rows[: at + 1]
+    return rows
 
 
 def _check_ttl(ttl_ms: float | None, retain: bool) -> None:
@@ -298,5 +361,5 @@ def _check_ttl(ttl_ms: float | None, retain: bool) -> None:
         return
     if not retain:
         raise InvalidOption("a ttl is for retained messages: others are not kept at all")
-    if not 1 <= ttl_ms <= MAX_TTL_MS:
+    if not 1 <= ttl_ms <= MAX_TTL_S * 1_000:
         raise InvalidOption("ttl must be positive and at most 100 years; leave it out for none")

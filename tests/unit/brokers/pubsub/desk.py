@@ -8,6 +8,7 @@ from typing import Any
 
 from nexo.access.login import Identity
 from nexo.config import Settings
+from nexo.dialects.nexo.pubsub import PubSubRequests
 from nexo.errors import NexoError
 from nexo.model import Clock, Persistence
 from nexo.protocol.frames import Buffer, pack_str
@@ -114,7 +115,7 @@ class Connection:
     def ask(self, op: Op, payload: bytes) -> object:
         """Send a request; its reply if there is one by the end of the turn."""
         before = len(self.replies)
-        self._desk.service.handlers[op](self, 1, memoryview(payload))
+        self._desk.requests.handlers[op](self, 1, memoryview(payload))
         self._desk.runtime.end_turn()
         return self.replies[-1] if len(self.replies) > before else None
 
@@ -157,6 +158,7 @@ class Desk:
         self.files: Files = files or MemoryFiles()
         self.runtime = ManualRuntime(self.files, **settings)
         self.service = PubSubService(self.runtime)
+        self.requests = PubSubRequests(self.service)
         self.service.open()
 
     def client(self, *, coded: bool = True) -> Connection:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from nexo.brokers.pubsub.message import Batch, Encoding
 from nexo.brokers.pubsub.outbox import Limits, Policy
 from nexo.brokers.pubsub.subscriber import Subscriber
+from nexo.dialects.nexo.pubsub import OURS, Received
 from nexo.protocol.frames import HEADER, HEADER_SIZE
-from nexo.protocol.pubsub import Run, message_frame, parse_pushes, parse_run
+from nexo.protocol.pubsub import message_frame, parse_pushes, parse_run
 
 LIMITS = Limits(100, 1_000_000)
 DISCONNECT = Limits(2, 1_000_000, Policy.DISCONNECT)
@@ -14,13 +16,13 @@ DISCONNECT = Limits(2, 1_000_000, Policy.DISCONNECT)
 class Recorder:
     """A `Sink` with one subscriber on it."""
 
-    def __init__(self, *, coded: bool = True) -> None:
+    def __init__(self, encoding: Encoding = OURS) -> None:
         self.pushes: list[bytes] = []
         self.kicked: list[str] = []
-        self.client = Subscriber(self, "test", coded=coded)
+        self.client = Subscriber(self, "test", encoding)
 
-    def push(self, frames: bytes) -> None:
-        self.pushes.append(frames)
+    def push(self, data: bytes) -> None:
+        self.pushes.append(data)
 
     def kick(self, reason: str) -> None:
         self.kicked.append(reason)
@@ -58,8 +60,7 @@ def split(data: bytes) -> list[tuple[int, bytes]]:
     return frames
 
 
-def run(*messages: tuple[str, bytes]) -> Run:
+def run(*messages: tuple[str, bytes]) -> Batch:
     """Messages as a publisher sends them."""
-    return parse_run(
-        b"".join(message_frame(topic.encode(), b"\0" + value, 1) for topic, value in messages)
-    )
+    frames = [message_frame(topic.encode(), b"\0" + value, 1) for topic, value in messages]
+    return Received(parse_run(b"".join(frames)))

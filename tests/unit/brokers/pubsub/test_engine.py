@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nexo.brokers.pubsub import status
-from nexo.brokers.pubsub.engine import LastWill, PubSub
+from nexo.brokers.pubsub.engine import PubSub
+from nexo.brokers.pubsub.message import Encoding
 from nexo.brokers.pubsub.outbox import Limits
+from nexo.dialects.nexo.pubsub import CLASSIC, OURS
 from nexo.errors import InvalidName
 from tests.unit.brokers.pubsub.recorder import DISCONNECT, LIMITS, Recorder, run
 
@@ -16,8 +18,8 @@ def engine() -> PubSub:
     return PubSub()
 
 
-def subscribed(engine: PubSub, *patterns: str, coded: bool = True) -> Recorder:
-    recorder = Recorder(coded=coded)
+def subscribed(engine: PubSub, *patterns: str, encoding: Encoding = OURS) -> Recorder:
+    recorder = Recorder(encoding)
     for pattern in patterns:
         engine.subscribe(recorder.client, pattern, LIMITS)
     return recorder
@@ -56,7 +58,7 @@ def test_a_run_reaches_a_subscriber_in_one_piece_and_unchanged(engine: PubSub) -
     first, second = subscribed(engine, "a/#"), subscribed(engine, "a/#")
     messages = run(("a/1", b"x"), ("a/2", b"y"), ("a/1", b"z"))
     engine.publish(messages)
-    assert first.pushes == [messages.frames]
+    assert first.pushes == [messages.part(0, 3).joined(OURS)]
     assert first.pushes[0] is second.pushes[0]
 
 
@@ -85,7 +87,7 @@ def test_unsubscribing_from_what_was_never_subscribed_says_so(engine: PubSub) ->
 
 
 def test_older_clients_get_their_own_push_frame(engine: PubSub) -> None:
-    old, new = subscribed(engine, "a", coded=False), subscribed(engine, "a")
+    old, new = subscribed(engine, "a", encoding=CLASSIC), subscribed(engine, "a")
     engine.publish(run(("a", b"x"), ("a", b"y")))
     assert old.frames == [(0, b"\0\0\0\1a\0x"), (0, b"\0\0\0\1a\0y")]
     assert new.contents == [b"x", b"y"]
@@ -170,10 +172,3 @@ def test_the_last_member_takes_its_group_along(engine: PubSub) -> None:
     member = subscribed(engine, "$share/g/a")
     engine.leave(member.client)
     assert engine.publish(run(("a", b"x"))) == [(0, 1)]
-
-
-def test_leaving_hands_out_the_last_will_once(engine: PubSub) -> None:  # SPEC C5
-    client = Recorder().client
-    will = engine.wills[client] = LastWill(b"gone", b"\0x", False, None)
-    assert engine.leave(client) == will
-    assert engine.leave(client) is None

@@ -5,10 +5,30 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from nexo.errors import DiskFull, InvalidInput, InvalidName, InvalidOption, NexoError, ProtocolError
+from nexo.access.grants import Grant
+from nexo.access.login import Identity
+from nexo.access.users import User
+from nexo.errors import (
+    DiskFull,
+    Forbidden,
+    InvalidInput,
+    InvalidName,
+    InvalidOption,
+    NexoError,
+    ProtocolError,
+)
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Listing, Subscribe, Will, message_frame, pack_command
+from nexo.protocol.pubsub import (
+    Listing,
+    Publish,
+    Subscribe,
+    Will,
+    message_frame,
+    pack_command,
+    pack_publish,
+    parse_pushes,
+)
 from nexo.services.pubsub import journal as pubsub_journal
 from nexo.storage.journal import Journal
 from tests.unit.brokers.pubsub.desk import Desk
@@ -315,9 +335,98 @@ def test_a_failed_write_is_reported_to_the_publisher(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise OSError("disk gone")
+        raise OSError(28, "disk gone")
 
     monkeypatch.setattr(Journal, "append", refuse)
     reply = desk.client().publish("t", b"x", retain=True)
     assert isinstance(reply, NexoError)
     assert "disk gone" in reply.message
+
+
+def test_a_failing_snapshot_undoes_nothing_that_was_written(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F5
+    def refuse(*_: object) -> None:
+        raise OSError(28, "no room for a snapshot")
+
+    monkeypatch.setattr(pubsub_journal, "CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr(Journal, "checkpoint", refuse)
+    publisher = desk.client()
+    for number in range(5):
+        assert publisher.publish("t", b"%d" % number, retain=True) == 0
+    assert retained(desk) == [("t", b"4")]
+    monkeypatch.undo()
+    assert retained(desk.crash()) == [("t", b"4")]
+
+
+def test_the_last_will_of_a_user_that_was_removed_is_not_published(desk: Desk) -> None:  # G15
+    listener = desk.client()
+    listener.subscribe("#")
+    for removed in (False, True):
+        client = desk.client()
+        client.identity = Identity(User("ana", grants=(Grant(),)), None)
+        client.will("gone", b"%d" % removed)
+        if removed:
+            client.identity.update(None)
+        client.close()
+    assert listener.received == [("gone", b"0")]
+
+
+def test_headers_go_to_our_subscribers_and_to_those_who_come_later(desk: Desk) -> None:
+    headers = b'{"trace":"7f"}'
+    live, classic = desk.client(), desk.client(coded=False)
+    live.subscribe("#")
+    classic.ask(Op.SUB, pack_str("#"))
+    frame = message_frame(b"t", b"\x01x", 7, headers)
+    desk.client().ask(Op.PUBLISH, pack_publish(Publish(retain=True)) + frame)
+    late = desk.crash().client()
+    late.subscribe("#")
+    for client, is_retained in ((live, False), (late, True)):
+        (pushed,) = parse_pushes(b"".join(client.pushes))
+        assert (pushed.topic, pushed.messages) == (b"t", [(b"\x01x", 7)])
+        assert (pushed.headers, pushed.retained) == (headers, is_retained)
+    assert classic.frames == [(0, pack_str("t") + b"\x01x")]
+
+
+@pytest.mark.parametrize("headers", [b"x", b"[]", b"{", b'{"a":\xff}'])
+def test_headers_that_are_no_json_object_are_refused(desk: Desk, headers: bytes) -> None:
+    frame = message_frame(b"t", b"\x01x", 7, headers)
+    with pytest.raises(ProtocolError, match="JSON object"):
+        desk.client().ask(Op.PUBLISH_RUN, frame)
+
+
+def test_a_message_is_encoded_once_per_dialect(desk: Desk) -> None:  # SPEC C4
+    ours, old = [desk.client() for _ in range(3)], [desk.client(coded=False) for _ in range(3)]
+    for client in ours:
+        client.subscribe("t")
+    for client in old:
+        client.ask(Op.SUB, pack_str("t"))
+    assert desk.client().publish("t", b"x") == 6
+    pushed = [client.pushes[-1] for client in (*ours, *old)]
+    assert len({id(data) for data in pushed}) == 2
+
+
+def test_a_list_of_long_topics_is_short(desk: Desk) -> None:  # G6
+    client = desk.client()
+    for number in range(40):
+        client.subscribe(f"{number:03}" + "x" * 60_000)
+    reply = client.ask(Op.PS_SUBSCRIPTIONS, pack_command(Listing(limit=10_000)))
+    assert isinstance(reply, bytes)
+    assert len(msgspec.msgpack.decode(reply)) == 18
+
+
+INBOX = "$reply/" + "x" * 22
+
+
+def test_who_knows_an_inbox_may_use_it_and_nothing_else(desk: Desk) -> None:  # SPEC O2
+    asker, answerer = desk.client(), desk.client()
+    for client in (asker, answerer):
+        client.identity = Identity(User("ana", grants=()), None)
+    asker.subscribe(f"{INBOX}/+")
+    assert answerer.publish(f"{INBOX}/1", b"x") == 1
+    assert asker.received == [(f"{INBOX}/1", b"x")]
+    with pytest.raises(Forbidden):
+        answerer.publish(f"{INBOX}/1", b"x", retain=True)
+    for pattern in ("$reply/+/+", "$reply/#", "$reply/short/1", INBOX, "#"):
+        with pytest.raises(Forbidden):
+            asker.ask(Op.SUBSCRIBE, pack_command(Subscribe(pattern)))

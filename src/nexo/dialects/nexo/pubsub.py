@@ -1,0 +1,256 @@
+"""The requests of pub/sub: bytes to use cases and back, and messages as pushes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from nexo.brokers.pubsub.engine import LastWill
+from nexo.brokers.pubsub.message import Batch, Encoding, Message, Part
+from nexo.errors import InvalidName, NexoError
+from nexo.protocol import pubsub as wire
+from nexo.protocol.frames import Reader, pack_str
+from nexo.protocol.ops import Op
+from nexo.services.pubsub.service import Asked, Outlet, PubSubService, Receivers
+from nexo.services.service import Handler, Peer
+from nexo.values import check_value
+
+# -- messages -----------------------------------------------------------------------------
+
+
+class _Ours:
+    """The encoding of clients that said HELLO."""
+
+    def live(self, message: Message) -> bytes:
+        topic, value, time_ms, headers = message
+        return wire.message_frame(topic.encode(), value, time_ms, headers)
+
+    def shared(self, message: Message, pattern: str) -> bytes:
+        return wire.addressed_frame(self.live(message), pack_str(pattern))
+
+    def retained(self, message: Message, address: str) -> bytes:
+        return wire.addressed_frame(self.live(message), pack_str(address), wire.RETAINED)
+
+
+class _Classic:
+    """The encoding of the existing client, which knows neither times nor headers."""
+
+    def live(self, message: Message) -> bytes:
+        return wire.classic_frame(message.topic.encode(), message.value)
+
+    def shared(self, message: Message, pattern: str) -> bytes:
+        return self.live(message)
+
+    def retained(self, message: Message, address: str) -> bytes:
+        return self.live(message)
+
+
+OURS: Encoding = _Ours()
+CLASSIC: Encoding = _Classic()
+
+
+class ReceivedPart(Part):
+    """Part of a run: what our clients get is what came."""
+
+    __slots__ = ("_base", "_ends", "_frames")
+
+    def __init__(self, frames: bytes, base: int, ends: list[int]) -> None:
+        super().__init__(None, len(ends))
+        self._frames = frames
+        self._base = base
+        self._ends = ends
+        self._joined[OURS] = frames
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Decoded when somebody needs them."""
+        if self._messages is None:
+            self._messages = [_message(frame) for frame in self.alone(OURS)]
+        return self._messages
+
+    def alone(self, encoding: Encoding) -> list[bytes]:
+        """Each message by itself."""
+        if encoding is OURS and encoding not in self._alone:
+            self._alone[encoding] = _split(self._frames, self._base, self._ends)
+        return super().alone(encoding)
+
+
+class Received(Batch):
+    """A run of message frames as a client published it."""
+
+    __slots__ = ("_ends", "_frames")
+
+    def __init__(self, run: wire.Run) -> None:
+        super().__init__(run.topics)
+        self._frames = run.frames
+        self._ends = run.ends
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """All of them, decoded."""
+        return self.part(0, len(self._ends)).messages
+
+    def part(self, first: int, last: int) -> Part:
+        """The messages ``first`` to ``last``, exclusive."""
+        begin = self._ends[first - 1] if first else 0
+        whole = last - first == len(self._ends)
+        frames = self._frames if whole else self._frames[begin : self._ends[last - 1]]
+        return ReceivedPart(frames, begin, self._ends[first:last])
+
+    def only(self, indexes: Sequence[int]) -> Batch:
+        """Some of the messages."""
+        frames = _split(self._frames, 0, self._ends)
+        return Received(wire.parse_run(b"".join([frames[index] for index in indexes])))
+
+
+def _split(frames: bytes, base: int, ends: list[int]) -> list[bytes]:
+    begin, found = 0, []
+    for end in ends:
+        found.append(frames[begin : end - base])
+        begin = end - base
+    return found
+
+
+def _message(frame: bytes) -> Message:
+    topic, value, time_ms, headers = wire.parse_message(frame)
+    try:
+        return Message(topic.decode(), value, time_ms, headers)
+    except UnicodeDecodeError:
+        raise InvalidName(f"topic {topic[:64]!r} is not UTF-8") from None
+
+
+# -- requests -------------------------------------------------------------------------------
+
+
+class PubSubRequests:
+    """All requests of pub/sub."""
+
+    def __init__(self, service: PubSubService) -> None:
+        self._service = service
+        self.handlers: Mapping[int, Handler] = {
+            Op.PUB: self._pub,
+            Op.SUB: self._sub,
+            Op.UNSUB: self._unsub,
+            Op.PUBLISH_RUN: self._publish_run,
+            Op.PUBLISH: self._publish,
+            Op.SUBSCRIBE: self._subscribe,
+            Op.WILL: self._will,
+            Op.PS_SUBSCRIPTIONS: self._subscriptions,
+            Op.PS_RETAINED: self._retained,
+            Op.PS_TOPICS: self._topics,
+        }
+
+    # -- publishing
+
+    def _publish_run(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        run = wire.parse_run(bytes(payload))
+        self._service.publish(peer, Received(run), _receivers(peer, request_id))
+
+    def _publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        options, run = wire.parse_publish(payload)
+        self._service.publish(
+            peer,
+            Received(run),
+            _receivers(peer, request_id),
+            retain=options.retain,
+            ttl_ms=options.ttl_ms,
+        )
+
+    def _pub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        topic = reader.text()
+        options = self._classic_options(reader.text())
+        value = bytes(reader.rest()) or b"\0"  # an absent value counts as empty bytes
+        check_value(value)
+        batch = Batch.of([Message(topic, value, self._service.now_ms())])
+        done = _ok(peer, request_id)
+        self._service.publish(peer, batch, done, retain=options.retain, ttl_ms=options.ttl_ms)
+
+    def _classic_options(self, text: str) -> wire.Publish:
+        given = wire.parse_classic_publish(text)
+        if not given.retain:
+            return wire.Publish()
+        if given.ttl is None:
+            return wire.Publish(True, self._service.default_ttl_ms or None)
+        return wire.Publish(True, wire.classic_ttl_ms(given.ttl))
+
+    def _will(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        will = wire.parse_will(payload)
+        if will is None:
+            self._service.clear_will(peer)
+        else:
+            self._service.set_will(
+                peer, LastWill(will.topic, will.value, will.retain, will.ttl_ms, will.headers)
+            )
+        peer.ok(request_id)
+
+    # -- subscribing
+
+    def _sub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        asked = Asked(reader.text())
+        reader.end()
+        self._start(peer, request_id, asked)
+
+    def _subscribe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = wire.parse_subscribe(payload)
+        self._start(
+            peer,
+            request_id,
+            Asked(
+                asked.pattern,
+                asked.policy,
+                asked.max_messages,
+                asked.max_bytes,
+                asked.no_retained,
+                asked.address,
+            ),
+        )
+
+    def _start(self, peer: Peer, request_id: int, asked: Asked) -> None:
+        outlet = Outlet(peer, peer.push, OURS if peer.said_hello else CLASSIC)
+        self._service.subscribe(peer, asked, outlet, _ok(peer, request_id))
+
+    def _unsub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        reader = Reader(payload)
+        pattern = reader.text()
+        reader.end()
+        self._service.unsubscribe(peer, pattern)
+        peer.ok(request_id)
+
+    # -- lists
+
+    def _subscriptions(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = wire.parse_listing(payload)
+        peer.data(request_id, wire.pack_rows(self._service.subscriptions(peer, asked.limit)))
+
+    def _retained(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = wire.parse_listing(payload)
+        rows = self._service.retained(peer, asked.pattern, asked.limit)
+        peer.data(request_id, wire.pack_rows(rows))
+
+    def _topics(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = wire.parse_listing(payload)
+        rows = self._service.topics(peer, asked.pattern, asked.limit)
+        peer.data(request_id, wire.pack_rows(rows))
+
+
+def _receivers(peer: Peer, request_id: int) -> Callable[[Receivers | NexoError], None]:
+    def done(result: Receivers | NexoError) -> None:
+        if isinstance(result, NexoError):
+            peer.fail(request_id, result)
+        elif result.refused:
+            peer.data(request_id, wire.pack_partly(result.counts, result.refused))
+        else:
+            peer.data(request_id, wire.pack_receivers(result.counts))
+
+    return done
+
+
+def _ok(peer: Peer, request_id: int) -> Callable[[object], None]:
+    def done(result: object) -> None:
+        if isinstance(result, NexoError):
+            peer.fail(request_id, result)
+        else:
+            peer.ok(request_id)
+
+    return done
