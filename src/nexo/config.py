@@ -185,6 +185,9 @@ class Settings:
     subscriber_queue_bytes: int = _setting(
         8 * MIB, "PUBSUB_SUBSCRIBER_QUEUE_BYTES", "Bytes kept for a slow subscriber.", KIB
     )
+    auto_create_queues: bool = _setting(
+        False, "NEXO_AUTO_CREATE_QUEUES", "Let the first push or pop of a queue create it."
+    )
     queue_visibility_ms: int = _setting(
         30_000, "QUEUE_VISIBILITY_TIMEOUT_MS", "Default lease of a job.", 1, 10 * 366 * DAY_MS
     )

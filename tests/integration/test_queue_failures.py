@@ -451,7 +451,7 @@ async def test_a_lease_is_not_extended_by_nothing(jobs: Queue[Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"visibility_timeout": 0}, r"visibility_timeout \(in ms\): expected int >= 1"),
+        ({"visibility_timeout": 0}, "visibility_timeout_ms: expected int >= 1"),
         ({"rate": -1}, r"rate: expected float >= 0"),
         ({"persistence": "x"}, "persistence: .*use one of file_async, file_sync"),
         ({"max_retries": -3}, "max_retries: expected int >= 0"),

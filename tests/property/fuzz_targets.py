@@ -19,7 +19,7 @@ from nexo.access.users import parse_users
 from nexo.brokers.pubsub.message import Message
 from nexo.brokers.pubsub.records import apply, kept
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
-from nexo.brokers.queue.cron import parse_cron
+from nexo.brokers.queue.cron import next_after
 from nexo.brokers.queue.image import restore as restore_queue
 from nexo.brokers.queue.image import snapshot as snapshot_queue
 from nexo.brokers.queue.ledger import Ledger
@@ -193,7 +193,7 @@ TEXTS = {
     ),
     "grant": Target(_text(parse_grant), [b"queue:write:jobs.*", b"pubsub:read:a/+/#"]),
     "url": Target(_text(parse_url), [b"nexo://a:b@host:1?timeout=1&verify=false"]),
-    "cron": Target(_text(parse_cron), [b"*/5 0-3,7 1 jan-dec mon"]),
+    "cron": Target(_text(lambda text: next_after(text, 0)), [b"*/5 0-3,7 1 jan-dec mon"]),
     "name": Target(_text(check_name), [b"a/b:c"]),
     "settings file": Target(_settings, [b'port = 1\nauth = true\nlog = "info"\nflush_ms = "50ms"']),
     "duration": Target(_text(duration_ms), [b"7d", b"250ms"]),

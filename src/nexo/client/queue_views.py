@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar
 
+import msgspec
+
 from nexo.blocks import id_text
-from nexo.client.checks import Duration, each, millis, positive_millis, text, whole
+from nexo.client.checks import Duration, each, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.errors import InvalidInput, NexoError
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS, QueueOptions
 from nexo.protocol.hello import Welcome
 from nexo.protocol.queue import Pop, PushReply
-from nexo.protocol.values import ValueType, decode_value, encode_as
+from nexo.protocol.values import ValueType, decode_value, encode_as, json_bytes
 
 T = TypeVar("T")
 
@@ -36,6 +38,7 @@ class QueueSettings(TypedDict, total=False):
     key_rate: float
     key_rate_burst: int
     result_ttl: Duration
+    time_limit: Duration
     max_jobs: int
 
 
@@ -44,11 +47,13 @@ def wire_options(given: dict[str, Any]) -> dict[str, Any]:
     return to_stored(QueueOptions, given, millis)
 
 
-def pop_request(queue: str, batch: int, wait: Duration, lease: Duration | None) -> Pop:
+def pop_request(
+    queue: str, batch: int, wait: Duration, lease: Duration | None, *, reports: bool = False
+) -> Pop:
     """What a pop, or a subscription again and again, asks for."""
     lease_ms = 0 if lease is None else positive_millis(lease, "lease", MAX_DELAY_MS)
     wait_ms = millis(wait, "wait", MAX_WAIT_MS)
-    return Pop(queue, whole(batch, "batch", 1, MAX_POP), wait_ms, lease_ms)
+    return Pop(queue, whole(batch, "batch", 1, MAX_POP), wait_ms, lease_ms, reports)
 
 
 def check_column(column: Any, what: str, count: int) -> None:
@@ -71,11 +76,16 @@ Keys = Sequence[str | None] | None
 
 
 def chunks(
-    raw: Sequence[bytes], keys: Keys, dedup_keys: Keys, welcome: Welcome | None
-) -> list[tuple[int, int]]:
+    raw: Sequence[bytes], keys: Keys, dedup_keys: Keys, welcome: Welcome | None,
+    headers: Sequence[bytes | None] | None = None,
+) -> list[tuple[int, int]]:  # fmt: skip
     """Where to cut jobs so that no request grows too large; `PayloadTooLarge` if one alone is."""
     most, count = room_bytes(welcome, CHUNK_BYTES), len(raw)
-    sizes = _sizes(raw, keys, dedup_keys) if keys or dedup_keys else None
+    sizes = _sizes(raw, keys, dedup_keys) if keys or dedup_keys or headers else None
+    if sizes is not None and headers is not None:
+        sizes = [
+            size + _JOB_BYTES + len(each or b"") for size, each in zip(sizes, headers, strict=True)
+        ]
     total = sum(map(len, raw)) + _JOB_BYTES * count if sizes is None else sum(sizes)
     if count <= CHUNK_JOBS and total <= most:
         return [(0, count)] if raw else []
@@ -146,6 +156,8 @@ class JobView(Generic[T]):
     """Failed deliveries so far."""
     history: list[tuple[int, str]]
     """Time and error of the last failures, oldest first."""
+    headers: dict[str, Any]
+    """What it was pushed with beside its value."""
 
     @property
     def value(self) -> T:
@@ -165,16 +177,31 @@ class DeadJob(JobView[T]):
     """A dead letter (SPEC D5)."""
 
     reason: str
-    """``nack``, ``rejected`` or ``timeout``."""
+    """``nack``, ``rejected``, ``timeout``, or ``lost`` with the connection of its worker."""
     died_ms: int
     error: str
     """What the last failure said."""
+
+
+def write_headers(headers: Mapping[str, Any] | None) -> bytes | None:
+    """Headers as a job carries them: a JSON object."""
+    if not headers:
+        return None
+    return json_bytes(
+        {text(name, "a header's name"): each for name, each in pairs(headers).items()}
+    )
+
+
+def read_headers(raw: bytes | None) -> dict[str, Any]:
+    """A job's headers as it carries them."""
+    return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
 
 
 def job_view(row: dict[str, Any], type_: type[Any] | None) -> JobView[Any]:
     """A row of a list."""
     fields = {name: value for name, value in row.items() if name != "value"}
     fields |= {"encoded": row["value"], "type_": type_}
+    fields["headers"] = read_headers(row["headers"])
     fields["history"] = [(at_ms, error) for at_ms, error in row["history"]]
     return DeadJob(**fields) if "died_ms" in row else JobView(**fields)
 
@@ -239,3 +266,5 @@ class Schedule:
     next_ms: int
     priority: int
     key: str | None
+    zone: str = ""
+    """Whose local time it is in, such as ``Europe/Rome``; empty for UTC."""

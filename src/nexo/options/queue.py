@@ -97,6 +97,14 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result_ttl_ms: Annotated[
         Natural, option("Keep results", "How long results are kept; 0 keeps none.", "ms")
     ] = 0
+    time_limit_ms: Annotated[
+        Natural,
+        option(
+            "Time limit",
+            "A handler that runs longer loses its job to another; 0 for no limit.",
+            "ms",
+        ),
+    ] = 0
     max_jobs: Annotated[
         Natural,
         option(

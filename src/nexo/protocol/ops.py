@@ -96,7 +96,7 @@ class Op(enum.IntEnum):
     Q_UPDATE = 0x61
     """msgpack `queue.Update`: change options. Reply: its info."""
     Q_INFO = 0x62
-    """msgpack `queue.Named`. Reply: the queue's options and counts."""
+    """msgpack `queue.Look`. Reply: the queue's options and counts."""
     Q_LIST = 0x63
     """Nothing. Reply: a list of infos."""
     Q_PURGE = 0x64
@@ -133,6 +133,9 @@ class Op(enum.IntEnum):
     """msgpack `queue.Named`. Reply: the queue's schedules."""
     Q_SURVEY = 0x74
     """msgpack `survey.SurveyAsk`. Reply: `survey.QueueSurvey`."""
+
+    Q_BEGIN = 0x75
+    """msgpack `queue.Begin`: handlers begin. Reply: OK."""
 
     # Pub/Sub: 0x20-0x2F, 0x80-0x8F
     PUB = 0x21

@@ -29,6 +29,8 @@ class PushHead(msgspec.Struct, array_like=True, frozen=True):
     keys: list[str | None] | None = None
     dedup_keys: list[str | None] | None = None
     replace: bool = False
+    headers: list[bytes | None] | None = None
+    """One JSON object per job, or nil."""
 
 
 class PushReply(msgspec.Struct, array_like=True, frozen=True):
@@ -48,6 +50,8 @@ class Pop(msgspec.Struct, array_like=True, frozen=True):
     wait_ms: int = 0
     lease_ms: int = 0
     """0 for the queue's own."""
+    reports: bool = False
+    """Q_BEGIN will say which handlers have begun."""
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
@@ -73,6 +77,8 @@ class Delivery(msgspec.Struct, array_like=True, frozen=True):
     """Whether the queue keeps what acks bring along."""
     max_retries: int = -1
     """How often a job may fail before it is dead; -1 is not told."""
+    headers: dict[int, bytes] = {}
+    """Of the jobs that have some: a JSON object."""
 
 
 ACK, NACK, REJECT, RELEASE = range(4)
@@ -110,6 +116,14 @@ class Renew(msgspec.Struct, array_like=True, frozen=True):
     lease_ms: int = 0
 
 
+class Begin(msgspec.Struct, array_like=True, frozen=True):
+    """Q_BEGIN, before handlers run: their deliveries count from now on."""
+
+    queue: str
+    begun: list[tuple[int, list[int]]]
+    """The token of a lease, and jobs of it: flat ``[lo, hi, lo, hi, …]``."""
+
+
 class Progress(msgspec.Struct, array_like=True, frozen=True):
     """Q_PROGRESS: what a running job says of itself."""
 
@@ -123,9 +137,15 @@ class Progress(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Named(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A queue and nothing else: Q_INFO, Q_PURGE, Q_CRON_LIST."""
+    """A queue and nothing else: Q_PURGE, Q_CRON_LIST."""
 
     queue: str
+
+
+class Look(Named, frozen=True):
+    """Q_INFO; ``to_use`` makes the queue where first users may."""
+
+    to_use: bool = False
 
 
 class Declare(Named, frozen=True):
@@ -177,6 +197,8 @@ class CronRequest(Named, frozen=True):
     value: bytes = b""
     priority: int = 0
     key: str | None = None
+    zone: str = ""
+    """A name of the tz database; empty for UTC."""
 
 
 T = TypeVar("T")

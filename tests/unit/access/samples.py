@@ -27,6 +27,7 @@ _STREAM_CONSUMER = _STR + pack_str(GROUP) + pack_str("c") + _U64
 _FIELDS: dict[str, Any] = {
     "key": NAME, "keys": [NAME], "values": [b"\x01v"], "value": b"\x01v", "by": 1, "ttl_ms": 1,
     "fields": ["f"], "field": "f", "members": [b"\x01v"], "index": 0,
+    "begun": [(1, [0, 1])],
     "queue": NAME, "stream": NAME, "group": GROUP, "topics": [NAME], "how": 0, "leases": [],
     "tokens": [1], "token": 1, "job": 1, "options": {}, "paused": True, "id": "0" * 32,
     "name": "n", "consumer": "c", "limit": 1, "wait_ms": 0, "generation": 1, "verb": "ack",
@@ -85,7 +86,8 @@ _QUEUE = {
     for op, kind in {
         Op.Q_DECLARE: queue.Declare,
         Op.Q_UPDATE: queue.Update,
-        Op.Q_INFO: queue.Named,
+        Op.Q_INFO: queue.Look,
+        Op.Q_BEGIN: queue.Begin,
         Op.Q_PURGE: queue.Named,
         Op.Q_PAUSE: queue.Pause,
         Op.Q_POP: queue.Pop,

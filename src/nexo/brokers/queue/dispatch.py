@@ -23,7 +23,7 @@ class Dispatch:
     """Waiting lines, delays, leases and limits of one queue."""
 
     __slots__ = (
-        "_bucket", "_expiries", "_key_buckets", "_ledger", "_unblocks", "_working",
+        "_bucket", "_expiries", "_key_buckets", "_ledger", "_limits", "_unblocks", "_working",
         "delays", "lanes", "leases",
     )  # fmt: skip
 
@@ -34,6 +34,8 @@ class Dispatch:
         self.leases = Leases(first_token)
         self._expiries: list[tuple[int, int]] = []
         """(time, token): looked at again when due, as leases are renewed."""
+        self._limits: list[tuple[int, int, int]] = []
+        """(time, token, job): when each handler that has begun must have ended."""
         self._working: Counter[str] = Counter()
         self._key_buckets: dict[str, TokenBucket] = {}
         self._unblocks: list[tuple[int, str]] = []
@@ -129,11 +131,31 @@ class Dispatch:
 
     # -- leases ---------------------------------------------------------------
 
-    def grant(self, holder: int, runs: list[Range], lease_ms: int, now_ms: int) -> Lease:
+    def grant(
+        self, holder: int, runs: list[Range], lease_ms: int, now_ms: int, reports: bool = False
+    ) -> Lease:
         """Lease jobs that `take` gave out."""
-        lease = self.leases.grant(holder, runs, lease_ms, now_ms)
+        lease = self.leases.grant(holder, runs, lease_ms, now_ms, reports)
         heappush(self._expiries, (lease.expires_ms, lease.token))
         return lease
+
+    def begin(self, lease: Lease, runs: Iterable[Range], now_ms: int) -> None:
+        """Note that the handlers of some jobs have begun."""
+        limit_ms = self._ledger.options.time_limit_ms
+        for job in (job for span in runs for job in range(*span)):
+            if job in lease.begun or not lease.holds(job):
+                continue
+            lease.begun[job] = now_ms
+            if limit_ms:
+                heappush(self._limits, (now_ms + limit_ms, lease.token, job))
+
+    def overdue(self, now_ms: int) -> Iterator[tuple[Lease, int]]:
+        """The leased jobs whose handlers have run too long, each with its lease."""
+        while self._limits and self._limits[0][0] <= now_ms:
+            _, token, job = heappop(self._limits)
+            lease = self.leases.get(token)
+            if lease is not None and lease.holds(job):
+                yield lease, job
 
     def expired_leases(self, now_ms: int) -> Iterator[Lease]:
         """The leases that ran out. Each must be ended before the next is asked for."""
@@ -187,6 +209,7 @@ class Dispatch:
         """When something here falls due by itself."""
         times = [self.delays.next_ms(), self._next_expiry()]
         times += [self._unblocks[0][0]] if self._unblocks else []
+        times += [self._limits[0][0]] if self._limits else []
         return min((time for time in times if time is not None), default=None)
 
     def next_delivery_ms(self, now_ms: int) -> int | None:

@@ -46,6 +46,7 @@ Jitter = Callable[[], float]
 
 TOKEN_BITS = 16
 """Lease tokens count on from the time of opening: so many a millisecond are never given out."""
+WORKER_LOST = "the connection of its worker ended"
 DROP_MS = 1_000
 """Results whose time is over are let go at most this often; they are never told."""
 
@@ -132,7 +133,7 @@ class Queue:
                 self._lifetimes.began()
             self._log(Pushed(
                 base, jobs.count, now_ms, jobs.block, jobs.priority, due_ms, expires_ms,
-                jobs.keys, jobs.dedup_keys, sorted(instead) or None, jobs.owner,
+                jobs.keys, jobs.dedup_keys, sorted(instead) or None, jobs.owner, jobs.headers,
             ))  # fmt: skip
             self.dispatch.wait([(base, base + jobs.count)], now_ms)
         return Accepted(self.ledger.incarnation, base, jobs.count, instead)
@@ -168,8 +169,13 @@ class Queue:
 
     # -- pop and settle -------------------------------------------------------
 
-    def pop(self, holder: int, limit: int, now_ms: int, lease_ms: int = 0) -> Lease | None:
-        """Lease up to ``limit`` jobs, best first; None if none may go now."""
+    def pop(
+        self, holder: int, limit: int, now_ms: int, lease_ms: int = 0, reports: bool = False
+    ) -> Lease | None:
+        """Lease up to ``limit`` jobs, best first; None if none may go now.
+
+        ``reports`` promises that `begin` says which handlers have begun.
+        """
         check_range("batch", limit, MAX_POP, 1)
         check_range("lease_ms", lease_ms, MAX_DELAY_MS)
         if self.ledger.paused:
@@ -180,9 +186,8 @@ class Queue:
             self._log(Finished(flatten(expired)))
         if not runs:
             return None
-        return self.dispatch.grant(
-            holder, runs, lease_ms or self.options.visibility_timeout_ms, now_ms
-        )
+        lease_ms = lease_ms or self.options.visibility_timeout_ms
+        return self.dispatch.grant(holder, runs, lease_ms, now_ms, reports)
 
     def ack(
         self,
@@ -232,18 +237,40 @@ class Queue:
         self.dispatch.wait(held, now_ms)
         return refused
 
-    def release_holder(self, holder: int, now_ms: int) -> bool:
-        """A consumer is gone: its jobs are free at once (SPEC D8). Says if it held any."""
+    def release_holder(self, holder: int, now_ms: int, jitter: Jitter) -> bool:
+        """A consumer is gone: its jobs are free at once (SPEC D8). Says if it held any.
+
+        What it had begun counts as a failed attempt, so that a job that kills its workers ends
+        among the dead letters; the rest does not (SPEC D5).
+        """
         leases = self.dispatch.leases.of_holder(holder)
         for lease in leases:
-            self.release(lease.token, None, now_ms)
+            counted, held = lease.counted(), self.dispatch.leases.end(lease)
+            self._ended(held)
+            # Without reports the start is only presumed: that alone never makes a dead letter.
+            least = 0 if lease.reports else 1
+            self._fail(counted, "lost", WORKER_LOST, now_ms, jitter, least_retries=least)
+            self.dispatch.wait(_without(held, counted), now_ms)
         return bool(leases)
 
+    def begin(self, token: int, runs: Iterable[Range], now_ms: int) -> None:
+        """The handlers of these jobs have begun; nothing happens if the lease was lost."""
+        checked, lease = check_runs(runs), self.dispatch.leases.get(token)
+        if lease is not None:
+            self.dispatch.begin(lease, checked, now_ms)
+
     def renew(self, token: int, now_ms: int, lease_ms: int = 0) -> int:
-        """Lengthen a lease from now; returns when it ends."""
+        """Lengthen a lease from now; returns when it ends.
+
+        Where the queue has a time limit, a worker that does not report what it has begun can
+        hold n jobs n times as long and no longer.
+        """
         check_range("lease_ms", lease_ms, MAX_DELAY_MS)
-        lease = self.dispatch.leases.held(token)
-        lease.expires_ms = max(lease.expires_ms, now_ms + (lease_ms or lease.lease_ms))
+        lease, limit_ms = self.dispatch.leases.held(token), self.options.time_limit_ms
+        until_ms = now_ms + (lease_ms or lease.lease_ms)
+        if limit_ms and not lease.reports:
+            until_ms = min(until_ms, lease.granted_ms + limit_ms * lease.granted)
+        lease.expires_ms = max(lease.expires_ms, until_ms)
         return lease.expires_ms
 
     def _settle(self, token: int, runs: Iterable[Range] | None) -> tuple[list[Range], list[int]]:
@@ -270,13 +297,15 @@ class Queue:
         jitter: Jitter,
         retry: bool = True,
         delay_ms: int | None = None,
+        least_retries: int = 0,
     ) -> None:
+        most = max(self.options.max_retries, least_retries)
         again: list[int] = []
         dues: list[int] = []
         dead: list[int] = []
         for job in (job for span in held for job in range(*span)):
             failures = self.ledger.attempt(job)
-            if not retry or failures > self.options.max_retries:
+            if not retry or failures > most:
                 dead.append(job)
                 continue
             wait_ms = (
@@ -357,10 +386,10 @@ class Queue:
 
     def set_cron(
         self, name: str, text: str, block: bytes, now_ms: int, priority: int = 0,
-        key: str | None = None,
+        key: str | None = None, zone: str = "",
     ) -> int:  # fmt: skip
         """Push ``block`` (one job) whenever the expression matches; returns the next time."""
-        cron = schedule(name, text, block, now_ms, priority, key)
+        cron = schedule(name, text, block, now_ms, priority, key, zone)
         self._log(cron)
         return cron.next_ms
 
@@ -379,9 +408,13 @@ class Queue:
         """Do what is due: delays, leases, schedules, lifetimes, results."""
         self.dispatch.promote(now_ms)
         for lease in self.dispatch.expired_leases(now_ms):
-            held = self.dispatch.leases.end(lease)
+            counted, held = lease.counted(), self.dispatch.leases.end(lease)
             self._ended(held)
-            self._fail(held, "timeout", f"no ack within {lease.lease_ms} ms", now_ms, jitter)
+            failed = counted if lease.reports else held
+            self._fail(failed, "timeout", f"no ack within {lease.lease_ms} ms", now_ms, jitter)
+            self.dispatch.wait(_without(held, failed), now_ms)
+        for lease, job in self.dispatch.overdue(now_ms):
+            self._take_overdue(lease, job, now_ms, jitter)
         for cron in self.ledger.schedules.due(now_ms):
             self._fire(cron, now_ms)
         self.dispatch.unblock_due(now_ms)
@@ -389,6 +422,18 @@ class Queue:
             self._sweep(now_ms)
         self.ledger.results.drop_expired(now_ms)
         self._dropped_ms = now_ms
+
+    def _take_overdue(self, lease: Lease, job: int, now_ms: int, jitter: Jitter) -> None:
+        """A handler has run too long: its job goes to someone else.
+
+        If that leaves nothing that the worker has begun, all its handlers hang: what it has
+        fetched and not begun goes back too.
+        """
+        held, _ = self._settle(lease.token, [(job, job + 1)])
+        error = f"the handler ran longer than {self.options.time_limit_ms} ms"
+        self._fail(held, "timeout", error, now_ms, jitter)
+        if lease.count and not lease.counted():
+            self.release(lease.token, None, now_ms)
 
     def _sweep(self, now_ms: int) -> None:
         expired = self._lifetimes.expired(sorted(self.dispatch.lanes), now_ms)
@@ -407,3 +452,12 @@ class Queue:
         if ledger.results.by_job:
             times.append(max(ledger.results.next_ms(), self._dropped_ms + DROP_MS))
         return min(times, default=None)
+
+
+def _without(held: list[Range], taken: list[Range]) -> list[Range]:
+    """What is left of runs without some that lie within them; both ascend."""
+    if not taken or held == taken:
+        return [] if taken else held
+    gone = {job for span in taken for job in range(*span)}
+    left = (job for span in held for job in range(*span) if job not in gone)
+    return list(pairs(flatten((job, job + 1) for job in left)))

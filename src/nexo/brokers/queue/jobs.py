@@ -25,13 +25,16 @@ class NewJobs:
     """Whether a taken dedup key replaces the waiting job instead of dropping the new one."""
     owner: str = ""
     """The user who pushes them, where users log in."""
+    headers: list[bytes | None] | None = None
+    """One per job, as its producer wrote them."""
 
     def check(self) -> None:
         """Raise `InvalidInput` for anything out of range."""
         check_range("priority", self.priority, MAX_PRIORITY)
         check_range("delay_ms", self.delay_ms, MAX_DELAY_MS)
         check_range("ttl_ms", self.ttl_ms, MAX_DELAY_MS)
-        for what, column in (("keys", self.keys), ("dedup_keys", self.dedup_keys)):
+        columns = {"keys": self.keys, "dedup_keys": self.dedup_keys, "headers": self.headers}
+        for what, column in columns.items():
             if column is not None and len(column) != self.count:
                 raise InvalidInput(f"{what} has {len(column)} items for {self.count} jobs")
 

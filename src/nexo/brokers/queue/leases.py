@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.ledger import flatten, pairs
@@ -27,6 +28,23 @@ class Lease:
     count: int
     left: set[int] | None = field(default=None)
     """Jobs not settled yet; None means all, as long as nobody settled only some."""
+    reports: bool = False
+    """Whether the worker says which handlers have begun."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """Jobs whose handlers have begun, and when."""
+    granted_ms: int = 0
+    granted: int = 0
+    """How many jobs there were at first."""
+
+    def counted(self) -> list[Range]:
+        """The jobs whose delivery counts although their worker is gone (SPEC D5).
+
+        Of a worker that does not report, the first one not settled: it had begun if any had,
+        so a job that kills its workers comes to be first, and dies.
+        """
+        if self.reports:
+            return [(job, job + 1) for job in sorted(self.begun) if self.holds(job)]
+        return [(lo, lo + 1) for lo, _ in islice(self.remaining(), 1)]
 
     def remaining(self) -> Iterator[Range]:
         """The runs of jobs not settled yet."""
@@ -65,10 +83,15 @@ class Leases:
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._by_token.values())
 
-    def grant(self, holder: int, runs: list[Range], lease_ms: int, now_ms: int) -> Lease:
+    def grant(
+        self, holder: int, runs: list[Range], lease_ms: int, now_ms: int, reports: bool = False
+    ) -> Lease:
         """A new lease on jobs that nobody holds."""
         count = sum(hi - lo for lo, hi in runs)
-        lease = Lease(self._next_token, holder, lease_ms, now_ms + lease_ms, runs, count)
+        lease = Lease(
+            self._next_token, holder, lease_ms, now_ms + lease_ms, runs, count,
+            reports=reports, granted_ms=now_ms, granted=count,
+        )  # fmt: skip
         self._next_token += 1
         self._by_token[lease.token] = lease
         self._by_holder.setdefault(holder, {})[lease.token] = lease

@@ -140,6 +140,11 @@ class Ledger:
         failed = self.failures.get(job)
         return failed.count + 1 if failed else 1
 
+    def priority(self, job: int) -> int:
+        """Of a job that is not long done."""
+        batch = self.batches.of(job)
+        return batch.priority if batch is not None else 0
+
     def owner(self, job: int) -> str:
         """The user who pushed a job; empty if nobody was logged in or the job is long done."""
         batch = self.batches.of(job)

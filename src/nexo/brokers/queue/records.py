@@ -49,6 +49,8 @@ class Pushed(msgspec.Struct, array_like=True, tag=3, frozen=True):
     """Indexes of jobs that were not taken, because their dedup key was."""
     owner: str = ""
     """The user who pushed them, where users log in."""
+    headers: list[bytes | None] | None = None
+    """One per job, kept beside its value and never looked at here."""
 
 
 class Finished(msgspec.Struct, array_like=True, tag=4, frozen=True):
@@ -90,6 +92,8 @@ class CronSet(msgspec.Struct, array_like=True, tag=8, frozen=True):
     priority: int
     key: str | None
     next_ms: int
+    zone: str = ""
+    """Whose local time the expression is in; empty for UTC."""
 
 
 class CronMoved(msgspec.Struct, array_like=True, tag=9, frozen=True):
@@ -113,6 +117,7 @@ class Moved(msgspec.Struct, array_like=True, tag=11, frozen=True):
     jobs: list[int]
     pushed_ms: list[int]
     block: bytes
+    headers: list[bytes | None] | None = None
 
 
 class Replaced(msgspec.Struct, array_like=True, tag=12, frozen=True):

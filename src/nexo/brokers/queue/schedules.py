@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nexo.brokers.queue.cron import parse_cron
+from nexo.brokers.queue.cron import next_after
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.records import CronMoved, CronSet
 from nexo.errors import NotFound
@@ -51,16 +51,22 @@ class Schedules:
 
 
 def schedule(
-    name: str, text: str, block: bytes, now_ms: int, priority: int = 0, key: str | None = None
+    name: str,
+    text: str,
+    block: bytes,
+    now_ms: int,
+    priority: int = 0,
+    key: str | None = None,
+    zone: str = "",
 ) -> CronSet:
     """A schedule that pushes ``block`` (one job) whenever the expression matches."""
     check_range("priority", priority, MAX_PRIORITY)
-    return CronSet(name, text, block, priority, key, parse_cron(text).next_after(now_ms))
+    return CronSet(name, text, block, priority, key, next_after(text, now_ms, zone), zone)
 
 
 def following(cron: CronSet, now_ms: int) -> CronMoved:
     """The next time after now: however many were missed while the server was down, it runs once."""
-    return CronMoved(cron.name, parse_cron(cron.text).next_after(now_ms))
+    return CronMoved(cron.name, next_after(cron.text, now_ms, cron.zone))
 
 
 def job_of(cron: CronSet) -> NewJobs:

@@ -52,6 +52,8 @@ class Schedule(msgspec.Struct, frozen=True):
     next_ms: int = 0
     priority: int = 0
     key: str | None = None
+    zone: str = ""
+    """Whose local time the expression is in; empty for UTC."""
 
 
 def info(name: str, queue: Queue) -> QueueInfo:
@@ -126,6 +128,6 @@ def dead_jobs(queue: Queue, limit: int, offset: int) -> list[int]:
 def schedules(queue: Queue) -> list[Schedule]:
     """The queue's cron schedules."""
     return [
-        Schedule(cron.name, cron.text, cron.next_ms, cron.priority, cron.key)
+        Schedule(cron.name, cron.text, cron.next_ms, cron.priority, cron.key, cron.zone)
         for cron in queue.ledger.schedules.by_name.values()
     ]

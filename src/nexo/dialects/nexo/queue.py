@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from nexo.blocks import check_block
+from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import pairs
-from nexo.brokers.queue.status import Schedule
+from nexo.brokers.queue.status import QueueInfo, Schedule
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
 from nexo.dialects.nexo.replying import data, ok
 from nexo.errors import InvalidInput, NexoError
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
+    Begin,
     CronRequest,
     Declare,
     Delivery,
     JobRequest,
     Jobs,
+    Look,
     Named,
     Page,
     Pause,
@@ -51,6 +54,7 @@ class QueueRequests:
             Op.Q_POP: self._pop,
             Op.Q_SETTLE: self._settle,
             Op.Q_RENEW: self._renew,
+            Op.Q_BEGIN: self._begin,
             Op.Q_PROGRESS: self._progress,
             Op.Q_JOB: self._job,
             Op.Q_DECLARE: self._declare,
@@ -78,7 +82,7 @@ class QueueRequests:
         asked, block = decode(head, PushHead), bytes(rest)
         jobs = NewJobs(
             check_block(block), block, asked.priority, asked.delay_ms, asked.ttl_ms, asked.keys,
-            asked.dedup_keys, asked.replace,
+            asked.dedup_keys, asked.replace, headers=asked.headers,
         )  # fmt: skip
         self._queues.push(peer, asked.queue, jobs, data(peer, request_id, _push_reply))
 
@@ -94,7 +98,14 @@ class QueueRequests:
                 peer.data(request_id, *_delivery(found))
 
         self._queues.pop(
-            peer, request_id, asked.queue, asked.limit, asked.wait_ms, done, asked.lease_ms
+            peer,
+            request_id,
+            asked.queue,
+            asked.limit,
+            asked.wait_ms,
+            done,
+            asked.lease_ms,
+            asked.reports,
         )
 
     def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -122,6 +133,12 @@ class QueueRequests:
         lost = self._queues.renew(peer, asked.queue, asked.tokens, asked.lease_ms)
         peer.data(request_id, encode(lost))
 
+    def _begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        asked = decode(payload, Begin)
+        begun = [(token, _runs(flat)) for token, flat in asked.begun]
+        self._queues.begin(peer, asked.queue, begun)
+        peer.ok(request_id)
+
     def _progress(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Progress)
         self._queues.progress(peer, asked.queue, asked.token, asked.job, asked.value)
@@ -146,7 +163,10 @@ class QueueRequests:
         self._queues.update(peer, asked.queue, asked.options, data(peer, request_id, encode))
 
     def _info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        peer.data(request_id, encode(self._queues.info(peer, decode(payload, Named).queue)))
+        peer.data(request_id, encode(self._looked(peer, decode(payload, Look))))
+
+    def _looked(self, peer: Peer, asked: Look) -> QueueInfo:
+        return self._queues.info(peer, asked.queue, to_use=asked.to_use)
 
     def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         peer.data(request_id, encode(self._queues.queues(peer)))
@@ -194,7 +214,7 @@ class QueueRequests:
 
     def _set_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, CronRequest)
-        schedule = Schedule(asked.name, asked.cron, 0, asked.priority, asked.key)
+        schedule = Schedule(asked.name, asked.cron, 0, asked.priority, asked.key, asked.zone)
         done = data(peer, request_id, encode)
         self._queues.set_cron(peer, asked.queue, schedule, asked.value, done)
 
@@ -212,10 +232,14 @@ def _push_reply(taken: Accepted) -> bytes:
 
 
 def _settlement(settled: Settled) -> Settlement:
-    runs = settled.runs
-    if runs is not None and len(runs) % 2:
+    runs = None if settled.runs is None else _runs(settled.runs)
+    return Settlement(settled.token, runs, settled.results)
+
+
+def _runs(flat: list[int]) -> list[Range]:
+    if len(flat) % 2:
         raise InvalidInput("runs of jobs are pairs of first and end")
-    return Settlement(settled.token, None if runs is None else list(pairs(runs)), settled.results)
+    return list(pairs(flat))
 
 
 def _delivery(found: Delivered) -> list[Buffer]:
@@ -226,6 +250,6 @@ def _delivery(found: Delivered) -> list[Buffer]:
         parts += (some.ends, some.content)
     head = Delivery(
         found.incarnation, found.lease.token, found.lease.lease_ms, pieces, found.attempts,
-        found.keys, found.keeps_results, found.max_retries,
+        found.keys, found.keeps_results, found.max_retries, found.headers,
     )  # fmt: skip
     return [encode_head(head), *parts]

@@ -100,9 +100,13 @@ class QueueAdmin(QueueCore):
         """Remove a queue with all its jobs, durably."""
         self.remove(self._find(connection, ADMIN, name))
 
-    def info(self, connection: Connection, name: str) -> QueueInfo:
-        """Options and counts; `NotFound` if there is no such queue."""
-        queue = self._find(connection, ANY, name)
+    def info(self, connection: Connection, name: str, *, to_use: bool = False) -> QueueInfo:
+        """Options and counts; `NotFound` if there is no such queue.
+
+        ``to_use`` makes it where the server is set to let first users do so.
+        """
+        permit(connection.identity, Broker.QUEUE, ANY, name)
+        queue = self.find_or_create(name) if to_use else self.registry.find(name)
         return info(queue.name, queue.engine)
 
     def queues(self, connection: Connection) -> list[QueueInfo]:
@@ -229,7 +233,7 @@ class QueueAdmin(QueueCore):
         self.runtime.check_writable()
         next_ms = queue.engine.set_cron(
             schedule.name, schedule.cron, pack_block([value]), self.now_ms(), schedule.priority,
-            schedule.key,
+            schedule.key, schedule.zone,
         )  # fmt: skip
         self.confirm(queue, done, next_ms)
 

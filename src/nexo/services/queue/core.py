@@ -44,6 +44,18 @@ class QueueCore:
         """Options of a queue that is created without any."""
         return defaults(self.runtime.settings)
 
+    def find_or_create(self, name: str) -> OpenQueue:
+        """The queue of that name; made by its first user where the server is set to (SPEC O6)."""
+        queue = self.registry.get(name)
+        if queue is not None:
+            return queue
+        if not self.runtime.settings.auto_create_queues:
+            raise missing(name)
+        self.runtime.check_writable()
+        queue = self.registry.create(name, self.defaults, self.now_ms())
+        self.turn.touch(queue)
+        return queue
+
     def used(self, queue: OpenQueue, connection_id: int) -> None:
         """Remember that a connection may hold jobs of this queue."""
         self._used_by.setdefault(connection_id, set()).add(queue)
@@ -78,7 +90,7 @@ class QueueCore:
     def release(self, connection_id: int) -> None:
         """Free the jobs of a connection that ended, at once (SPEC D8)."""
         for queue in self._used_by.pop(connection_id, ()):
-            if queue.engine.release_holder(connection_id, self.now_ms()):
+            if queue.engine.release_holder(connection_id, self.now_ms(), self.jitter):
                 self.turn.touch(queue)
 
     # -- time ---------------------------------------------------------------------

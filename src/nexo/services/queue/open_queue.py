@@ -218,10 +218,11 @@ class OpenQueue:
             job for job in islice(self._live_jobs(), MOVE_JOBS) if places.find(job).offset < half
         ]
         found = [self.values.one(job) for job in jobs]
-        each = sum(len(value) for value, _ in found) // len(jobs) if jobs else 0
+        each = sum(len(value) for value, *_ in found) // len(jobs) if jobs else 0
         if jobs and each * self._live_before(half) <= log.size_bytes // 8:
-            block = pack_block([value for value, _ in found])
-            moved = Moved(jobs, [pushed_ms for _, pushed_ms in found], block)
+            values, pushed_ms, headers = zip(*found, strict=True)
+            some = None if headers.count(None) == len(headers) else [*headers]
+            moved = Moved(jobs, [*pushed_ms], pack_block(values), some)
             self.engine.outbox.append(moved)
 
     def _live_before(self, offset: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from nexo.blocks import block_count, cut
 from nexo.brokers.queue.places import Place, Places
@@ -34,6 +34,10 @@ class Budget:
     free_bytes: int = MEMORY_BYTES
 
 
+Headers: TypeAlias = list[bytes | None] | None
+"""What producers said of the jobs of a block, one item per job."""
+
+
 class Slice(NamedTuple):
     """Neighbouring jobs whose values lie in one block."""
 
@@ -42,6 +46,8 @@ class Slice(NamedTuple):
     pushed_ms: int
     ends: bytes
     content: bytes
+    headers: Headers = None
+    """One per job, if any has some."""
 
 
 class Values:
@@ -51,7 +57,7 @@ class Values:
         self.places = places
         self._log = journal.log
         self._budget = budget
-        self._kept: dict[int, bytes] = {}
+        self._kept: dict[int, tuple[bytes, Headers]] = {}
         self._unwritten: dict[int, Pushed] = {}
         """Pushes that the disk has refused so far: their values are nowhere else."""
         self._read: dict[int, Pushed | Moved] = {}
@@ -61,10 +67,10 @@ class Values:
     def add(self, pushed: Pushed, offset: int) -> None:
         """Note where a push was written, and keep its values while there is room."""
         self.places.add(pushed.base, offset, pushed.now_ms)
-        cost = len(pushed.block) + _OVERHEAD_BYTES
+        cost = _cost(pushed.block, pushed.headers)
         if not pushed.due_ms and cost <= self._budget.free_bytes:
             self._budget.free_bytes -= cost
-            self._kept[pushed.base] = pushed.block
+            self._kept[pushed.base] = pushed.block, pushed.headers
 
     def moved(self, record: Moved, offset: int) -> None:
         """Note that values were copied forward."""
@@ -81,17 +87,19 @@ class Values:
         Once the end of a block is reached it leaves memory: it is rarely needed again.
         """
         base, offset, pushed_ms = self._find(lo)
-        block, index, usable = self._block(lo, base, offset)
+        block, headers, index, usable = self._block(lo, base, offset)
         count = min(hi - lo, usable)
         if count == usable:
             self._let_go(base)
-        return Slice(lo, count, pushed_ms, *cut(block, index, index + count))
+        ends, content = cut(block, index, index + count)
+        some = None if headers is None else headers[index : index + count]
+        return Slice(lo, count, pushed_ms, ends, content, some)
 
-    def one(self, job: int) -> tuple[bytes, int]:
-        """One job's value, and when it was pushed."""
+    def one(self, job: int) -> tuple[bytes, int, bytes | None]:
+        """One job's value, when it was pushed, and its headers."""
         base, offset, pushed_ms = self._find(job)
-        block, index, _ = self._block(job, base, offset)
-        return cut(block, index, index + 1)[1], pushed_ms
+        block, headers, index, _ = self._block(job, base, offset)
+        return cut(block, index, index + 1)[1], pushed_ms, headers[index] if headers else None
 
     def _find(self, job: int) -> Place:
         for push in self._unwritten.values():
@@ -99,15 +107,20 @@ class Values:
                 return Place(push.base, _NOWHERE, push.now_ms)
         return self.places.find(job)
 
-    def _block(self, job: int, base: int, offset: int) -> tuple[bytes, int, int]:
-        """The block with a job's value, its index there, and how many follow on from it."""
-        block = self._unwritten[base].block if offset == _NOWHERE else self._kept.get(base)
-        if block is None:
+    def _block(self, job: int, base: int, offset: int) -> tuple[bytes, Headers, int, int]:
+        """The block and headers with a job's, its index there, and how many follow on from it."""
+        if offset == _NOWHERE:
+            push = self._unwritten[base]
+            found = push.block, push.headers
+        elif base in self._kept:
+            found = self._kept[base]
+        else:
             record = self._read.get(offset) or self._read_at(offset)
             if isinstance(record, Moved):
-                return record.block, record.jobs.index(job), 1
-            block, base = record.block, record.base
-        return block, job - base, block_count(block) - (job - base)
+                return record.block, record.headers, record.jobs.index(job), 1
+            found, base = (record.block, record.headers), record.base
+        block, headers = found
+        return block, headers, job - base, block_count(block) - (job - base)
 
     def _read_at(self, offset: int) -> Pushed | Moved:
         """Read the entry at ``offset`` and some behind it, which are likely to be next."""
@@ -129,12 +142,17 @@ class Values:
         return self._read[offset]
 
     def _let_go(self, base: int) -> None:
-        block = self._kept.pop(base, None)
-        if block is not None:
-            self._budget.free_bytes += len(block) + _OVERHEAD_BYTES
+        kept = self._kept.pop(base, None)
+        if kept is not None:
+            self._budget.free_bytes += _cost(*kept)
 
     def forget(self) -> None:
         """Give all memory back."""
         for base in list(self._kept):
             self._let_go(base)
         self._read.clear()
+
+
+def _cost(block: bytes, headers: Headers) -> int:
+    """What a kept block takes of the budget."""
+    return len(block) + _OVERHEAD_BYTES + sum(len(each or b"") for each in headers or ())

@@ -46,6 +46,7 @@ class Delivered:
     keys: dict[int, str]
     keeps_results: bool
     max_retries: int
+    headers: dict[int, bytes]
 
 
 def gather(queue: OpenQueue, lease: Lease, now_ms: int, jitter: Jitter) -> Delivered | None:
@@ -84,12 +85,20 @@ def _set_aside(
 def _delivered(queue: OpenQueue, lease: Lease, found: list[Slice]) -> Delivered:
     ledger, rules = queue.engine.ledger, queue.engine.options
     attempts = {job: failed.count + 1 for job, failed in _among(ledger.failures, lease).items()}
-    batches = (ledger.batches.of(some.first) for some in found)
-    priorities = [batch.priority if batch else 0 for batch in batches]
+    priorities = [ledger.priority(some.first) for some in found]
     return Delivered(
         ledger.incarnation, lease, found, priorities, attempts, _among(ledger.keys, lease),
-        rules.result_ttl_ms > 0, rules.max_retries,
+        rules.result_ttl_ms > 0, rules.max_retries, _headers(found),
     )  # fmt: skip
+
+
+def _headers(found: list[Slice]) -> dict[int, bytes]:
+    headers: dict[int, bytes] = {}
+    for some in found:
+        if some.headers is not None:
+            numbered = enumerate(some.headers, some.first)
+            headers.update((job, each) for job, each in numbered if each is not None)
+    return headers
 
 
 def _among(mapping: Mapping[int, V], lease: Lease) -> dict[int, V]:
@@ -117,6 +126,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     due_ms: int
     attempts: int
     history: list[tuple[int, str]]
+    headers: bytes | None
+    """As the producer wrote them."""
 
 
 class DeadView(JobView, frozen=True, kw_only=True):
@@ -162,18 +173,19 @@ def working_views(queue: OpenQueue, leased: list[tuple[int, Lease]]) -> list[Job
 
 def _view(queue: OpenQueue, job: int) -> JobView:
     ledger = queue.engine.ledger
-    value, pushed_ms = _value(queue, job)
+    value, pushed_ms, headers = _value(queue, job)
     failed, letter = ledger.failures.get(job), ledger.dead.get(job)
     batch, history = ledger.batches.of(job), failed.history if failed else []
     view = JobView(
         id=id_text(ledger.incarnation, job),
         value=value,
-        priority=batch.priority if batch else 0,
+        priority=ledger.priority(job),
         key=ledger.keys.get(job),
         pushed_ms=pushed_ms,
         due_ms=failed.due_ms if failed else batch.due_ms if batch else 0,
         attempts=failed.count if failed else 0,
         history=history,
+        headers=headers,
     )
     if letter is None:
         return view
@@ -183,8 +195,8 @@ def _view(queue: OpenQueue, job: int) -> JobView:
     )  # fmt: skip
 
 
-def _value(queue: OpenQueue, job: int) -> tuple[bytes, int]:
+def _value(queue: OpenQueue, job: int) -> tuple[bytes, int, bytes | None]:
     try:
         return queue.values.one(job)
     except Corrupt:
-        return DAMAGED, queue.values.places.find(job).pushed_ms
+        return DAMAGED, queue.values.places.find(job).pushed_ms, None

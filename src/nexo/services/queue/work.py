@@ -51,7 +51,7 @@ class QueueWork(QueueCore):
     def push(self, connection: Connection, name: str, jobs: NewJobs, done: Done[Accepted]) -> None:
         """Add jobs; answered once they are as safe as the queue promises (SPEC D2, D7)."""
         permit(connection.identity, Broker.QUEUE, WRITE, name)
-        queue = self.registry.find(name)
+        queue = self.find_or_create(name)
         self.runtime.check_writable()
         if connection.identity is not None:
             jobs = replace(jobs, owner=connection.identity.user.name)
@@ -67,15 +67,19 @@ class QueueWork(QueueCore):
         wait_ms: int,
         done: Done[Delivered | None],
         lease_ms: int = 0,
+        reports: bool = False,
     ) -> None:
-        """Lease up to ``limit`` jobs, now or when there are some; None if there are none."""
+        """Lease up to ``limit`` jobs, now or when there are some; None if there are none.
+
+        A worker that ``reports`` calls `begin` before each handler runs.
+        """
         permit(connection.identity, Broker.QUEUE, READ, name)
         check_range("wait_ms", wait_ms, MAX_WAIT_MS)
-        queue, holder = self.registry.find(name), connection.id
+        queue, holder = self.find_or_create(name), connection.id
 
         def attempt() -> Delivered | None:
             now_ms = self.now_ms()
-            while (lease := queue.engine.pop(holder, limit, now_ms, lease_ms)) is not None:
+            while lease := queue.engine.pop(holder, limit, now_ms, lease_ms, reports):
                 if (found := gather(queue, lease, now_ms, self.jitter)) is not None:
                     return found
             return None
@@ -169,6 +173,17 @@ class QueueWork(QueueCore):
             except LeaseLost:
                 lost.append(token)
         return lost
+
+    def begin(
+        self, connection: Connection, name: str, begun: Sequence[tuple[int, list[Range]]]
+    ) -> None:
+        """Handlers of some jobs begin: ``(token, runs)``. From now on the delivery counts."""
+        permit(connection.identity, Broker.QUEUE, READ, name)
+        queue, now_ms = self.registry.find(name), self.now_ms()
+        for token, runs in begun:
+            queue.engine.begin(token, runs, now_ms)
+        if queue.engine.options.time_limit_ms:
+            self.turn.touch(queue)
 
     def progress(
         self, connection: Connection, name: str, token: int, job: int, value: bytes

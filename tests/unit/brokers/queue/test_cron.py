@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nexo.brokers.queue.cron import parse_cron
+from nexo.brokers.queue.cron import next_after
 from nexo.errors import InvalidInput
 
 
@@ -29,7 +29,7 @@ def ms(text: str) -> int:
     ],
 )
 def test_the_next_time_is_the_first_match_after_now(cron: str, now: str, then: str) -> None:
-    assert parse_cron(cron).next_after(ms(now)) == ms(then)
+    assert next_after(cron, ms(now)) == ms(then)
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,24 @@ def test_the_next_time_is_the_first_match_after_now(cron: str, now: str, then: s
 )  # fmt: skip
 def test_text_that_makes_no_sense_is_refused(cron: str) -> None:
     with pytest.raises(InvalidInput, match="cron"):
-        parse_cron(cron)
+        next_after(cron, 0)
+
+
+@pytest.mark.parametrize(
+    ("cron", "now", "then"),
+    [
+        ("0 9 * * *", "2026-01-15 00:00", "2026-01-15 08:00"),
+        ("0 9 * * *", "2026-07-15 00:00", "2026-07-15 07:00"),
+        ("30 2 * * *", "2026-03-28 12:00", "2026-03-29 01:00"),  # skipped by the change to summer
+        ("30 2 * * *", "2026-10-24 12:00", "2026-10-25 00:30"),  # repeated by the change back
+        ("30 2 * * *", "2026-10-25 00:30", "2026-10-26 01:30"),
+    ],
+)
+def test_times_of_a_zone_follow_its_clocks(cron: str, now: str, then: str) -> None:
+    assert next_after(cron, ms(now), "Europe/Rome") == ms(then)
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "../../etc/passwd", "Europe", "a\0b", "x" * 10_000])
+def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
+    with pytest.raises(InvalidInput, match="time zone"):
+        next_after("0 0 * * *", 0, zone)

@@ -48,8 +48,8 @@ def pop(q: Queue, limit: int = 100, now: int = NOW, holder: int = ME) -> list[in
     return jobs(q.pop(holder, limit, now))
 
 
-def lease(q: Queue, limit: int = 100, now: int = NOW, holder: int = ME) -> Lease:
-    found = q.pop(holder, limit, now)
+def lease(q: Queue, limit: int = 100, now: int = NOW, holder: int = ME, lease_ms: int = 0) -> Lease:
+    found = q.pop(holder, limit, now, lease_ms)
     assert found is not None
     return found
 
@@ -163,7 +163,7 @@ def test_some_jobs_of_a_lease_can_be_acked_and_others_not() -> None:
     held = lease(q)
     assert q.ack(held.token, [(2, 5), (7, 8)]) == []
     assert q.ack(held.token, [(4, 6)]) == [4]
-    assert q.release_holder(ME, NOW)
+    assert q.release_holder(ME, NOW, luck)
     assert pop(q) == [0, 1, 6, 8, 9]
 
 
@@ -175,14 +175,118 @@ def test_acking_a_job_twice_in_one_request_counts_once() -> None:
     assert q.dispatch.leases.jobs == 2
 
 
-def test_a_lost_consumer_releases_its_jobs_without_counting() -> None:  # SPEC D8
-    q = queue(max_retries=0)
+def test_a_lost_consumer_releases_its_jobs_at_once() -> None:  # SPEC D8
+    q = queue()
     push(q, 100)
     lease(q)
-    assert q.release_holder(ME, NOW)
-    assert not q.release_holder(OTHER, NOW)
+    assert q.release_holder(ME, NOW, luck)
+    assert not q.release_holder(OTHER, NOW, luck)
     assert len(pop(q, holder=OTHER)) == 100
-    assert q.ledger.attempt(0) == 1
+
+
+def reported(q: Queue, limit: int = 100, now: int = NOW) -> Lease:
+    held = q.pop(ME, limit, now, 1_000, reports=True)
+    assert held is not None
+    return held
+
+
+def test_what_a_lost_worker_had_begun_counts_and_what_it_had_only_fetched_does_not() -> None:
+    """F9, SPEC D5."""
+    q = queue(max_retries=2)
+    push(q, 4)
+    held = reported(q)
+    q.begin(held.token, [(1, 3)], NOW)
+    q.ack(held.token, [(2, 3)])
+    q.release_holder(ME, NOW, luck)
+    assert [q.ledger.attempt(job) for job in (0, 1, 3)] == [1, 2, 1]
+    assert pop(q) == [0, 1, 3]
+
+
+def test_a_job_that_kills_its_workers_ends_among_the_dead_letters() -> None:
+    """F9: it was delivered for ever."""
+    q = queue(max_retries=2)
+    push(q, 3)
+    for _ in range(3):
+        held = reported(q)
+        q.begin(held.token, [(0, 1)], NOW)
+        q.release_holder(ME, NOW, luck)
+    assert list(q.ledger.dead) == [0]
+    assert q.ledger.dead[0].reason == "lost"
+    assert [q.ledger.attempt(job) for job in (1, 2)] == [1, 1]
+
+
+def test_of_a_worker_that_reports_nothing_the_first_unsettled_job_is_presumed_begun() -> None:
+    """F9 for clients without Q_BEGIN: a job that kills them comes to be first, and dies."""
+    q = queue(max_retries=1)
+    push(q, 3)
+    deliveries = 0
+    while 1 not in q.ledger.dead:
+        held = lease(q)
+        if held.holds(0):
+            q.ack(held.token, [(0, 1)])
+        q.release_holder(ME, NOW, luck)  # job 1 killed it
+        deliveries += 1
+    assert deliveries == 2
+    assert pop(q) == [2]
+    assert q.ledger.attempt(2) == 1
+
+
+def test_a_start_that_is_only_presumed_makes_no_dead_letter_by_itself() -> None:
+    q = queue(max_retries=0)
+    push(q, 1)
+    lease(q)
+    q.release_holder(ME, NOW, luck)
+    assert pop(q) == [0]
+    q.release_holder(ME, NOW, luck)
+    assert list(q.ledger.dead) == [0]
+
+
+def test_a_lease_that_runs_out_counts_only_for_what_was_begun() -> None:
+    q = queue()
+    push(q, 3)
+    held = reported(q)
+    q.begin(held.token, [(0, 1)], NOW)
+    q.tick(NOW + 1_000, luck)
+    assert [q.ledger.attempt(job) for job in range(3)] == [2, 1, 1]
+
+
+def test_beginning_jobs_of_a_lost_lease_does_nothing() -> None:
+    q = queue()
+    push(q, 2)
+    held = reported(q)
+    q.release_holder(ME, NOW, luck)
+    q.begin(held.token, [(0, 2)], NOW)
+    assert [q.ledger.attempt(job) for job in range(2)] == [1, 1]
+
+
+def test_a_handler_that_hangs_loses_its_job_however_often_its_lease_is_renewed() -> None:
+    """U9."""
+    q = queue(time_limit_ms=5_000, max_retries=3)
+    push(q, 3)
+    held = reported(q)
+    q.begin(held.token, [(0, 1)], NOW)
+    for second in range(1, 5):
+        q.renew(held.token, NOW + 1_000 * second, 2_000)
+        q.begin(held.token, [(1, 2)], NOW + 1_000 * second)
+        q.tick(NOW + 1_000 * second, luck)
+    assert q.next_ms(NOW + 4_000) == NOW + 5_000
+    q.tick(NOW + 5_000, luck)
+    assert q.ledger.failures[0].history[-1][1] == "the handler ran longer than 5000 ms"
+    assert pop(q, now=NOW + 5_000) == [0]
+    assert held.holds(1)
+    assert held.holds(2)
+    q.tick(NOW + 6_000, luck)  # the other one hangs too: nothing that it fetched is kept back
+    assert pop(q, now=NOW + 6_000) == [1, 2]
+    assert q.ledger.attempt(2) == 1
+
+
+def test_a_worker_that_reports_nothing_holds_n_jobs_n_times_the_limit() -> None:
+    q = queue(time_limit_ms=1_000)
+    push(q, 2)
+    held = lease(q, lease_ms=500)
+    for at in range(400, 2_000, 400):
+        q.renew(held.token, NOW + at, 500)
+    assert held.expires_ms == NOW + 2_000
 
 
 # -- retries and death -------------------------------------------------------

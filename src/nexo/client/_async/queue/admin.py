@@ -78,20 +78,22 @@ class Scheduled(Generic[T]):
 
 
 class Crons:
-    """Schedules that push jobs by themselves, in UTC: ``queue.cron``."""
+    """Schedules that push jobs by themselves: ``queue.cron``."""
 
     def __init__(self, link: Link, queue: str) -> None:
         self._link = link
         self._queue = queue
 
     async def set(
-        self, name: str, cron: str, value: object, *, priority: int = 0, key: str | None = None
-    ) -> int:
+        self, name: str, cron: str, value: object, *, priority: int = 0, key: str | None = None,
+        timezone: str = "",
+    ) -> int:  # fmt: skip
         """Push ``value`` whenever ``cron`` (five fields) matches; replaces a schedule of that name.
 
+        Times are UTC, or local in ``timezone``, such as ``"Europe/Rome"``.
         Returns when it fires next, in milliseconds since the epoch.
         """
-        request = CronRequest(self._queue, name, cron, encode_value(value), priority, key)
+        request = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
         return decode(await self._link.call(Op.Q_CRON_SET, encode(request)) or b"", int)
 
     async def delete(self, name: str) -> None:

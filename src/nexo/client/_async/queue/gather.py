@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nexo.blocks import pack_block
 from nexo.client._async.link.gathering import ReplyFuture, Run
@@ -21,6 +21,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,
     RELEASE,
+    Begin,
     PushHead,
     PushReply,
     Settle,
@@ -29,6 +30,8 @@ from nexo.protocol.queue import (
     encode,
     encode_head,
 )
+
+T = TypeVar("T")
 
 log = logging.getLogger("nexo.client")
 
@@ -49,20 +52,24 @@ class Pusher:
         self.run: _Pushes | None = None
 
     def push(
-        self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None
-    ) -> asyncio.Future[str]:
+        self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None,
+        headers: bytes | None = None,
+    ) -> asyncio.Future[str]:  # fmt: skip
         """Push one job; ``head`` is what it shares with its neighbours."""
         size = len(value) + _JOB_BYTES
         if key is not None:
             size += len(key.encode()) + _TEXT_BYTES
         if dedup_key is not None:
             size += len(dedup_key.encode()) + _TEXT_BYTES
+        if headers is not None:
+            size += len(headers) + _TEXT_BYTES
         run = self.run
         if run is None or run.head != head or run.size_bytes + size > run.room_bytes:
             run = self._begin(head)
         run.values.append(value)
         run.keys.append(key)
         run.dedup_keys.append(dedup_key)
+        run.headers.append(headers)
         run.size_bytes += size
         receipt = run.receipt()
         if run.size_bytes >= run.room_bytes or len(run.values) >= RUN_JOBS:
@@ -81,7 +88,7 @@ class Pusher:
 class _Pushes(Run[str]):
     """Pushes alike that leave together."""
 
-    __slots__ = ("dedup_keys", "head", "keys", "pusher", "values")
+    __slots__ = ("dedup_keys", "head", "headers", "keys", "pusher", "values")
     due_to_one = (InvalidInput, QueueFull)
 
     def __init__(self, pusher: Pusher, head: PushHead) -> None:
@@ -91,6 +98,7 @@ class _Pushes(Run[str]):
         self.values: list[bytes] = []
         self.keys: list[str | None] = []
         self.dedup_keys: list[str | None] = []
+        self.headers: list[bytes | None] = []
 
     def leaves(self) -> None:
         """See `Run.leaves`."""
@@ -101,7 +109,7 @@ class _Pushes(Run[str]):
         head = self.head
         full = PushHead(
             head.queue, head.priority, head.delay_ms, head.ttl_ms, _unless_empty(self.keys),
-            _unless_empty(self.dedup_keys), head.replace,
+            _unless_empty(self.dedup_keys), head.replace, _unless_empty(self.headers),
         )  # fmt: skip
         return Op.Q_PUSH_MANY, (encode_head(full), pack_block(self.values))
 
@@ -110,6 +118,7 @@ class _Pushes(Run[str]):
         part = _Pushes(self.pusher, self.head)
         part.values = self.values[which]
         part.keys, part.dedup_keys = self.keys[which], self.dedup_keys[which]
+        part.headers = self.headers[which]
         return part
 
     def results(self, reply: Reply) -> list[str]:
@@ -118,7 +127,7 @@ class _Pushes(Run[str]):
         return [pushed_id(pushed, index) for index in range(pushed.count)]
 
 
-def _unless_empty(column: list[str | None]) -> list[str | None] | None:
+def _unless_empty(column: list[T | None]) -> list[T | None] | None:
     return None if column.count(None) == len(column) else column
 
 
@@ -138,6 +147,7 @@ class Settler:
         self.run: _Acks | None = None
         self.last: ReplyFuture | None = None
         """The reply to the acks that were sent last."""
+        self._begun: dict[int, list[int]] = {}
 
     def ack(
         self, token: int, job: int, result: bytes | None, owner: Settling
@@ -166,6 +176,21 @@ class Settler:
     def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
         """`ack` for callers that will not wait; a refusal is logged."""
         self.ack(token, job, result, owner)
+
+    def begin(self, token: int, job: int) -> None:
+        """Tell the server that a handler begins, before it does: its delivery counts from then.
+
+        Those of one turn leave together, before the first step of any task made after this.
+        """
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._send_begun)
+        _append_job(self._begun.setdefault(token, []), job)
+
+    def _send_begun(self) -> None:
+        begun, self._begun = self._begun, {}
+        reply = self.link.call(Op.Q_BEGIN, encode(Begin(self.queue, [*begun.items()])))
+        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
+        self.link.flush()
 
     async def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
         """Settle otherwise than by single acks; raises `LeaseLost` if any was refused."""

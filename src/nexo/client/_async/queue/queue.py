@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -27,6 +27,7 @@ from nexo.client.queue_views import (
     pop_request,
     pushed_ids,
     wire_options,
+    write_headers,
 )
 from nexo.client.replies import Reply
 from nexo.errors import Conflict, NotFound, RequestTimeout
@@ -39,6 +40,7 @@ from nexo.protocol.queue import (
     Declare,
     Delivery,
     JobRequest,
+    Look,
     Named,
     Page,
     Pause,
@@ -53,6 +55,7 @@ from nexo.protocol.queue import (
 from nexo.protocol.values import encode_as, encode_value
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Queue(Generic[T]):
@@ -131,6 +134,7 @@ class Queue(Generic[T]):
         key: str | None = None,
         dedup_key: str | None = None,
         replace: bool = False,
+        headers: Mapping[str, Any] | None = None,
     ) -> Awaitable[str]:
         """Add a job; the result is its id, once it is safe on disk.
 
@@ -138,7 +142,7 @@ class Queue(Generic[T]):
         it has not started by then. ``key`` groups jobs for fairness and limits. While a
         job with the same ``dedup_key`` waits or runs, no second one is added: the older
         job's id is the result; with ``replace`` the new one takes the waiting one's place.
-        Pushes of one loop turn leave together.
+        ``headers`` travel beside the value. Pushes of one loop turn leave together.
         """
         head = self._head(priority, delay, ttl, replace)
         if key is not None:
@@ -146,7 +150,7 @@ class Queue(Generic[T]):
         if dedup_key is not None:
             text(dedup_key, "dedup_key")
         raw = encode_value(value) if self._type is None else encode_as(self._type, value)
-        return self._pusher.push(head, raw, key, dedup_key)
+        return self._pusher.push(head, raw, key, dedup_key, write_headers(headers))
 
     async def push_many(
         self,
@@ -158,21 +162,25 @@ class Queue(Generic[T]):
         keys: Sequence[str | None] | None = None,
         dedup_keys: Sequence[str | None] | None = None,
         replace: bool = False,
+        headers: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> list[str]:
-        """Add many jobs; ``keys`` and ``dedup_keys`` are one per value."""
+        """Add many jobs; ``keys``, ``dedup_keys`` and ``headers`` are one per value."""
         raw = encode_values(values, self._type)
         check_column(keys, "keys", len(raw))
         check_column(dedup_keys, "dedup_keys", len(raw))
+        check_column(headers, "headers", len(raw))
+        said = None if headers is None else [write_headers(each) for each in headers]
         head = self._head(priority, delay, ttl, replace)
         if not raw and not await self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
             await self._link.call(Op.ECHO)  # to know how much the server takes at once
         replies: list[PushReply] = []
-        for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome):
+        for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome, said):
             full = PushHead(
                 head.queue, head.priority, head.delay_ms, head.ttl_ms,
                 _part(keys, start, stop), _part(dedup_keys, start, stop), replace,
+                _part(said, start, stop),
             )  # fmt: skip
             block = pack_block(raw[start:stop])
             reply = await self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
@@ -227,7 +235,7 @@ class Queue(Generic[T]):
         handler runs. With ``concurrency=1`` jobs run strictly one after another.
         """
         subscription = self._subscription(handler, batch, wait, concurrency, lease)
-        await self.info()
+        await self._link.call(Op.Q_INFO, encode(Look(self.name, to_use=True)))
         subscription.start()
         return subscription
 
@@ -235,7 +243,7 @@ class Queue(Generic[T]):
         self, handler: Callable[[Job[T]], Any], batch: int, wait: Duration, concurrency: int,
         lease: Duration | None,
     ) -> Subscription[T]:  # fmt: skip
-        request = pop_request(self.name, batch, wait, lease)
+        request = pop_request(self.name, batch, wait, lease, reports=True)
         return Subscription(self._link, self._type, handler, request, concurrency)
 
     def worker(
@@ -316,5 +324,5 @@ def _info(reply: bytes | memoryview) -> QueueInfo:
     return QueueInfo(**decode(reply, dict[str, Any]))
 
 
-def _part(column: Sequence[str | None] | None, start: int, stop: int) -> list[str | None] | None:
+def _part(column: Sequence[V] | None, start: int, stop: int) -> list[V] | None:
     return None if column is None else [*column[start:stop]]

@@ -219,9 +219,11 @@ class Subscription(Generic[T]):
     def _next_job(self) -> tuple[Job[T], JobBatch[T]] | None:
         """The next one to start; None if what was left was given back meanwhile."""
         try:
-            return self._unstarted.popleft()
+            job, batch = self._unstarted.popleft()
         except IndexError:
             return None
+        self._settler.begin(batch.delivery.token, job.number)
+        return job, batch
 
     async def _handle(self, taken: tuple[Job[T], JobBatch[T]]) -> None:
         job, batch = taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Protocol
 
 from nexo.blocks import pack_block
@@ -15,6 +16,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,
     RELEASE,
+    Begin,
     PushHead,
     PushReply,
     Settle,
@@ -33,12 +35,15 @@ class Pusher:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def push(self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None) -> str:
+    def push(
+        self, head: PushHead, value: bytes, key: str | None, dedup_key: str | None,
+        headers: bytes | None = None,
+    ) -> str:  # fmt: skip
         """Push one job; returns its id."""
         full = PushHead(
             head.queue, head.priority, head.delay_ms, head.ttl_ms,
             None if key is None else [key], None if dedup_key is None else [dedup_key],
-            head.replace,
+            head.replace, None if headers is None else [headers],
         )  # fmt: skip
         reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), pack_block([value]))
         return pushed_id(decode(reply or b"", PushReply), 0)
@@ -83,6 +88,13 @@ class Settler:
     def post_release(self, token: int) -> None:
         """Give back all jobs of a lease."""
         self.settle(RELEASE, [Settled(token)], "", -1)
+
+    def begin(self, token: int, job: int) -> None:
+        """Tell the server that a handler begins, before it does: its delivery counts from then."""
+        assert isinstance(self._link, Duplex), "subscriptions have one"
+        with suppress(NexoError):
+            begun = Begin(self._queue, [(token, [job, job + 1])])
+            self._link.poll(Op.Q_BEGIN, encode(begun), impatient=True)
 
     def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
         """Settle jobs; raises `LeaseLost` if any was refused."""

@@ -11,7 +11,7 @@ from nexo.blocks import id_text
 from nexo.client._sync.queue.gather import Settler
 from nexo.client.checks import Duration, millis, positive_millis
 from nexo.client.failures import readable
-from nexo.client.queue_views import decode_values
+from nexo.client.queue_views import decode_values, read_headers
 from nexo.client.replies import Reply
 from nexo.client.stream_records import shown
 from nexo.errors import LeaseLost, PayloadTooLarge
@@ -220,6 +220,11 @@ class Job(Generic[T]):
     def key(self) -> str | None:
         """The key it was pushed with."""
         return self._batch.delivery.keys.get(self.number)
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """What it was pushed with beside its value."""
+        return read_headers(self._batch.delivery.headers.get(self.number))
 
     @property
     def priority(self) -> int:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -28,6 +28,7 @@ from nexo.client.queue_views import (
     pop_request,
     pushed_ids,
     wire_options,
+    write_headers,
 )
 from nexo.client.replies import Reply
 from nexo.errors import Conflict, NotFound, RequestTimeout
@@ -40,6 +41,7 @@ from nexo.protocol.queue import (
     Declare,
     Delivery,
     JobRequest,
+    Look,
     Named,
     Page,
     Pause,
@@ -54,6 +56,7 @@ from nexo.protocol.queue import (
 from nexo.protocol.values import encode_as, encode_value
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Queue(Generic[T]):
@@ -132,6 +135,7 @@ class Queue(Generic[T]):
         key: str | None = None,
         dedup_key: str | None = None,
         replace: bool = False,
+        headers: Mapping[str, Any] | None = None,
     ) -> str:
         """Add a job; the result is its id, once it is safe on disk.
 
@@ -139,7 +143,7 @@ class Queue(Generic[T]):
         it has not started by then. ``key`` groups jobs for fairness and limits. While a
         job with the same ``dedup_key`` waits or runs, no second one is added: the older
         job's id is the result; with ``replace`` the new one takes the waiting one's place.
-        Pushes of one loop turn leave together.
+        ``headers`` travel beside the value. Pushes of one loop turn leave together.
         """
         head = self._head(priority, delay, ttl, replace)
         if key is not None:
@@ -147,7 +151,7 @@ class Queue(Generic[T]):
         if dedup_key is not None:
             text(dedup_key, "dedup_key")
         raw = encode_value(value) if self._type is None else encode_as(self._type, value)
-        return self._pusher.push(head, raw, key, dedup_key)
+        return self._pusher.push(head, raw, key, dedup_key, write_headers(headers))
 
     def push_many(
         self,
@@ -159,21 +163,25 @@ class Queue(Generic[T]):
         keys: Sequence[str | None] | None = None,
         dedup_keys: Sequence[str | None] | None = None,
         replace: bool = False,
+        headers: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> list[str]:
-        """Add many jobs; ``keys`` and ``dedup_keys`` are one per value."""
+        """Add many jobs; ``keys``, ``dedup_keys`` and ``headers`` are one per value."""
         raw = encode_values(values, self._type)
         check_column(keys, "keys", len(raw))
         check_column(dedup_keys, "dedup_keys", len(raw))
+        check_column(headers, "headers", len(raw))
+        said = None if headers is None else [write_headers(each) for each in headers]
         head = self._head(priority, delay, ttl, replace)
         if not raw and not self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
             self._link.call(Op.ECHO)  # to know how much the server takes at once
         replies: list[PushReply] = []
-        for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome):
+        for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome, said):
             full = PushHead(
                 head.queue, head.priority, head.delay_ms, head.ttl_ms,
                 _part(keys, start, stop), _part(dedup_keys, start, stop), replace,
+                _part(said, start, stop),
             )  # fmt: skip
             block = pack_block(raw[start:stop])
             reply = self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
@@ -228,7 +236,7 @@ class Queue(Generic[T]):
         handler runs. With ``concurrency=1`` jobs run strictly one after another.
         """
         subscription = self._subscription(handler, batch, wait, concurrency, lease)
-        self.info()
+        self._link.call(Op.Q_INFO, encode(Look(self.name, to_use=True)))
         subscription.start()
         return subscription
 
@@ -236,7 +244,7 @@ class Queue(Generic[T]):
         self, handler: Callable[[Job[T]], Any], batch: int, wait: Duration, concurrency: int,
         lease: Duration | None,
     ) -> Subscription[T]:  # fmt: skip
-        request = pop_request(self.name, batch, wait, lease)
+        request = pop_request(self.name, batch, wait, lease, reports=True)
         return Subscription(self._link, self._type, handler, request, concurrency)
 
     def worker(
@@ -317,5 +325,5 @@ def _info(reply: bytes | memoryview) -> QueueInfo:
     return QueueInfo(**decode(reply, dict[str, Any]))
 
 
-def _part(column: Sequence[str | None] | None, start: int, stop: int) -> list[str | None] | None:
+def _part(column: Sequence[V] | None, start: int, stop: int) -> list[V] | None:
     return None if column is None else [*column[start:stop]]
