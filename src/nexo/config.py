@@ -120,7 +120,12 @@ class Settings:
         KIB,
         GIB,
     )
-    stop_ms: int = _setting(4_000, "NEXO_STOP_MS", "Longest graceful stop before the kill.", 100)
+    stop_ms: int = _setting(
+        4_000,
+        "NEXO_STOP_MS",
+        "A stopping broker that makes no progress for this long is killed.",
+        100,
+    )
     disk_reserve_bytes: int = _setting(
         64 * MIB, "NEXO_DISK_RESERVE_BYTES", "Writes are refused below this much free space.", 0
     )

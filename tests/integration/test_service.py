@@ -259,3 +259,23 @@ def test_a_value_of_5_mb_passes_and_one_over_the_limit_is_refused(served: Proces
             client.sock.sendall(struct.pack(">BBII", 1, 0x02, 9, len(payload)) + payload)
         with pytest.raises(ConnectionError):
             client.reply(1)
+
+
+def test_a_save_that_takes_longer_than_the_stop_is_let_finish(tmp_path: Path) -> None:  # F3
+    with process(tmp_path, dashboard=False, stop_ms=100, store_snapshot_ms=3_600_000) as server:
+        with nexo.connect(server.url) as client:
+            for base in range(0, 150_000, 5_000):
+                client.store.mset({f"key:{n}": n for n in range(base, base + 5_000)})
+        assert server.terminate() == 0
+        server.start()
+        with nexo.connect(server.url) as client:
+            assert sum(1 for _ in client.store.keys("key:")) == 150_000
+
+
+def test_a_save_that_fails_is_no_clean_stop(tmp_path: Path) -> None:  # F3
+    with process(tmp_path, dashboard=False, store_snapshot_ms=3_600_000) as server:
+        with nexo.connect(server.url) as client:
+            client.store.set("key", 1)
+        (tmp_path / "store" / "store.snapshot").mkdir()  # in the way of the new one
+        assert server.terminate() == 1
+    assert "did not stop cleanly" in (tmp_path / "server.log").read_text()

@@ -24,6 +24,7 @@ class Child:
         self._start = start
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
+        self._code = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -64,22 +65,33 @@ class Child:
         )
         if self._stopping:
             self._signal(signal.SIGTERM)
-        code = await self._process.wait()
+        self._code = await self._process.wait()
         self._process = None
-        return code
+        return self._code
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 
-    async def stop(self, timeout_s: float) -> None:
-        """End it, gently first."""
+    async def stop(self, timeout_s: float, progress: Callable[[], object] = lambda: None) -> bool:
+        """End it, gently first; returns whether it ended by itself and without an error.
+
+        It is killed once ``progress()`` has stayed the same for ``timeout_s``.
+        """
         self._stopping = True
         self._signal(signal.SIGTERM)
         if self._task is None:
-            return
-        done, _ = await asyncio.wait([self._task], timeout=timeout_s)
-        if not done:
-            log.error("the %s process did not stop in time; killing it", self.name)
-            self._signal(signal.SIGKILL)
-            await self._task
+            return True
+        before, ended = None, False
+        while not ended:
+            done, _ = await asyncio.wait([self._task], timeout=timeout_s)
+            ended = bool(done)
+            if not ended and (now := progress()) == before:
+                log.error("the %s process did not stop in time; killing it", self.name)
+                self._signal(signal.SIGKILL)
+                await self._task
+                return False
+            if not ended:
+                before = now
+                log.info("the %s process is still writing; waiting for it", self.name)
+        return self._code in (0, -signal.SIGTERM)  # the latter before it began to serve

@@ -205,20 +205,26 @@ class Host:
 
     # -- stopping -----------------------------------------------------------------
 
-    async def close(self) -> None:
-        """Answer what has arrived, make it durable, close every connection (SPEC A7)."""
+    async def close(self, progress: Callable[[], None] = lambda: None) -> bool:
+        """Answer what has arrived, make it durable, close every connection (SPEC A7).
+
+        ``progress`` is called while a long close goes on. Returns whether every service closed
+        without an error: what one could not write is lost.
+        """
         self._stop_watching()
         for speaker in self.speakers.values():
             speaker.stop()
         for runtime in self._runtimes.values():
             await runtime.drain()
-        for service in self.services.values():
-            self._close_service(service)
+        for runtime in self._runtimes.values():
+            runtime.on_progress = progress
+        clean = [self._close_service(service) for service in self.services.values()]
         for runtime in self._runtimes.values():
             await runtime.close()
         for session in list(self.sessions):
             session.finish()
         await self._let_leave()
+        return all(clean)
 
     async def _let_leave(self) -> None:
         """Give clients a moment to read what was sent; whoever does not is cut off."""
@@ -246,11 +252,13 @@ class Host:
         if self.guard is not None:
             self.guard.close()
 
-    def _close_service(self, service: Service) -> None:
+    def _close_service(self, service: Service) -> bool:
         try:
             service.close()
         except (NexoError, OSError):
             log.exception("the %s broker could not close cleanly", service.broker.label)
+            return False
+        return True
 
 
 def _address(sock: socket.socket) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from nexo.access import internal
 from nexo.access.users import UsersFile
 from nexo.config import Settings
-from nexo.errors import ConfigError
+from nexo.errors import ConfigError, Unavailable
 from nexo.model import Broker
 from nexo.server import descriptors, handover, logs, loops, worker
 from nexo.server.addresses import Addresses
@@ -78,6 +78,11 @@ class BrokerProcess:
                 self._ready.set()
                 if self.child.restarts:
                     log.info("the %s process is back", self.broker.label)
+
+    async def stop(self, timeout_s: float) -> bool:
+        """End the process; False if it was killed or could not write everything."""
+        path = worker.progress_path(self._run, self.broker)
+        return await self.child.stop(timeout_s, lambda: _modified_ns(path))
 
     async def ready(self) -> None:
         """Wait until the process serves."""
@@ -179,10 +184,10 @@ class Supervisor:
     async def _stop(self) -> None:
         self._gate.close()
         timeout_s = self._settings.stop_ms / 1000
-        children = [process.child for process in self._brokers.values()]
+        stops = [process.stop(timeout_s) for process in self._brokers.values()]
         if self._admin is not None:
-            children.append(self._admin.child)
-        await asyncio.gather(*(child.stop(timeout_s) for child in children))
+            stops.append(self._admin.child.stop(timeout_s))
+        clean = await asyncio.gather(*stops)
         if self._admin is not None:
             self._admin.close()
         for process in self._brokers.values():
@@ -191,6 +196,19 @@ class Supervisor:
             self._probes.close()
         self._run_folder.close()
         self._lock.close()
+        lost = [b.label for b, ended in zip(self._brokers, clean, strict=False) if not ended]
+        if lost:
+            raise Unavailable(
+                f"the {' and '.join(lost)} process did not stop cleanly: what it had not written "
+                "is lost; the log says why"
+            )
+
+
+def _modified_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _port(listener: socket.socket | None) -> int | None:

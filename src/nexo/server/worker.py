@@ -41,8 +41,13 @@ def settings_text(settings: Settings) -> str:
     return json.dumps(changed, default=str)
 
 
-async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> None:
-    """Serve until told to stop or until the supervisor is gone."""
+def progress_path(run: Path, broker: Broker) -> Path:
+    """A file that is touched whenever a stopping process has written some more."""
+    return run / f"{broker.label}.progress"
+
+
+async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> bool:
+    """Serve until told to stop or until the supervisor is gone; False if anything was lost."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -67,7 +72,7 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     await stop.wait()
     links.close()
     dashboard.close()
-    await host.close()
+    return await host.close(progress_path(run, broker).touch)
 
 
 def _settle_memory() -> None:
@@ -85,7 +90,8 @@ def main(arguments: list[str]) -> None:
     logs.configure(settings, broker.label)
     descriptors.raise_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
-    loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run)))
+    clean = loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run)))
+    sys.exit(0 if clean else 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Child processes that cannot be started (SPEC A2)."""
+"""Child processes that cannot be started, or take their time to stop (SPEC A2, A7)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import errno
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nexo.server import child
 from nexo.server.child import Child
+from tests.timing import wait_until
 
 
 async def test_a_failed_spawn_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +40,38 @@ async def test_a_failed_spawn_is_tried_again(monkeypatch: pytest.MonkeyPatch) ->
     await asyncio.wait_for(started.wait(), 10)
     assert kept.restarts >= 3
     await kept.stop(5)
+
+
+SLOW = """
+import signal, sys, time, pathlib
+steps, path = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+def stop(*_):
+    for _ in range(steps):
+        time.sleep(0.05)
+        path.with_name("progress").touch()
+    if steps < 0:
+        time.sleep(60)
+    sys.exit(int(sys.argv[3]))
+signal.signal(signal.SIGTERM, stop)
+path.touch()
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "clean"), [(20, 0, True), (20, 1, False), (-1, 0, False), (0, 0, True)]
+)
+async def test_who_makes_progress_is_let_finish_and_a_loss_is_reported(
+    tmp_path: Path, steps: int, code: int, clean: bool
+) -> None:  # F3
+    started, progress = tmp_path / "started", tmp_path / "progress"
+    command = [sys.executable, "-c", SLOW, str(steps), str(started), str(code)]
+    kept = Child("test", lambda: (command, ()))
+    kept.open()
+    await asyncio.to_thread(wait_until, started.exists)
+    stopped = await kept.stop(
+        0.4, lambda: progress.stat().st_mtime_ns if progress.exists() else None
+    )
+    assert stopped == clean
+    assert kept.pid is None

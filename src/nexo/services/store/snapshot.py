@@ -20,6 +20,8 @@ from nexo.storage.header import ALIGN, SIZE, Flags, Header, find_sound, parse, v
 from nexo.storage.ports import File, Files
 
 NAME = "store.snapshot"
+SYNC_BYTES = 32 << 20
+"""A whole save syncs after so much, so that its progress can be seen."""
 SEARCH_BYTES = 16 << 20
 """How much is searched at first for the next sound entry after a damaged one."""
 
@@ -36,7 +38,7 @@ class SnapshotWriter:
         files.remove(self._aside)
         self._file = files.open(self._aside, create=True)
         self._cursor = ""
-        self._keys = self._bytes = 0
+        self._keys = self.size_bytes = 0
 
     def step(self, now_ms: int) -> bool:
         """Write the next chunk; False if that was the end. Not durable until the next sync."""
@@ -50,7 +52,7 @@ class SnapshotWriter:
         return True
 
     def _write(self, entry: bytes) -> None:
-        self._bytes += self._file.write_at(self._bytes, [entry])
+        self.size_bytes += self._file.write_at(self.size_bytes, [entry])
 
     def sync(self) -> None:
         """Make what was written durable, here and now."""
@@ -77,7 +79,11 @@ def save(
 ) -> int:
     """Save everything at once; returns the number of keys. Calls ``progress`` after each chunk."""
     writer = SnapshotWriter(files, folder, store)
+    synced = 0
     while writer.step(now_ms):
+        if writer.size_bytes - synced >= SYNC_BYTES:
+            writer.sync()
+            synced = writer.size_bytes
         progress()
     writer.sync()
     return writer.finish()
