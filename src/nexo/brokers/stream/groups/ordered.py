@@ -14,6 +14,7 @@ the time, calls `expire` at `next_deadline`, and makes what `drain` gives durabl
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 
 import msgspec
 
@@ -68,7 +69,9 @@ class _Member:
 class OrderedGroup:
     """The state of one group over the topics its members subscribe to."""
 
-    __slots__ = ("_members", "_owners", "_partitions", "_recalled", "_state", "_target")
+    __slots__ = (
+        "_deadlines", "_members", "_owners", "_partitions", "_recalled", "_state", "_target",
+    )  # fmt: skip
 
     def __init__(self, options: OrderedOptions | None = None) -> None:
         self._take_over(OrderedState(options or OrderedOptions()))
@@ -80,6 +83,8 @@ class OrderedGroup:
         self._target: dict[TopicPartition, str] = {}
         self._owners: dict[TopicPartition, str] = {}
         self._recalled: set[TopicPartition] = set()
+        self._deadlines: list[tuple[int, str]] = []
+        """A heap of when each member is out at the earliest."""
 
     # -- what is shown ---------------------------------------------------------
 
@@ -178,16 +183,27 @@ class OrderedGroup:
 
     def expire(self, now_ms: int) -> list[str]:
         """Put out the silent and those that hold on to what they lost; returns who."""
-        out = [member for member in self._members if self._deadline(member) <= now_ms]
-        for member in out:
+        out = []
+        while (deadline_ms := self.next_deadline()) is not None and deadline_ms <= now_ms:
+            member = heappop(self._deadlines)[1]
             self._put_out(member)
+            out.append(member)
         if out:
             self._rebalance(now_ms)
         return out
 
     def next_deadline(self) -> int | None:
         """When `expire` may have something to do."""
-        return min(map(self._deadline, self._members), default=None)
+        heap = self._deadlines
+        while heap:
+            planned_ms, member = heap[0]
+            if member not in self._members:
+                heappop(heap)
+            elif (actual_ms := self._deadline(member)) > planned_ms:
+                heapreplace(heap, (actual_ms, member))
+            else:
+                return planned_ms
+        return None
 
     def _deadline(self, member: str) -> int:
         known = self._members[member]
@@ -226,6 +242,22 @@ class OrderedGroup:
         self._state.log(Regenerated(self.generation + 1))
         subscriptions = {name: known.topics for name, known in self._members.items()}
         self._target = assign(self.options.strategy, subscriptions, self._partitions)
+        self._plan()
+
+    def _plan(self) -> None:
+        """Plan every deadline as early as it may be; `next_deadline` looks closer in time.
+
+        Until the next rebalance deadlines only move later, as members show that they live.
+        """
+        session_ms, rebalance_ms = (
+            self.options.session_timeout_ms,
+            self.options.rebalance_timeout_ms,
+        )
+        self._deadlines = [
+            (min(known.seen_ms + session_ms, known.stale_since_ms + rebalance_ms), name)
+            for name, known in self._members.items()
+        ]
+        heapify(self._deadlines)
 
     def _confirm(self, member: str, now_ms: int) -> Assignment:
         known = self._members[member]
