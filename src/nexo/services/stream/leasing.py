@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from nexo.brokers.stream.delivery import Gathered, gather, keys_between
+from nexo.brokers.stream.groups.deadlines import Deadlines
 from nexo.brokers.stream.groups.flight import Delivery
 from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.groups.shared import SharedGroup
@@ -14,7 +15,6 @@ from nexo.brokers.stream.partition import Cold
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt, NexoError
 from nexo.services.stream.core import Core
-from nexo.services.stream.deadlines import Deadlines
 from nexo.services.stream.replay import InLake, Place
 
 _DAMAGED_MS = 1_000

@@ -16,6 +16,7 @@ import msgspec
 from nexo.access.login import Identity
 from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.groups.assignment import TopicPartition
+from nexo.brokers.stream.groups.deadlines import Deadlines
 from nexo.brokers.stream.groups.ordered import (
     STANDALONE,
     Assignment,
@@ -29,7 +30,6 @@ from nexo.model import Persistence
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS
 from nexo.services.stream.core import Core, safest
-from nexo.services.stream.deadlines import Deadlines
 from nexo.services.stream.permits import (
     permit_everything,
     permit_group,
@@ -247,7 +247,7 @@ class Ordered:
         """Store offsets, all or none; by a member, or `STANDALONE` without membership."""
         core = self._core
         self._check_commit(connection, group, offsets, member, generation)
-        self._found_or_new(group).check(member, generation, offsets)
+        self._found_or_new(group).check(member, generation, offsets, rewind=rewind)
         self._check_there(offsets)
         found = self._ensure(group, {})
         found.commit(member, generation, offsets, core.now_ms, rewind=rewind)

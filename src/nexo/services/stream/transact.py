@@ -232,7 +232,9 @@ class Transact:
                 raise refusals[0].error
         for offsets in transaction.offsets:
             ordered = self._core.engine.find_ordered(offsets.group)
-            ordered.check(offsets.member, offsets.generation, offsets.commits)
+            ordered.check(
+                offsets.member, offsets.generation, offsets.commits, rewind=offsets.rewind
+            )
 
     def abort(
         self,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from nexo.brokers.stream.groups.deadlines import Deadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
-from nexo.services.stream.deadlines import Deadlines
 from tests.unit.brokers.stream.desk import Desk
 
 

@@ -275,7 +275,14 @@ class OrderedGroup:
 
     # -- offsets ---------------------------------------------------------------
 
-    def check(self, member: str, generation: int, offsets: Sequence[OffsetCommit]) -> None:
+    def check(
+        self,
+        member: str,
+        generation: int,
+        offsets: Sequence[OffsetCommit],
+        *,
+        rewind: bool = False,
+    ) -> None:
         """Raise what `commit` would raise."""
         if generation == STANDALONE:
             if self._members:
@@ -290,7 +297,7 @@ class OrderedGroup:
         for commit in offsets:
             begun = (commit.topic, commit.partition) in self._state.offsets
             owner = member if generation != STANDALONE else None
-            self._check_offset(commit, owner, lowest=0 if begun else -1)
+            self._check_offset(commit, owner, lowest=0 if begun and not rewind else -1)
 
     def _check_offset(self, commit: OffsetCommit, member: str | None, *, lowest: int) -> None:
         at = commit.topic, commit.partition
@@ -312,10 +319,10 @@ class OrderedGroup:
         """Store the last processed offsets of partitions the member owns, all or none.
 
         One below what is stored is ignored unless the member sought back (``rewind``). While
-        nothing is stored, -1 says that the group has begun here and processed nothing. A
+        nothing is stored, or with ``rewind``, -1 says that nothing is processed. A
         consumer without membership commits with `STANDALONE` while the group has no members.
         """
-        self.check(member, generation, offsets)
+        self.check(member, generation, offsets, rewind=rewind)
         if not rewind:
             offsets = [commit for commit in offsets if self._advances(commit)]
         if offsets:

@@ -38,6 +38,13 @@ class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     metadata: str = ""
 
+    @classmethod
+    def up_to(
+        cls, topic: str, partition: int, next_offset: int, metadata: str = ""
+    ) -> OffsetCommit:
+        """A commit of the offset to go on at, as Kafka's clients send it."""
+        return cls(topic, partition, next_offset - 1, metadata)
+
 
 class Committed(msgspec.Struct, frozen=True, array_like=True):
     """What is stored for a partition."""
@@ -45,6 +52,11 @@ class Committed(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     metadata: str
     committed_ms: int
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on: what Kafka's clients call the committed offset."""
+        return self.offset + 1
 
 
 class Regenerated(msgspec.Struct, frozen=True, array_like=True, tag="generation"):

@@ -1,0 +1,387 @@
+"""The coordinator of one classic Kafka group: it passes blobs between members (SPEC L2).
+
+Members join; once all have, or the rebalance timeout is over, a new *generation* begins. Its
+leader learns the subscriptions of all, decides who reads what, and sends each member's assignment
+with its sync; the others wait for theirs. Members then send heartbeats until one of them joins,
+leaves or falls silent, and all join again. Subscriptions and assignments are bytes that only
+clients understand, so eager and cooperative assignors work alike.
+
+Pure: time is an argument, a waiting request is a ticket, and every call returns who is to be
+answered with what. Whoever runs it calls `expire` at `next_deadline`. Nothing is durable: after a
+restart members are unknown and join again. Committed offsets are those of the `OrderedGroup` of
+the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from nexo.brokers.stream.groups.coordinator_model import (
+    Answer,
+    GroupError,
+    Join,
+    Joined,
+    Member,
+    Refused,
+    State,
+    Synced,
+    choose_protocol,
+)
+from nexo.brokers.stream.groups.coordinator_roster import Roster
+from nexo.brokers.stream.groups.deadlines import Deadlines
+from nexo.brokers.stream.groups.limits import MAX_CONSUMERS
+
+Answers = list[Answer]
+
+
+class Coordinator:
+    """The members of one group and where they are in their rebalance."""
+
+    def __init__(
+        self, generation: int = 0, *, initial_delay_ms: int = 0, max_members: int = MAX_CONSUMERS
+    ) -> None:
+        """``initial_delay_ms`` is how long the first member of an empty group waits for more."""
+        self.state = State.EMPTY
+        self.generation = generation
+        self.protocol_type = ""
+        self.protocol = ""
+        self.leader = ""
+        self._roster = Roster(max_members)
+        self._members = self._roster.members
+        self._pending = self._roster.pending
+        self._deadlines: Deadlines[str] = Deadlines()
+        self._phase_due_ms: int | None = None
+        """When the join or sync phase ends without those who are missing."""
+        self._not_before_ms = 0
+        """The first generation of an empty group does not begin earlier; 0 while not used."""
+        self._initial_delay_ms = initial_delay_ms
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """By id, in the order they joined."""
+        return self._members
+
+    # -- joining ---------------------------------------------------------------
+
+    def join(self, ticket: Hashable, ask: Join, new_id: str, now_ms: int) -> Answers:
+        """Become a member, or join the next generation; ``new_id`` is for a new member."""
+        error = self._roster.check_join(ask)
+        if error is not None:
+            return [Answer(ticket, Refused(error, ask.member_id))]
+        if ask.member_id:
+            return self._join_known(ticket, ask, now_ms)
+        if ask.instance_id in self._roster.static:
+            return self._replace(ticket, ask, new_id, now_ms)
+        if ask.asks_for_id and ask.instance_id is None:
+            self._pending[new_id] = now_ms + ask.session_timeout_ms
+            self._deadlines.plan(new_id, self._pending[new_id])
+            return [Answer(ticket, Refused(GroupError.MEMBER_ID_REQUIRED, new_id))]
+        return self._add(ticket, ask, new_id, now_ms)
+
+    def _add(self, ticket: Hashable, ask: Join, member_id: str, now_ms: int) -> Answers:
+        member = self._roster.add(ticket, ask, member_id, now_ms)
+        self._deadlines.plan(member_id, member.due_ms)
+        self.protocol_type = ask.protocol_type
+        return self._rebalance(now_ms)
+
+    def _join_known(self, ticket: Hashable, ask: Join, now_ms: int) -> Answers:
+        if ask.member_id in self._pending:
+            return self._add(ticket, ask, ask.member_id, now_ms)
+        member = self._members[ask.member_id]
+        same = member.join.protocols == ask.protocols
+        stays = same and (
+            self.state is State.COMPLETING
+            or (self.state is State.STABLE and member.id != self.leader)
+        )
+        if stays:  # its reply was lost, or it never heard of a rebalance that is over
+            self._refresh(member, now_ms)
+            return [Answer(ticket, self._joined(member))]
+        answers = _superseded(member)
+        member.update(ask)
+        member.joining = ticket
+        self.protocol_type = ask.protocol_type
+        return answers + self._rebalance(now_ms)
+
+    def _replace(self, ticket: Hashable, ask: Join, new_id: str, now_ms: int) -> Answers:
+        """A static member came back under a new id: it takes the old one's place."""
+        old, member = self._roster.replace(ask, new_id, now_ms)
+        answers = [
+            Answer(waiting, Refused(GroupError.FENCED_INSTANCE_ID))
+            for waiting in (old.joining, old.syncing)
+            if waiting is not None
+        ]
+        led = self.leader == old.id
+        self._refresh(member, now_ms)
+        if led:
+            self.leader = new_id
+        same = old.metadata.get(self.protocol) == member.metadata.get(self.protocol)
+        if self.state is State.STABLE and same and self._chosen() == self.protocol:
+            return [*answers, Answer(ticket, self._rejoined(member, old.id if led else None))]
+        member.joining = ticket
+        return answers + self._rebalance(now_ms)
+
+    def _rejoined(self, member: Member, was_leader: str | None) -> Joined:
+        """The same generation again: nothing is to be assigned, though it may lead."""
+        if was_leader is None:
+            return self._joined(member)
+        if member.join.skips_assignment:
+            reply = self._joined(member)
+            return Joined(
+                reply.generation, reply.protocol, reply.leader, member.id, reply.members, True
+            )
+        # An older client that saw itself lead would assign anew: let it follow.
+        return Joined(self.generation, self.protocol, was_leader, member.id)
+
+    # -- the join phase ----------------------------------------------------------
+
+    def _rebalance(self, now_ms: int) -> Answers:
+        """Begin the join phase, or look whether it is over."""
+        answers: Answers = []
+        if self.state is not State.PREPARING:
+            if self.state is State.EMPTY:
+                delay_ms = self._initial_delay_ms
+                self._not_before_ms = now_ms + delay_ms if delay_ms else 0
+            for member in self._members.values():
+                if member.syncing is not None:
+                    refused = Refused(GroupError.REBALANCE_IN_PROGRESS)
+                    answers.append(Answer(member.syncing, refused))
+                    member.syncing = None
+                    self._refresh(member, now_ms)
+            self.state = State.PREPARING
+            self._phase_due_ms = now_ms + self._longest_rebalance_ms()
+        return answers + self._join_if_all(now_ms)
+
+    def _join_if_all(self, now_ms: int) -> Answers:
+        missing = any(member.joining is None for member in self._members.values())
+        early = bool(self._pending) or now_ms < self._not_before_ms
+        if missing or (early and self._members):
+            return []
+        return self._complete_join(now_ms)
+
+    def _complete_join(self, now_ms: int) -> Answers:
+        """A new generation, without dynamic members that did not join in time."""
+        for member in list(self._members.values()):
+            if member.joining is None and member.join.instance_id is None:
+                self._drop(member)
+        if self._members and all(member.joining is None for member in self._members.values()):
+            self._phase_due_ms = now_ms + self._longest_rebalance_ms()
+            return []  # only static members are left, and none is back yet
+        self.generation += 1
+        if not self._members:
+            self._empty()
+            return []
+        self._elect()
+        self.state = State.COMPLETING
+        self._phase_due_ms = now_ms + self._longest_rebalance_ms()
+        return self._announce(now_ms)
+
+    def _empty(self) -> None:
+        self.state = State.EMPTY
+        self.leader = self.protocol = self.protocol_type = ""
+        self._phase_due_ms = None
+
+    def _elect(self) -> None:
+        joined = [member for member in self._members.values() if member.joining is not None]
+        if self.leader not in self._members or self._members[self.leader].joining is None:
+            self.leader = joined[0].id
+        self.protocol = self._chosen()
+
+    def _announce(self, now_ms: int) -> Answers:
+        answers: Answers = []
+        for member in self._members.values():
+            member.synced, member.took_part = False, True
+            member.assignment = b""
+            if member.joining is not None:
+                answers.append(Answer(member.joining, self._joined(member)))
+                member.joining = None
+            self._refresh(member, now_ms)
+        return answers
+
+    def _joined(self, member: Member) -> Joined:
+        rows = tuple(
+            (each.id, each.join.instance_id, each.metadata[self.protocol])
+            for each in self._members.values()
+            if member.id == self.leader
+        )
+        return Joined(self.generation, self.protocol, self.leader, member.id, rows)
+
+    def _chosen(self) -> str:
+        """The assignor of the next generation; the leader decides a tie."""
+        leader_first = sorted(self._members.values(), key=lambda member: member.id != self.leader)
+        return choose_protocol(leader_first) or ""
+
+    def _longest_rebalance_ms(self) -> int:
+        return max((m.join.rebalance_timeout_ms for m in self._members.values()), default=0)
+
+    # -- syncing, living, leaving --------------------------------------------------
+
+    def sync(
+        self,
+        ticket: Hashable,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes],
+        now_ms: int,
+        *,
+        instance_id: str | None = None,
+        protocol: str | None = None,
+    ) -> Answers:
+        """Ask for the member's assignment; the leader brings everybody's."""
+        error = self._check(member_id, generation, instance_id)
+        if error is None and protocol is not None and protocol != self.protocol:
+            error = GroupError.INCONSISTENT_GROUP_PROTOCOL
+        if error is None and self.state is State.PREPARING:
+            error = GroupError.REBALANCE_IN_PROGRESS
+        if error is not None:
+            return [Answer(ticket, Refused(error))]
+        member = self._members[member_id]
+        answers = _superseded(member)
+        member.synced = True
+        self._refresh(member, now_ms)
+        if self.state is State.COMPLETING:
+            member.syncing = ticket
+            return answers + (self._assign(assignments, now_ms) if member_id == self.leader else [])
+        return [*answers, Answer(ticket, Synced(self.protocol, member.assignment))]
+
+    def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> Answers:
+        self.state = State.STABLE
+        answers: Answers = []
+        for member in self._members.values():
+            member.assignment = assignments.get(member.id, b"")
+            if member.syncing is not None:
+                answers.append(Answer(member.syncing, Synced(self.protocol, member.assignment)))
+                member.syncing = None
+                self._refresh(member, now_ms)
+        if all(member.synced for member in self._members.values()):
+            self._phase_due_ms = None
+        return answers
+
+    def heartbeat(
+        self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
+    ) -> GroupError | None:
+        """A member lives; an error says what it has to do."""
+        error = self._check(member_id, generation, instance_id)
+        if error is not None:
+            return error
+        self._refresh(self._members[member_id], now_ms)
+        return GroupError.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else None
+
+    def check_commit(
+        self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
+    ) -> GroupError | None:
+        """Whether offsets may be committed; without a generation, only while nobody is there."""
+        if generation < 0 and not member_id:
+            return GroupError.UNKNOWN_MEMBER_ID if self._members else None
+        error = self._check(member_id, generation, instance_id)
+        if error is not None:
+            return error
+        self._refresh(self._members[member_id], now_ms)
+        return GroupError.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING else None
+
+    def _check(self, member_id: str, generation: int, instance_id: str | None) -> GroupError | None:
+        error = self._roster.check(member_id, instance_id)
+        if error is None and generation != self.generation:
+            error = GroupError.ILLEGAL_GENERATION
+        return error
+
+    def leave(
+        self, leaving: Iterable[tuple[str, str | None]], now_ms: int
+    ) -> tuple[list[GroupError | None], Answers]:
+        """Let members go, by id or, for static ones, by instance id alone."""
+        results: list[GroupError | None] = []
+        gone: list[Member] = []
+        for member_id, instance_id in leaving:
+            if self._pending.pop(member_id, None) is not None:
+                results.append(None)
+                continue
+            named = member_id or self._roster.static.get(instance_id or "", "")
+            error = self._roster.check(named, instance_id)
+            results.append(error)
+            if error is None:
+                gone.append(self._members[named])
+                self._drop(gone[-1])
+        return results, self._without(gone, now_ms)
+
+    # -- time ------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """When `expire` may have something to do."""
+        due = [self._deadlines.next_ms(), self._phase_due_ms]
+        if self.state is State.PREPARING and self._not_before_ms:
+            due.append(self._not_before_ms)
+        return min((ms for ms in due if ms is not None), default=None)
+
+    def expire(self, now_ms: int) -> Answers:
+        """Put out who is silent, and end a join or sync phase that took too long."""
+        gone = [m for key in self._deadlines.due(now_ms) if (m := self._silent(key, now_ms))]
+        for member in gone:
+            self._drop(member)
+        answers = self._without(gone, now_ms)
+        if self.state is State.PREPARING and self._not_before_ms <= now_ms:
+            self._not_before_ms = 0
+            answers += self._join_if_all(now_ms)
+        if self._phase_due_ms is None or now_ms < self._phase_due_ms:
+            return answers
+        if self.state is State.PREPARING:
+            return answers + self._complete_join(now_ms)
+        return answers + self._end_sync(now_ms)
+
+    def _end_sync(self, now_ms: int) -> Answers:
+        """Put out who took its generation and never asked for an assignment."""
+        self._phase_due_ms = None
+        late = [member for member in self._members.values() if not member.synced]
+        for member in late:
+            self._drop(member)
+        return self._without(late, now_ms)
+
+    def _silent(self, member_id: str, now_ms: int) -> Member | None:
+        """The member if it is due; otherwise its deadline is planned again."""
+        if member_id in self._pending:
+            if self._pending[member_id] <= now_ms:
+                del self._pending[member_id]
+                return None
+            self._deadlines.plan(member_id, self._pending[member_id])
+        member = self._members.get(member_id)
+        if member is None:
+            return None
+        if member.due_ms > now_ms or member.lives:
+            later_ms = now_ms + member.join.session_timeout_ms
+            self._deadlines.plan(member_id, max(member.due_ms, later_ms if member.lives else 0))
+            return None
+        return member
+
+    def _refresh(self, member: Member, now_ms: int) -> None:
+        member.due_ms = now_ms + member.join.session_timeout_ms
+        self._deadlines.plan(member.id, member.due_ms)
+
+    # -- going -----------------------------------------------------------------------
+
+    def _drop(self, member: Member) -> None:
+        self._roster.drop(member)
+        if self.leader == member.id:
+            self.leader = ""
+
+    def _without(self, gone: list[Member], now_ms: int) -> Answers:
+        """Answer what members that are gone wait for, and rebalance the rest."""
+        answers = [
+            Answer(waiting, Refused(GroupError.UNKNOWN_MEMBER_ID))
+            for member in gone
+            for waiting in (member.joining, member.syncing)
+            if waiting is not None
+        ]
+        if gone and self.state is not State.EMPTY:
+            answers += self._rebalance(now_ms)
+        elif self.state is State.PREPARING:
+            answers += self._join_if_all(now_ms)
+        return answers
+
+
+def _superseded(member: Member) -> Answers:
+    """A request that a later one of the same member takes the place of."""
+    answers = [
+        Answer(waiting, Refused(GroupError.REBALANCE_IN_PROGRESS))
+        for waiting in (member.joining, member.syncing)
+        if waiting is not None
+    ]
+    member.joining = member.syncing = None
+    return answers

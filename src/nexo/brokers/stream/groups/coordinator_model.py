@@ -1,0 +1,134 @@
+"""What a classic group coordinator is asked and answers; see `coordinator`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+
+class GroupError(enum.Enum):
+    """Why a request is refused, in Kafka's words."""
+
+    UNKNOWN_MEMBER_ID = enum.auto()
+    ILLEGAL_GENERATION = enum.auto()
+    REBALANCE_IN_PROGRESS = enum.auto()
+    INCONSISTENT_GROUP_PROTOCOL = enum.auto()
+    MEMBER_ID_REQUIRED = enum.auto()
+    FENCED_INSTANCE_ID = enum.auto()
+    GROUP_MAX_SIZE_REACHED = enum.auto()
+    INVALID_SESSION_TIMEOUT = enum.auto()
+
+
+class State(enum.Enum):
+    """Where a group is in its rebalance."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    """Waits for all members to join."""
+    COMPLETING = "CompletingRebalance"
+    """Waits for the leader's assignment."""
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A request to become, or stay, a member."""
+
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    """Assignors by name with the member's subscription, the preferred one first."""
+    member_id: str = ""
+    """Empty for a new member."""
+    instance_id: str | None = None
+    """Of a static member, which keeps its place over restarts."""
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    client_id: str = ""
+    client_host: str = ""
+    asks_for_id: bool = True
+    """A new member first gets an id and joins again with it (version 4 on)."""
+    skips_assignment: bool = True
+    """The client understands a leader that has nothing to assign (version 9 on)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A generation, and what a member has to know of it."""
+
+    generation: int
+    protocol: str
+    leader: str
+    member_id: str
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    """For the leader: id, instance id and subscription of every member."""
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """A member's assignment."""
+
+    protocol: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An error, and the id to join with for `GroupError.MEMBER_ID_REQUIRED`."""
+
+    error: GroupError
+    member_id: str = ""
+
+
+Reply: TypeAlias = Joined | Synced | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The reply to a request that was given as ``ticket``."""
+
+    ticket: Hashable
+    reply: Reply
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member; ``joining`` and ``syncing`` are the tickets of requests that wait."""
+
+    id: str
+    join: Join
+    due_ms: int
+    """When it is out unless it shows that it lives."""
+    assignment: bytes = b""
+    joining: Hashable | None = None
+    syncing: Hashable | None = None
+    synced: bool = False
+    """Has asked for its assignment in this generation."""
+    took_part: bool = False
+    """Has been in a generation."""
+    metadata: Mapping[str, bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.metadata = dict(self.join.protocols)
+
+    @property
+    def lives(self) -> bool:
+        """Whether one of its requests waits here, so that it need not send heartbeats."""
+        return self.syncing is not None or (self.joining is not None and self.took_part)
+
+    def update(self, join: Join) -> None:
+        """Take over what it says when it joins again."""
+        self.join, self.metadata = join, dict(join.protocols)
+
+
+def choose_protocol(members: Sequence[Member]) -> str | None:
+    """The assignor that all know and most prefer; on a tie the one the first member prefers."""
+    shared = set.intersection(*(set(member.metadata) for member in members)) if members else set()
+    if not shared:
+        return None
+    votes = dict.fromkeys((name for name, _ in members[0].join.protocols if name in shared), 0)
+    for member in members:
+        votes[next(name for name, _ in member.join.protocols if name in shared)] += 1
+    return max(votes, key=lambda name: votes[name])
