@@ -70,10 +70,6 @@ def _stream(kind: type[Any]) -> Names:
     return lambda payload: (stream.unpack(kind, payload).stream,)
 
 
-def _places(payload: memoryview) -> Iterable[str]:
-    return {place[0] for place in stream.unpack(stream.ReadMany, payload).places}
-
-
 _ASKS_ITSELF = (
     Op.S_FETCH, Op.S_JOIN, Op.S_ACK, Op.S_NACK, Op.S_SEEK, Op.S_LEAVE, Op.S_TAKE, Op.S_SETTLE,
     Op.S_GROUP_JOIN, Op.S_GROUP_LEAVE, Op.S_GROUP_SEEK, Op.S_PARKED, Op.S_PARKED_SETTLE,
@@ -84,7 +80,8 @@ _ASKS_ITSELF = (
     Op.S_PUBLISH, Op.S_PUBLISH_EACH, Op.S_ADD, Op.S_PRODUCER, Op.S_GROUPS, Op.S_GROUP_DELETE,
     Op.S_MAKE, Op.S_DESCRIBE, Op.S_UPDATE, Op.S_LIST, Op.S_SURVEY, Op.S_TIERED, Op.S_RETAIN,
     Op.S_TX_BEGIN, Op.S_TX_PUBLISH, Op.S_TX_INPUTS, Op.S_TX_COMMIT, Op.S_TX_ABORT,
-    Op.S_TX_OUTCOME, Op.S_COMPACT, Op.S_GET, Op.S_STATE,
+    Op.S_TX_OUTCOME, Op.S_COMPACT, Op.S_GET, Op.S_STATE, Op.S_READ, Op.S_READ_MANY,
+    Op.S_OFFSETS_AT,
 )  # fmt: skip
 """Requests whose use case asks for permission (`nexo.access.permit`)."""
 
@@ -93,9 +90,6 @@ _STREAM = dict.fromkeys(_ASKS_ITSELF, LOGIN) | {
     Op.S_PUB: Rule(WRITE, _first_text),
     Op.S_EXISTS: Rule(ANY, _first_text),
     Op.S_DELETE: Rule(ADMIN, _first_text),
-    Op.S_READ: Rule(READ, _stream(stream.Read)),
-    Op.S_READ_MANY: Rule(READ, _places),
-    Op.S_OFFSETS_AT: Rule(READ, _stream(stream.OffsetsAt)),
 }
 
 # -- any broker ------------------------------------------------------------------------

@@ -26,12 +26,6 @@ def factory(broker: Broker) -> Callable[[HostRuntime], Service]:
 
             return QueueService
         case Broker.STREAM:
-            from nexo.dialects.nexo.stream import StreamRequests
             from nexo.services.stream import StreamService
 
-            def stream(runtime: HostRuntime) -> Service:
-                service = StreamService(runtime)
-                service.handlers = StreamRequests(service).handlers
-                return service
-
-            return stream
+            return StreamService

@@ -38,7 +38,11 @@ def requests_of(service: Service) -> Requests:
             from nexo.services.queue import QueueService
 
             return QueueRequests(cast("QueueService", service))
-    return cast("Requests", service)
+        case Broker.STREAM:
+            from nexo.dialects.nexo.stream import StreamRequests
+            from nexo.services.stream import StreamService
+
+            return StreamRequests(cast("StreamService", service))
 
 
 def build_table(services: Mapping[Broker, Service], guard: Guard | None) -> Table:

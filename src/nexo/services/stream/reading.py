@@ -1,146 +1,178 @@
-"""Reading without a group: by partition and offset, or by key."""
+"""Reading without a group: by partition and offset, or by time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from nexo.access.permit import READ, permit
 from nexo.errors import InvalidInput, NexoError
-from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer
-from nexo.protocol.ops import Op
-from nexo.services.service import Handler, Peer
+from nexo.model import Broker
+from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_READ_BYTES, MAX_WAIT_MS, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.replay import Place, Portion
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
+from nexo.storage.ports import Buffer
 
 READERS = ""
 """The channel of a stream's plain reads; no group has that name."""
+MAX_PLACES = 10_000
 
 
-class Found(NamedTuple):
-    """What readers get."""
+class ReadFrom(NamedTuple):
+    """Where to read; ``created_ms`` is the incarnation meant, 0 for whichever there is."""
 
-    heads: list[tuple[int, int, int]]
-    """Per place: first offset, stable offset, where to read on."""
-    batches: list[int]
-    """The place of each batch."""
-    parts: list[Buffer]
+    stream: str
+    partition: int
+    offset: int
+    created_ms: int = 0
+
+
+class Slice(NamedTuple):
+    """What one place gave: whole batches, of which the first may begin before the offset."""
+
+    start_offset: int
+    """The first offset that the log has."""
+    stable_offset: int
+    """Where readers stop for now."""
+    next_offset: int
+    """Where to read on: what lies before and did not come holds no records."""
+    entries: Sequence[Buffer]
 
 
 class Reading:
-    """S_READ, S_READ_MANY and S_OFFSETS_AT."""
+    """What readers ask for."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.handlers: dict[int, Handler] = {
-            Op.S_READ: self.read,
-            Op.S_READ_MANY: self.read_many,
-            Op.S_OFFSETS_AT: self.offsets_at,
-        }
+        self._first = 0
+        """Of the places of the next read, which is looked at first."""
 
-    def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Batches from an offset on; wait for some at the end."""
-        ask = wire.unpack(wire.Read, payload)
-        place = self._place(ask.stream, ask.partition, ask.offset, ask.created_ms)
-
-        def reply(found: Found) -> None:
-            head = wire.pack_headed(wire.ReadReply(*found.heads[0]))
-            peer.data(request_id, head, *found.parts)
-
-        self._answer(peer, request_id, [place], ask.max_bytes, ask.wait_ms, reply)
-
-    def read_many(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Batches from several places, each getting its share; wait for some."""
-        ask = wire.unpack(wire.ReadMany, payload)
-        if not ask.places:
-            raise InvalidInput("nothing to read: name at least one partition")
-        meant = ask.created_ms
-        places = [self._place(*place, meant.get(place[0], 0)) for place in ask.places]
-
-        def reply(found: Found) -> None:
-            head = wire.pack_headed(wire.ReadManyReply(found.heads, found.batches))
-            peer.data(request_id, head, *found.parts)
-
-        self._answer(peer, request_id, places, ask.max_bytes, ask.wait_ms, reply)
-
-    def offsets_at(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Find a time in every partition."""
-        ask = wire.unpack(wire.OffsetsAt, payload)
-        stream = self._core.engine.streams.get(ask.stream)
-
-        def done(found: dict[int, int] | NexoError) -> None:
-            if isinstance(found, NexoError):
-                peer.fail(request_id, found)
-            else:
-                peer.data(request_id, wire.pack([found[index] for index in sorted(found)]))
-
-        offsets_at(self._core.replay, stream, ask.time_ms, done)
-
-    def _place(self, name: str, index: int, offset: int, created_ms: int) -> Place:
-        stream = self._core.engine.streams.get(name)
-        stream.check_incarnation(created_ms)
-        self._core.replay.check_offset(stream, index, offset)
-        return Place(stream, index, offset)
-
-    def _answer(
+    def read(
         self,
-        peer: Peer,
-        request_id: int,
+        connection: Connection,
+        ticket: int,
+        places: Sequence[ReadFrom],
+        done: Done[list[Slice]],
+        max_bytes: int,
+        wait_ms: int = 0,
+        min_bytes: int = 1,
+    ) -> None:
+        """A slice per place, each getting its share of ``max_bytes``.
+
+        Waits until there are ``min_bytes``, at most ``wait_ms``. All slices together have at most
+        ``max_bytes``, or one batch if that is larger; the places take turns to be the first.
+        """
+        if not 1 <= len(places) <= MAX_PLACES:
+            raise InvalidInput(
+                f"{len(places):,} partitions to read: must be from 1 to {MAX_PLACES:,}"
+            )
+        check_not_negative(wait_ms, "wait_ms")
+        found = [self._place(connection, place) for place in places]
+        if any(map(_is_cold, found)):
+            self._replay(found, max_bytes, done)
+        else:
+            self._read_log(connection, ticket, found, done, max_bytes, wait_ms, min_bytes)
+
+    def offsets_at(
+        self, connection: Connection, name: str, time_ms: int, done: Done[list[int]]
+    ) -> None:
+        """Where each partition's first record of a time or later is; its end if there is none."""
+        permit(connection.identity, Broker.STREAM, READ, name)
+
+        def located(found: dict[int, int] | NexoError) -> None:
+            if isinstance(found, NexoError):
+                done(found)
+            else:
+                done([found[index] for index in sorted(found)])
+
+        offsets_at(self._core.replay, self._core.engine.streams.get(name), time_ms, located)
+
+    def _place(self, connection: Connection, at: ReadFrom) -> Place:
+        if connection.identity is not None:
+            permit(connection.identity, Broker.STREAM, READ, at.stream)
+        stream = self._core.engine.streams.get(at.stream)
+        stream.check_incarnation(at.created_ms)
+        self._core.replay.check_offset(stream, at.partition, at.offset)
+        return Place(stream, at.partition, at.offset)
+
+    def _read_log(
+        self,
+        connection: Connection,
+        ticket: int,
         places: list[Place],
+        done: Done[list[Slice]],
         max_bytes: int,
         wait_ms: int,
-        reply: Callable[[Found], None],
+        min_bytes: int,
     ) -> None:
-        check_not_negative(wait_ms, "wait_ms")
-        if any(map(_is_cold, places)):
-            self._replay(peer, request_id, places, max_bytes, reply)
-            return
+        def attempt() -> list[Slice] | None:
+            found = self._look(places, max_bytes)
+            return found if _size(found) >= min_bytes else None
 
-        def attempt() -> Found | None:
-            found = look(places, max_bytes)
-            return found if found.parts else None
-
-        def nothing() -> Found:
-            return look(places, max_bytes)
-
-        def done(found: Found | NexoError) -> None:
-            if isinstance(found, NexoError):
-                peer.fail(request_id, found)
-            else:
-                reply(found)
+        def nothing() -> list[Slice]:
+            if wait_ms and connection.congested:  # it has not read its last replies
+                return [_portion(place, None) for place in places]
+            return self._look(places, max_bytes)
 
         due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
         channels = tuple((number, READERS) for number in {place.stream.id for place in places})
-        wait = Wait(peer, request_id, channels, due_ms, attempt, done, nothing, each=True)
+        wait = Wait(connection, ticket, channels, due_ms, attempt, done, nothing, each=True)
         self._core.answer_or_wait(wait)
 
-    def _replay(
-        self,
-        peer: Peer,
-        request_id: int,
-        places: list[Place],
-        max_bytes: int,
-        reply: Callable[[Found], None],
-    ) -> None:
+    def _replay(self, places: list[Place], max_bytes: int, done: Done[list[Slice]]) -> None:
         """Answer with what the lake has, and with what is hot beside it."""
         cold = [number for number, place in enumerate(places) if _is_cold(place)]
-        share = min(max_bytes, MAX_READ_BYTES) // len(places)
+        limit = min(max_bytes, MAX_READ_BYTES)
 
-        def done(found: list[Portion] | NexoError) -> None:
-            if isinstance(found, NexoError):
-                peer.fail(request_id, found)
-                return
+        def replayed(found: list[Portion] | NexoError) -> None:
             try:
+                if isinstance(found, NexoError):
+                    raise found
                 for place in places:
                     self._core.check_there(place.stream)
-                reply(look(places, max_bytes, dict(zip(cold, found, strict=True))))
+                # Those cold ones that came too late for this reply are read the next time.
+                old: dict[int, Portion | None] = dict.fromkeys(cold)
+                old.update(zip(cold, found, strict=False))
+                result = self._look(places, max_bytes, old)
             except NexoError as error:
-                peer.fail(request_id, error)
+                done(error)
+            else:
+                done(result)
 
-        self._core.replay.read([(places[number], share) for number in cold], done)
+        share = limit // len(places)
+        asks = [(places[number], share) for number in cold]
+        self._core.replay.read(asks, replayed, limit)
+
+    def _look(
+        self,
+        places: list[Place],
+        max_bytes: int,
+        replayed: Mapping[int, Portion | None] | None = None,
+    ) -> list[Slice]:
+        """What is there at each place."""
+        count = len(places)
+        if count == 1 and not replayed:
+            limit = min(max_bytes, MAX_READ_BYTES)
+            return [_slice(places[0], limit, limit, first=True)]
+        self._first = (self._first + 1) % count
+        left = min(max_bytes, MAX_READ_BYTES)
+        share, found = left // count, dict.fromkeys(range(count), _NOTHING)
+        nothing_yet = True
+        for number in (*range(self._first, count), *range(self._first)):
+            if replayed is not None and number in replayed:
+                found[number] = _portion(places[number], replayed[number])
+            else:
+                found[number] = _slice(places[number], share, left, first=nothing_yet)
+            size = sum(map(len, found[number].entries))
+            left -= size
+            nothing_yet = nothing_yet and not size
+        return list(found.values())
+
+
+_NOTHING = Slice(0, 0, 0, ())
 
 
 def _is_cold(place: Place) -> bool:
@@ -148,26 +180,32 @@ def _is_cold(place: Place) -> bool:
     return place.offset < place.stream.partition(place.partition).start_offset
 
 
-def look(
-    places: list[Place], max_bytes: int, replayed: Mapping[int, Portion] | None = None
-) -> Found:
-    """What is there at each place, as far as its share of ``max_bytes`` goes."""
-    found = Found([], [], [])
-    share = min(max_bytes, MAX_READ_BYTES) // len(places)
-    for number, place in enumerate(places):
-        partition, at = place.stream.partition(place.partition), place.offset
-        old = (replayed or {}).get(number)
-        if old is not None:
-            found.parts.extend(old.entries)
-            found.batches.extend([number] * len(old.entries))
-            found.heads.append((partition.start_offset, partition.stable_offset, old.next_offset))
-            continue
-        for header, entry in partition.read(at, share):
-            found.parts.append(entry)
-            found.batches.append(number)
-            at = header.next_offset
-        if at == place.offset:
-            # Nothing readable up to the end: what lies there was rolled back.
-            at = max(at, partition.stable_offset)
-        found.heads.append((partition.start_offset, partition.stable_offset, at))
-    return found
+def _size(slices: list[Slice]) -> int:
+    return sum([len(entry) for each in slices for entry in each.entries])
+
+
+def _slice(place: Place, share: int, left: int, *, first: bool) -> Slice:
+    """Up to ``share`` bytes of a place, or one batch if ``left`` allows, or if it is ``first``."""
+    partition, at = place.stream.partition(place.partition), place.offset
+    entries: list[Buffer] = []
+    start, stable = partition.start_offset, partition.stable_offset
+    if left <= 0 and not first:
+        return Slice(start, stable, at, entries)
+    for header, entry in partition.read(at, share):
+        if not entries and len(entry) > left and not first:
+            return Slice(start, stable, at, entries)
+        entries.append(entry)
+        at = header.next_offset
+    if at == place.offset:
+        # Nothing readable up to the end: what lies there was rolled back.
+        at = max(at, stable)
+    return Slice(start, stable, at, entries)
+
+
+def _portion(place: Place, found: Portion | None) -> Slice:
+    """What the lake gave for a place; nothing if it was not asked."""
+    partition = place.stream.partition(place.partition)
+    start, stable = partition.start_offset, partition.stable_offset
+    if found is None:
+        return Slice(start, stable, place.offset, ())
+    return Slice(start, stable, found.next_offset, found.entries)

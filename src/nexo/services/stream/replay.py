@@ -78,17 +78,26 @@ class Replay:
             )
 
     def read(
-        self, asks: list[tuple[Place, int]], done: Callable[[list[Portion] | NexoError], None]
+        self,
+        asks: list[tuple[Place, int]],
+        done: Callable[[list[Portion] | NexoError], None],
+        max_bytes: int = FETCH_BYTES,
     ) -> None:
-        """Read up to so many bytes at each place, one after the other."""
+        """Read up to so many bytes at each place, one after the other.
+
+        Stops after ``max_bytes``: what is left then is not among the answers.
+        """
         found: list[Portion] = []
+        size = 0
 
         def read_on(got: Portion | NexoError) -> None:
             if isinstance(got, NexoError):
                 done(got)
                 return
+            nonlocal size
             found.append(got)
-            if len(found) == len(asks):
+            size += sum(map(len, got.entries))
+            if len(found) == len(asks) or size >= max_bytes:
                 done(found)
             else:
                 self._read(*asks[len(found)], read_on)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from nexo.brokers.stream.registry import Stream
@@ -10,7 +9,6 @@ from nexo.brokers.stream.status import broker_status
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.services.connection import Connection
-from nexo.services.service import Answer, Handler
 from nexo.services.stream.admin import Admin
 from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
 from nexo.services.stream.conditions import Conditions
@@ -51,8 +49,7 @@ class StreamService:
         self.transact = Transact(self.core, self.publishing, self.ordered, conditions)
         self.xmessages = XMessages(self.core, self.publishing)
         self.xgroups = XGroups(self.core, self.xmessages)
-        self.answers: Mapping[int, Answer] = {}
-        self.handlers: Mapping[int, Handler] = Reading(self.core).handlers
+        self.reading = Reading(self.core)
         self.admin.on_deleted = self.ordered.stream_deleted
         self.core.on_grown = self._compact
         self._sweep: list[Stream] = []

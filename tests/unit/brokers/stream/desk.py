@@ -131,7 +131,7 @@ class Peer:
         """Start a request; its id."""
         request_id = next(self._requests)
         try:
-            self._desk.service.handlers[op](self, request_id, memoryview(payload))
+            self._desk.handlers[op](self, request_id, memoryview(payload))
         except NexoError as error:
             self.replies[request_id] = error
         self._desk.runtime.end_turn()
@@ -262,7 +262,7 @@ class Desk:
         self.runtime = self.runtime_type(self.files, **given)
         self.runtime.time.now = now
         self.service = StreamService(self.runtime)
-        self.service.handlers = StreamRequests(self.service).handlers
+        self.handlers = StreamRequests(self.service).handlers
         self.service.open()
 
     def client(self, *, coded: bool = True) -> Peer:

@@ -81,9 +81,7 @@ def test_nothing_is_missing_or_twice_after_a_crash(desk: Desk) -> None:
     peer.make("s")
     peer.publish("s", b"a")
     # Killed within the turn: stored, but not captured.
-    desk.service.handlers[Op.S_PUBLISH](
-        peer, 99, memoryview(publish_head("s", 0) + peer.batch(b"b"))
-    )
+    desk.handlers[Op.S_PUBLISH](peer, 99, memoryview(publish_head("s", 0) + peer.batch(b"b")))
     again = desk.crash()
     peer = again.client()
     peer.publish("s", b"c")
@@ -134,7 +132,7 @@ def test_a_commit_that_could_not_be_journalled_gives_none(desk: Desk) -> None:
     peer.publish("s", b"a")
     ask = wire.pack(ordered.Commit(group="g", offsets=[("s", 0, 0, "")]))
     # Killed within the turn: neither journalled nor captured.
-    desk.service.handlers[Op.S_COMMIT](peer, 99, memoryview(ask))
+    desk.handlers[Op.S_COMMIT](peer, 99, memoryview(ask))
     assert committed(desk.crash().client()) == []
 
 

@@ -34,6 +34,9 @@ NEEDS = {
     Op.S_COMPACT: {ADMIN},
     Op.S_GET: {READ},
     Op.S_STATE: {READ},
+    Op.S_READ: {READ},
+    Op.S_READ_MANY: {READ},
+    Op.S_OFFSETS_AT: {READ},
 }
 
 
@@ -66,6 +69,13 @@ def test_each_action_permits_exactly_what_needs_it(desk: Desk, op: Op) -> None:
 @pytest.mark.parametrize("op", set(NEEDS) - {Op.S_PRODUCER, Op.S_LIST}, ids=lambda op: op.name)
 def test_a_permission_for_another_name_is_none(desk: Desk, op: Op) -> None:
     assert forbidden(user(desk.client(), Grant("stream", pattern="another")), op)
+
+
+def test_a_refusal_speaks_of_things_and_names_the_permission(desk: Desk) -> None:
+    """Nobody has to know an opcode to see what is missing."""
+    said = f"user 'ana' may not read stream '{NAME}': it takes .* stream:read:{NAME}$"
+    with pytest.raises(Forbidden, match=said):
+        user(desk.client()).ask(Op.S_READ, REQUESTS[Op.S_READ])
 
 
 def test_a_transaction_writes_only_where_its_user_may(desk: Desk) -> None:

@@ -8,6 +8,55 @@ from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.services.service import Handler, Peer
 from nexo.services.stream.keyed import Keyed, KeyedRecord, StatePage
+from nexo.services.stream.reading import ReadFrom, Reading, Slice
+
+
+class ReadingRequests:
+    """S_READ, S_READ_MANY and S_OFFSETS_AT."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self.handlers: dict[int, Handler] = {
+            Op.S_READ: self.read,
+            Op.S_READ_MANY: self.read_many,
+            Op.S_OFFSETS_AT: self.offsets_at,
+        }
+
+    def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Batches from an offset on; wait for some at the end."""
+        ask = wire.unpack(wire.Read, payload)
+
+        def done(found: list[Slice] | NexoError) -> None:
+            if isinstance(found, NexoError):
+                peer.fail(request_id, found)
+            else:
+                [(*head, entries)] = found
+                peer.data(request_id, wire.pack_headed(wire.ReadReply(*head)), *entries)
+
+        place = ReadFrom(ask.stream, ask.partition, ask.offset, ask.created_ms)
+        self._reading.read(peer, request_id, [place], done, ask.max_bytes, ask.wait_ms)
+
+    def read_many(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Batches from several places, each getting its share; wait for some."""
+        ask = wire.unpack(wire.ReadMany, payload)
+
+        def done(found: list[Slice] | NexoError) -> None:
+            if isinstance(found, NexoError):
+                peer.fail(request_id, found)
+                return
+            heads = [each[:3] for each in found]
+            batches = [number for number, each in enumerate(found) for _ in each.entries]
+            head = wire.pack_headed(wire.ReadManyReply(heads, batches))
+            peer.data(request_id, head, *[entry for each in found for entry in each.entries])
+
+        places = [ReadFrom(*place, ask.created_ms.get(place[0], 0)) for place in ask.places]
+        self._reading.read(peer, request_id, places, done, ask.max_bytes, ask.wait_ms)
+
+    def offsets_at(self, peer: Peer, request_id: int, payload: memoryview) -> None:
+        """Find a time in every partition."""
+        ask = wire.unpack(wire.OffsetsAt, payload)
+        done = data(peer, request_id, wire.pack)
+        self._reading.offsets_at(peer, ask.stream, ask.time_ms, done)
 
 
 class KeyRequests:

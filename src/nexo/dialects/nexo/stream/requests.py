@@ -9,7 +9,7 @@ from nexo.dialects.nexo.stream.classic import ClassicRequests
 from nexo.dialects.nexo.stream.groups import GroupRequests
 from nexo.dialects.nexo.stream.ordered import OrderedRequests
 from nexo.dialects.nexo.stream.publishing import PublishingRequests
-from nexo.dialects.nexo.stream.reading import KeyRequests
+from nexo.dialects.nexo.stream.reading import KeyRequests, ReadingRequests
 from nexo.dialects.nexo.stream.transactions import TransactionRequests
 from nexo.dialects.nexo.stream.xstreams import XRequests
 from nexo.services.service import Handler
@@ -21,9 +21,9 @@ class StreamRequests:
 
     def __init__(self, service: StreamService) -> None:
         self.handlers: Mapping[int, Handler] = {
-            **service.handlers,
             **PublishingRequests(service.publishing).handlers,
             **AdminRequests(service.admin).handlers,
+            **ReadingRequests(service.reading).handlers,
             **KeyRequests(service.keyed).handlers,
             **TransactionRequests(service.transact).handlers,
             **GroupRequests(service.groups, service.parked).handlers,
