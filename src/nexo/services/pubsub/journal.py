@@ -34,8 +34,8 @@ class RetainedJournal:
         self._changes: list[bytes] = []
         self._before: list[tuple[str, Retained | None]] = []
         self._since_checkpoint = 0
-        self.losses: list[Loss] = []
-        """Changes that the journal lost."""
+        self.losses: list[Loss | str] = []
+        """What was damaged on disk."""
 
     def open(self) -> None:
         """Rebuild what was retained; a folder of version 0.1.0 is converted."""
@@ -45,13 +45,28 @@ class RetainedJournal:
         )
         recovery = self._journal.recover()
         retained, old = self._retained, set[bool]()
-        old.update(records.apply(change, retained) for change in _unpacked(recovery.snapshot))
+        for change in self._unpacked(recovery.snapshot):
+            try:
+                old.add(records.apply(change, retained))
+            except Corrupt as error:
+                self._lost(error)
         recovery.replay(lambda _, change: old.add(records.apply(change, retained)))
         retained.expire(runtime.clock.now_ms())
-        self.losses = recovery.losses
+        self.losses += recovery.losses
         self._since_checkpoint = self._journal.size_bytes
         if True in old:
             self._checkpoint()
+
+    def _unpacked(self, snapshot: bytes | None) -> list[bytes]:
+        try:
+            return [] if snapshot is None else _snapshot.decode(snapshot)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._lost(Corrupt(f"the snapshot of retained messages makes no sense: {error}"))
+            return []
+
+    def _lost(self, error: Corrupt) -> None:
+        log.error("%s", error.message)
+        self.losses.append(error.message)
 
     def remember(self, topic: str) -> None:
         """Call before a topic's message changes: what cannot be written is undone (SPEC I7)."""
@@ -98,12 +113,3 @@ class RetainedJournal:
             self._journal.checkpoint(payload)
         except (NexoError, OSError):
             log.exception("no snapshot of retained messages could be written")
-
-
-def _unpacked(snapshot: bytes | None) -> list[bytes]:
-    if snapshot is None:
-        return []
-    try:
-        return _snapshot.decode(snapshot)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"the snapshot of retained messages makes no sense: {error}") from None

@@ -8,6 +8,9 @@ import pytest
 from nexo.access.grants import Grant
 from nexo.access.login import Identity
 from nexo.access.users import User
+from nexo.brokers.pubsub import records
+from nexo.brokers.pubsub.message import Message
+from nexo.brokers.pubsub.retained import Retained
 from nexo.errors import (
     DiskFull,
     Forbidden,
@@ -31,6 +34,7 @@ from nexo.protocol.pubsub import (
 )
 from nexo.services.pubsub import journal as pubsub_journal
 from nexo.storage.journal import Journal
+from nexo.storage.memory import MemoryFiles
 from tests.unit.brokers.pubsub.desk import Desk
 
 KEPT = [("t", b"x")]
@@ -430,3 +434,37 @@ def test_who_knows_an_inbox_may_use_it_and_nothing_else(desk: Desk) -> None:  # 
     for pattern in ("$reply/+/+", "$reply/#", "$reply/short/1", INBOX, "#"):
         with pytest.raises(Forbidden):
             asker.ask(Op.SUBSCRIBE, pack_command(Subscribe(pattern)))
+
+
+def test_a_folder_of_version_0_1_0_is_converted_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, frame = desk.runtime.folder, message_frame(b"t", b"\0x", 7)
+    files = MemoryFiles()
+    journal = Journal(files, folder)
+    list(journal.recover().records)
+    journal.append([msgspec.msgpack.encode([1, "t", frame, 0])], 7)
+    journal.finish()
+    converted = Desk(files)
+    assert retained(converted) == KEPT
+
+    def forbidden(*_: object) -> None:
+        raise AssertionError("it was converted before")
+
+    monkeypatch.setattr(Journal, "checkpoint", forbidden)
+    again = converted.crash()
+    assert retained(again) == KEPT
+    assert again.service.status()["lost"]["count"] == 0
+
+
+def test_a_snapshot_that_makes_no_sense_in_part_costs_that_part() -> None:  # F2
+    files = MemoryFiles()
+    journal = Journal(files, Desk().runtime.folder)
+    list(journal.recover().records)
+    sound = records.kept(Retained(Message("t", b"\0x", 7), 0))
+    journal.checkpoint(msgspec.msgpack.encode([b"nonsense", sound]))
+    journal.finish()
+    desk = Desk(files)
+    assert retained(desk) == KEPT
+    assert desk.service.status()["lost"]["count"] == 1
+    assert desk.client().publish("u", b"y", retain=True) == 1  # it goes on writing
