@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
@@ -255,6 +255,8 @@ class QueueInfo:
     finished_total: int
     failed_total: int
     died_total: int
+    losses: list[str] = field(default_factory=list)
+    """What damage to its files has cost; empty for nearly every queue."""
 
 
 @dataclass(frozen=True, slots=True)

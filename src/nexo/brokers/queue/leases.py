@@ -11,6 +11,8 @@ from nexo.brokers.queue.ledger import flatten, pairs
 from nexo.errors import InvalidInput, LeaseLost
 from nexo.options.queue import MAX_POP
 
+_STRIDE = 256
+
 
 @dataclass(slots=True)
 class Lease:
@@ -35,6 +37,14 @@ class Lease:
     granted_ms: int = 0
     granted: int = 0
     """How many jobs there were at first."""
+
+    def stretches(self) -> set[int]:
+        """Which runs of `_STRIDE` job numbers it touches."""
+        return {
+            stretch
+            for lo, hi in self.runs
+            for stretch in range(lo // _STRIDE, (hi - 1) // _STRIDE + 1)
+        }
 
     def counted(self) -> list[Range]:
         """The jobs whose delivery counts although their worker is gone (SPEC D5).
@@ -68,11 +78,13 @@ class Lease:
 class Leases:
     """Every lease of a queue, by token and by holder."""
 
-    __slots__ = ("_by_holder", "_by_token", "_next_token", "jobs")
+    __slots__ = ("_by_holder", "_by_token", "_near", "_next_token", "jobs")
 
     def __init__(self, first_token: int) -> None:
         self._by_token: dict[int, Lease] = {}
         self._by_holder: dict[int, dict[int, Lease]] = {}
+        self._near: dict[int, dict[int, Lease]] = {}
+        """The leases on some of each `_STRIDE` jobs, so that one job's is found among few."""
         self._next_token = first_token
         self.jobs = 0
         """Jobs leased now."""
@@ -95,6 +107,8 @@ class Leases:
         self._next_token += 1
         self._by_token[lease.token] = lease
         self._by_holder.setdefault(holder, {})[lease.token] = lease
+        for stretch in lease.stretches():
+            self._near.setdefault(stretch, {})[lease.token] = lease
         self.jobs += count
         return lease
 
@@ -111,7 +125,8 @@ class Leases:
 
     def hold(self, job: int) -> bool:
         """Whether anyone works on ``job``."""
-        return any(lease.holds(job) for lease in self._by_token.values())
+        near = self._near.get(job // _STRIDE)
+        return near is not None and any(lease.holds(job) for lease in near.values())
 
     def of_holder(self, holder: int) -> list[Lease]:
         """The leases of one consumer."""
@@ -119,7 +134,8 @@ class Leases:
 
     def find(self, holder: int, job: int) -> Lease | None:
         """The lease through which ``holder`` works on ``job``."""
-        return next((lease for lease in self.of_holder(holder) if lease.holds(job)), None)
+        near = self._near.get(job // _STRIDE, {}).values()
+        return next((each for each in near if each.holder == holder and each.holds(job)), None)
 
     def settle(self, lease: Lease, runs: Iterable[Range]) -> tuple[list[Range], list[int]]:
         """Take jobs out of a lease: those it held, and the numbers of those it did not."""
@@ -147,6 +163,11 @@ class Leases:
         if lease.count:
             return
         del self._by_token[lease.token]
+        for stretch in lease.stretches():
+            near = self._near[stretch]
+            del near[lease.token]
+            if not near:
+                del self._near[stretch]
         tokens = self._by_holder[lease.holder]
         del tokens[lease.token]
         if not tokens:

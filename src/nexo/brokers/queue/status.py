@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 import msgspec
@@ -11,6 +12,9 @@ from nexo.brokers.queue.batches import DEAD, OPEN
 from nexo.brokers.queue.engine import Queue
 from nexo.brokers.queue.leases import Lease
 from nexo.options.queue import QueueOptions
+
+MAX_LOSSES = 10
+"""Losses that a queue shows of itself."""
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +33,8 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     finished_total: int
     failed_total: int
     died_total: int
+    losses: list[str] = []
+    """What damage to its files has cost, as far as it is known."""
 
 
 class JobState(msgspec.Struct, frozen=True):
@@ -56,7 +62,7 @@ class Schedule(msgspec.Struct, frozen=True):
     """Whose local time the expression is in; empty for UTC."""
 
 
-def info(name: str, queue: Queue) -> QueueInfo:
+def info(name: str, queue: Queue, losses: Iterable[object] = ()) -> QueueInfo:
     """Options and counts of one queue."""
     ledger, dispatch, totals = queue.ledger, queue.dispatch, queue.ledger.totals
     return QueueInfo(
@@ -73,6 +79,7 @@ def info(name: str, queue: Queue) -> QueueInfo:
         finished_total=totals["finished"],
         failed_total=totals["failed"],
         died_total=totals["died"],
+        losses=[*map(str, islice(losses, MAX_LOSSES))],
     )
 
 

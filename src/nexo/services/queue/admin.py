@@ -77,7 +77,7 @@ class QueueAdmin(QueueCore):
             queue = self.registry.create(name, rules, self.now_ms())
         elif if_exists != "keep":
             self._agree(queue, given, may_change=if_exists == "update")
-        self.confirm(queue, done, info(queue.name, queue.engine))
+        self.confirm(queue, done, shown(queue))
 
     def _agree(self, queue: OpenQueue, given: dict[str, Any], *, may_change: bool) -> None:
         rules = options(given, queue.engine.options)
@@ -94,7 +94,7 @@ class QueueAdmin(QueueCore):
         """Change options; those not given stay."""
         queue = self._find(connection, ADMIN, name)
         queue.engine.update(options(given, queue.engine.options), self.now_ms())
-        self.confirm(queue, done, info(queue.name, queue.engine))
+        self.confirm(queue, done, shown(queue))
 
     def delete(self, connection: Connection, name: str) -> None:
         """Remove a queue with all its jobs, durably."""
@@ -107,11 +107,11 @@ class QueueAdmin(QueueCore):
         """
         permit(connection.identity, Broker.QUEUE, ANY, name)
         queue = self.find_or_create(name) if to_use else self.registry.find(name)
-        return info(queue.name, queue.engine)
+        return shown(queue)
 
     def queues(self, connection: Connection) -> list[QueueInfo]:
         """Every queue that the user may see, by name."""
-        return [info(queue.name, queue.engine) for queue in self._shown(connection, True)]
+        return [shown(queue) for queue in self._shown(connection, True)]
 
     def survey(
         self, connection: Connection, position: int, limit: int, *, by_name: bool = False,
@@ -122,7 +122,7 @@ class QueueAdmin(QueueCore):
         check_range("position", position, 2**53)
         found = self._shown(connection, by_name, search)
         after = position + limit
-        page = [info(queue.name, queue.engine) for queue in found[position:after]]
+        page = [shown(queue) for queue in found[position:after]]
         return Survey(page, len(found), after if after < len(found) else 0)
 
     def _shown(self, connection: Connection, by_name: bool, search: str = "") -> list[OpenQueue]:
@@ -251,3 +251,8 @@ class QueueAdmin(QueueCore):
 def _check_page(limit: int, offset: int) -> None:
     check_range("limit", limit, MAX_PAGE)
     check_range("offset", offset, 2**53)
+
+
+def shown(queue: OpenQueue) -> QueueInfo:
+    """A queue's options and counts, and what it lost."""
+    return info(queue.name, queue.engine, queue.losses)

@@ -167,6 +167,29 @@ def test_some_jobs_of_a_lease_can_be_acked_and_others_not() -> None:
     assert pop(q) == [0, 1, 6, 8, 9]
 
 
+def test_one_jobs_lease_is_found_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F14: every lease of the queue was asked."""
+    q = queue()
+    push(q, 5_000)
+    held = [lease(q, 1) for _ in range(5_000)]
+    asked = 0
+    holds = Lease.holds
+
+    def counting(self: Lease, job: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return holds(self, job)
+
+    monkeypatch.setattr(Lease, "holds", counting)
+    leases = q.dispatch.leases
+    assert leases.hold(4_999)
+    assert leases.find(ME, 2_500) is held[2_500]
+    assert leases.find(OTHER, 2_500) is None
+    q.ack(held[2_500].token, None)
+    assert not leases.hold(2_500)
+    assert asked <= 4 * 256  # four lookups, each among neighbours
+
+
 def test_acking_a_job_twice_in_one_request_counts_once() -> None:
     q = queue()
     push(q, 3)
