@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export VENV
 
-TEST_EXTRAS := dev,compress,kafka,pydantic,redis,spark
+TEST_EXTRAS := dev,compress,kafka,pydantic,redis,replication,spark
 TEST_PACKAGES := redis-server chromium
 BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2

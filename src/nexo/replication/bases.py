@@ -1,0 +1,198 @@
+"""Bases: all files as of one number, so that the log before it can go.
+
+A base is a manifest of files and the contents that it names. Contents are uploaded under their
+hash; sealed segments never change, so each is uploaded once. The files must not change while a base
+is made: a standby makes one between two groups.
+
+What may be deleted is decided by the one process that makes bases, between two of them. A
+manifest uses contents again only from the newest manifest before it, which no such decision
+ever frees, and uploads others under the name of its maker. So a process that slept through a
+takeover and goes on deleting cannot delete what its successor uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from nexo.errors import Corrupt
+from nexo.replication.objects import (
+    BASE,
+    FILE,
+    LOG,
+    AlreadyThere,
+    ObjectStore,
+    base_key,
+    log_key,
+    number_of,
+)
+from nexo.storage import sealed
+from nexo.storage.ports import Files
+
+MAGIC = b"NEXOBAS\0"
+KEPT = 2
+"""Bases kept: the newest, and one for the day it turns out damaged."""
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """One file of a base."""
+
+    path: str
+    size: int
+    sha: str
+    maker: str
+
+    @property
+    def key(self) -> str:
+        """Where its content is."""
+        return f"{FILE}{self.maker}/{self.sha}"
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True):
+    """The files as of all log objects below ``number``."""
+
+    number: int
+    epoch: int
+    """Of the last of these objects."""
+    files: list[Stored]
+    folders: list[str]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Manifest).decode
+
+
+def make(
+    store: ObjectStore, files: Files, root: Path, number: int, epoch: int, maker: str
+) -> Manifest:
+    """Upload the files below ``root``, which must not change meanwhile, and their manifest.
+
+    ``maker`` names this process, and no other one ever.
+    """
+    before = newest(store)
+    known = {each.sha: each for each in before.files} if before is not None else {}
+    stored: list[Stored] = []
+    folders: list[str] = []
+    for path, is_folder in _walk(files, root):
+        name = path.relative_to(root).as_posix()
+        if is_folder:
+            folders.append(name)
+        else:
+            stored.append(_upload(store, files, path, name, maker, known))
+    manifest = Manifest(number, epoch, stored, folders)
+    try:
+        store.create(base_key(number), sealed.pack(MAGIC, _encode(manifest), number))
+    except AlreadyThere:
+        found = load(store, number)
+        if {(f.path, f.sha) for f in found.files} != {(f.path, f.sha) for f in stored}:
+            raise Corrupt(f"the base at {number} holds other files than this folder") from None
+        return found
+    return manifest
+
+
+def _upload(
+    store: ObjectStore, files: Files, path: Path, name: str, maker: str, known: dict[str, Stored]
+) -> Stored:
+    data = _content(files, path)
+    sha = sha256(data).hexdigest()
+    if (again := known.get(sha)) is not None:
+        return Stored(name, len(data), sha, again.maker)
+    stored = known[sha] = Stored(name, len(data), sha, maker)
+    with suppress(AlreadyThere):  # by an earlier try
+        store.create(stored.key, data)
+    return stored
+
+
+def newest(store: ObjectStore) -> Manifest | None:
+    """The newest base that is sound; None if there is none."""
+    for key in reversed(store.list(BASE)):
+        try:
+            return load(store, number_of(key))
+        except Corrupt:
+            continue
+    return None
+
+
+def load(store: ObjectStore, number: int) -> Manifest:
+    """The manifest at a number; `Corrupt` if it is missing or damaged."""
+    data = store.get(base_key(number))
+    if data is None:
+        raise Corrupt(f"there is no base at {number}")
+    payload, mark = sealed.unpack(MAGIC, data)
+    if mark != number:
+        raise Corrupt(f"the base at {number} says that it is at {mark}")
+    try:
+        return _decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"the base at {number} cannot be decoded: {error}") from None
+
+
+def restore(store: ObjectStore, manifest: Manifest, files: Files, root: Path) -> None:
+    """Write the files of a base below ``root``, which should be empty, and sync them."""
+    files.make_folder(root)
+    for name in manifest.folders:
+        files.make_folder(_below(root, name))
+    for stored in manifest.files:
+        data = store.get(stored.key)
+        if data is None or sha256(data).hexdigest() != stored.sha:
+            state = "missing" if data is None else "damaged"
+            raise Corrupt(f"{stored.path} of the base at {manifest.number} is {state}")
+        file = files.open(_below(root, stored.path), create=True)
+        file.truncate(0)
+        file.write_at(0, [data])
+        file.close()
+    files.sync_all(root)
+
+
+def collect(store: ObjectStore) -> int:
+    """Delete what no kept base needs; returns how many objects. See the module for who may."""
+    contents = store.list(FILE)  # before the manifests: what is uploaded later is not in it
+    bases = store.list(BASE)
+    kept: list[Manifest] = []
+    for key in reversed(bases):
+        try:
+            kept.append(load(store, number_of(key)))
+        except Corrupt:
+            continue
+        if len(kept) == KEPT:
+            break
+    if not kept:
+        return 0
+    needed = {stored.key for manifest in kept for stored in manifest.files}
+    oldest = min(manifest.number for manifest in kept)
+    gone = [key for key in bases if key < base_key(oldest)]
+    gone += [key for key in store.list(LOG) if key < log_key(oldest)]
+    gone += [key for key in contents if key not in needed]
+    store.delete(gone)
+    return len(gone)
+
+
+def _walk(files: Files, folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Everything below a folder, folders before what they hold."""
+    for name in files.list(folder):
+        path = folder / name
+        try:
+            files.open(path).close()
+        except (IsADirectoryError, FileNotFoundError):
+            yield path, True
+            yield from _walk(files, path)
+        else:
+            yield path, False
+
+
+def _content(files: Files, path: Path) -> bytes:
+    file = files.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def _below(root: Path, name: str) -> Path:
+    if name.startswith("/") or ".." in name.split("/"):
+        raise Corrupt(f"a base names {name!r}, outside of the data folder")
+    return root / name

@@ -1,0 +1,66 @@
+"""Object stores by URL: S3, GCS, Azure, a folder or memory, through ``obstore``.
+
+Credentials come from each cloud's usual variables. A put asks the store to create only if absent;
+S3, GCS and Azure all do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore, from_url
+
+from nexo.replication.objects import AlreadyThere, StoreFailed
+
+_ERRORS = (BaseError, OSError)
+
+
+def open_store(url: str) -> CloudObjects:
+    """The store at a URL, whose path is the prefix of all keys."""
+    return CloudObjects(from_url(url))
+
+
+class CloudObjects:
+    """A `nexo.replication.objects.ObjectStore` in a cloud."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def create(self, key: str, data: bytes) -> None:
+        """Put if absent."""
+        try:
+            obstore.put(self._store, key, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            raise AlreadyThere(key) from None
+        except _ERRORS as error:
+            raise StoreFailed(f"{key}: {error}") from error
+
+    def get(self, key: str) -> bytes | None:
+        """An object."""
+        try:
+            return bytes(obstore.get(self._store, key).bytes())
+        except FileNotFoundError:
+            return None
+        except _ERRORS as error:
+            raise StoreFailed(f"{key}: {error}") from error
+
+    def list(self, prefix: str, after: str = "") -> list[str]:
+        """Keys in order."""
+        try:
+            pages = obstore.list(self._store, prefix.rstrip("/"), offset=after or None)
+            keys = [found["path"] for page in pages for found in page]
+        except _ERRORS as error:
+            raise StoreFailed(f"{prefix}: {error}") from error
+        return sorted(key for key in keys if key.startswith(prefix) and key > after)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects."""
+        for key in keys:
+            try:
+                obstore.delete(self._store, key)
+            except FileNotFoundError:
+                continue
+            except _ERRORS as error:
+                raise StoreFailed(f"{key}: {error}") from error

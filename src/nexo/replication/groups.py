@@ -1,0 +1,53 @@
+"""What a log object holds: file operations of one writer, or its claim to lead.
+
+A group is a sealed frame (`nexo.storage.sealed`) whose mark is its number. Its bytes are a pure
+function of writer, epoch, number and operations, and writers differ: two objects with the same
+bytes are the same put.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.errors import Corrupt
+from nexo.storage import sealed
+from nexo.storage.recording import Operation
+
+MAGIC = b"NEXOGRP\0"
+
+
+class Group(msgspec.Struct, frozen=True, array_like=True):
+    """One object of the log."""
+
+    epoch: int
+    """Rises with every claim."""
+    writer: str
+    """Names one process; never used again."""
+    operations: list[Operation]
+    """Empty for a claim."""
+    time_ms: int = 0
+    """The writer's clock, for a restore to a chosen time; nothing is decided by it."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Group).decode
+
+
+def pack(group: Group, number: int) -> bytes:
+    """The bytes of a log object."""
+    return sealed.pack(MAGIC, _encode(group), number)
+
+
+def unpack(data: bytes, number: int) -> Group:
+    """The group of a number; `Corrupt` if the object is damaged or another one's."""
+    return _decoded(sealed.unpack(MAGIC, data), number)
+
+
+def _decoded(stored: tuple[bytes, int], number: int) -> Group:
+    payload, mark = stored
+    if mark != number:
+        raise Corrupt(f"log object {number} says that it is {mark}: restore from an earlier base")
+    try:
+        return _decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"log object {number} cannot be decoded: {error}") from None

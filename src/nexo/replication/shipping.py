@@ -1,0 +1,151 @@
+"""Ships operations as numbered objects: one put in flight, the next group gathers meanwhile.
+
+The numbers are the fence. A put is create-if-absent, so of two writers that try the same
+number one is refused; whoever is refused by another's object has lost the lead for good, and
+confirms nothing from then on. A put whose outcome is unknown is tried again with the same bytes:
+if the number then holds exactly these bytes, it was this put that had succeeded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nexo.replication import groups
+from nexo.replication.groups import Group
+from nexo.replication.objects import log_key
+from nexo.storage.recording import Operation, Written
+
+MAX_GROUP_BYTES = 8 * 1024 * 1024
+"""Data in one object, unless a single turn has more."""
+_OPERATION_BYTES = 64
+"""What an operation costs beside its data."""
+
+
+class Fenced(Exception):
+    """Another writer has taken the lead: nothing may be confirmed any more."""
+
+
+class Put(NamedTuple):
+    """An object to create if absent."""
+
+    number: int
+    key: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    ticket: int
+    operations: list[Operation]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    put: Put
+    ticket: int
+    """The last one that the put carries."""
+
+
+class Shipper:
+    """The writing side. The owner does the puts that it is given and says how they went."""
+
+    def __init__(
+        self, writer: str, epoch: int, number: int, *, every_ms: int = 0, claim: bool = False
+    ) -> None:
+        """``number`` is the next one. With ``claim`` the first object takes the lead."""
+        self.epoch = epoch
+        self.number = number
+        self.fenced_by: Group | None = None
+        self.shipped = 0
+        """Everything up to this ticket is in the store."""
+        self.leads = not claim
+        """Whether an object of this writer is in the store, or it began as the leader."""
+        self._writer = writer
+        self._every_ms = every_ms
+        self._due_ms: int | None = None
+        self._ticket = 0
+        self._waiting: deque[_Gathered] = deque()
+        self._in_flight: _InFlight | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What is gathered and not in flight."""
+        return sum(gathered.size_bytes for gathered in self._waiting)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `next_put` has something at the earliest; None if it has now, or nothing."""
+        return self._due_ms if self._waiting and self._in_flight is None else None
+
+    def gather(self, operations: list[Operation]) -> int:
+        """Take operations in, in order; returns the ticket that `shipped` will reach."""
+        self._check()
+        self._ticket += 1
+        self._waiting.append(_Gathered(self._ticket, operations, _size(operations)))
+        return self._ticket
+
+    def next_put(self, now_ms: int) -> Put | None:
+        """What to put now: nothing while a put is in flight, too soon, or there is no need."""
+        self._check()
+        if self._in_flight is not None or (self.leads and not self._waiting):
+            return None
+        if self._due_ms is not None and now_ms < self._due_ms:
+            return None
+        self._due_ms = now_ms + self._every_ms
+        ticket, operations = self._take_group() if self.leads else (self.shipped, [])
+        group = Group(self.epoch, self._writer, operations, now_ms)
+        put = Put(self.number, log_key(self.number), groups.pack(group, self.number))
+        self._in_flight = _InFlight(put, ticket)
+        return put
+
+    def again(self) -> Put:
+        """The put in flight, to be tried again because its outcome is unknown."""
+        self._check()
+        assert self._in_flight is not None, "no put is in flight"
+        return self._in_flight.put
+
+    def created(self) -> None:
+        """The put in flight created its object."""
+        self._check()
+        assert self._in_flight is not None, "no put is in flight"
+        self.shipped, self._in_flight = self._in_flight.ticket, None
+        self.number += 1
+        self.leads = True
+
+    def refused(self, found: bytes) -> None:
+        """The put in flight met an object: its own, from a try whose reply was lost, or another's.
+
+        Raises `Fenced` if it is another's.
+        """
+        self._check()
+        assert self._in_flight is not None, "no put is in flight"
+        if found == self._in_flight.put.data:
+            self.created()
+            return
+        self.fenced_by = groups.unpack(found, self.number)
+        self._waiting.clear()
+        self._check()
+
+    def _take_group(self) -> tuple[int, list[Operation]]:
+        first = self._waiting.popleft()
+        ticket, operations, size = first.ticket, list(first.operations), first.size_bytes
+        while self._waiting and size + self._waiting[0].size_bytes <= MAX_GROUP_BYTES:
+            gathered = self._waiting.popleft()
+            ticket, size = gathered.ticket, size + gathered.size_bytes
+            operations += gathered.operations
+        return ticket, operations
+
+    def _check(self) -> None:
+        if self.fenced_by is not None:
+            raise Fenced(
+                f"{self.fenced_by.writer} leads with epoch {self.fenced_by.epoch} since object "
+                f"{self.number}: this writer must stop"
+            )
+
+
+def _size(operations: list[Operation]) -> int:
+    data = sum(len(each.data) for each in operations if isinstance(each, Written))
+    return data + _OPERATION_BYTES * len(operations)

@@ -1,0 +1,273 @@
+"""Files that record what is done to them, so that it can be done again elsewhere.
+
+`RecordingFiles` wraps any `nexo.storage.ports.Files` and keeps every operation below one folder
+in the order it was done, after it succeeded. Applying the operations in that order to an empty
+folder gives the same files, byte for byte. Syncs are not operations: a group of operations
+becomes durable as a whole, where it is shipped to and where it is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from nexo.errors import Corrupt
+from nexo.storage import sealed
+from nexo.storage.ports import Buffer, File, Files, Settles
+
+MAGIC = b"NEXOOPS\0"
+
+
+class Created(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A file exists from now on, empty."""
+
+    path: str
+
+
+class Written(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Bytes of a file were written."""
+
+    path: str
+    position: int
+    data: bytes
+
+
+class Truncated(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A file was given another length."""
+
+    path: str
+    size: int
+
+
+class Renamed(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A file or folder has another name; a file of that name was replaced."""
+
+    source: str
+    target: str
+
+
+class Removed(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """A file or a whole folder is gone."""
+
+    path: str
+
+
+class FolderMade(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A folder exists from now on, with its parents."""
+
+    path: str
+
+
+Operation: TypeAlias = Created | Written | Truncated | Renamed | Removed | FolderMade
+"""Paths are relative to the recorded folder, with ``/`` between their parts."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Operation]).decode
+
+
+def pack(operations: Sequence[Operation], mark: int = 0) -> bytes:
+    """A group of operations as one object with a checksum, bound to ``mark``."""
+    return sealed.pack(MAGIC, _encode(operations), mark)
+
+
+def unpack(data: bytes) -> tuple[list[Operation], int]:
+    """Operations and mark; `Corrupt` if ``data`` is not what `pack` made."""
+    payload, mark = sealed.unpack(MAGIC, data)
+    try:
+        return _decode(payload), mark
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a group of file operations cannot be decoded: {error}") from None
+
+
+def apply(operations: Iterable[Operation], files: Files, root: Path) -> None:
+    """Do the operations to the files below ``root``. Not durable before the next sync."""
+    opened: dict[str, File] = {}
+
+    def file(path: str, *, create: bool = False) -> File:
+        if path not in opened:
+            opened[path] = files.open(_below(root, path), create=create)
+        return opened[path]
+
+    def close_all() -> None:
+        for each in opened.values():
+            each.close()
+        opened.clear()
+
+    try:
+        for operation in operations:
+            match operation:
+                case Created(path):
+                    file(path, create=True)
+                case Written(path, position, data):
+                    file(path).write_at(position, [data])
+                case Truncated(path, size):
+                    file(path).truncate(size)
+                case Renamed(source, target):
+                    close_all()
+                    files.rename(_below(root, source), _below(root, target))
+                case Removed(path):
+                    close_all()
+                    files.remove(_below(root, path))
+                case FolderMade(path):
+                    files.make_folder(_below(root, path))
+    finally:
+        close_all()
+
+
+def _below(root: Path, path: str) -> Path:
+    """The path, which must not lead out of ``root``: operations come from elsewhere."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise Corrupt(f"a file operation names {path!r}, outside of the data folder")
+    return root / path
+
+
+class RecordingFile:
+    """A file whose changes are recorded."""
+
+    __slots__ = ("_file", "_name", "_record", "path")
+
+    def __init__(self, file: File, name: str, record: Callable[[Operation], None]) -> None:
+        self.path = file.path
+        self._file = file
+        self._name = name
+        self._record = record
+
+    @property
+    def synced_bytes(self) -> int:
+        """As the file says."""
+        return self._file.synced_bytes
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
+        """Write and record; what was refused is not recorded."""
+        written = self._file.write_at(position, parts)
+        self._record(Written(self._name, position, b"".join(parts)))
+        return written
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """What the file holds."""
+        return self._file.read_at(position, size)
+
+    def size(self) -> int:
+        """The file's length."""
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        """Cut and record."""
+        self._file.truncate(size)
+        self._record(Truncated(self._name, size))
+
+    def sync(self) -> None:
+        """Make the file durable here."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._file.close()
+
+
+class RecordingFiles:
+    """`Files` that record what happens below ``root``. One thread owns it, as it owns the files."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files = files
+        self._root = root
+        self._operations: list[Operation] = []
+        self.recorded_bytes = 0
+        """Data in operations that were not taken yet."""
+
+    def take(self) -> list[Operation]:
+        """The operations since the last call."""
+        taken, self._operations, self.recorded_bytes = self._operations, [], 0
+        return taken
+
+    def _record(self, operation: Operation) -> None:
+        self._operations.append(operation)
+        if isinstance(operation, Written):
+            self.recorded_bytes += len(operation.data)
+
+    def _name(self, path: Path) -> str | None:
+        """The path as recorded; None if it lies elsewhere."""
+        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else None
+
+    # -- files ----------------------------------------------------------------
+
+    @property
+    def on_dirty(self) -> Callable[[File], None]:
+        """As of the files."""
+        return self._files.on_dirty
+
+    @on_dirty.setter
+    def on_dirty(self, callback: Callable[[File], None]) -> None:
+        self._files.on_dirty = callback
+
+    @property
+    def on_unsettled(self) -> Callable[[Settles], None]:
+        """As of the files."""
+        return self._files.on_unsettled
+
+    @on_unsettled.setter
+    def on_unsettled(self, callback: Callable[[Settles], None]) -> None:
+        self._files.on_unsettled = callback
+
+    @property
+    def lifetime(self) -> str:
+        """As of the files."""
+        return self._files.lifetime
+
+    @lifetime.setter
+    def lifetime(self, lifetime: str) -> None:
+        self._files.lifetime = lifetime
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open; a file that did not exist is recorded as created."""
+        name = self._name(path)
+        if name is None:
+            return self._files.open(path, create=create)
+        try:
+            file = self._files.open(path)
+        except FileNotFoundError:
+            if not create:
+                raise
+            file = self._files.open(path, create=True)
+            self._record(Created(name))
+        return RecordingFile(file, name, self._record)
+
+    def list(self, folder: Path) -> list[str]:
+        """Names in a folder, sorted."""
+        return self._files.list(folder)
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents."""
+        self._files.make_folder(folder)
+        if (name := self._name(folder)) is not None:
+            self._record(FolderMade(name))
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a whole folder."""
+        self._files.remove(path)
+        if (name := self._name(path)) is not None:
+            self._record(Removed(name))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename atomically and durably; both names must be recorded ones, or neither."""
+        self._files.rename(source, target)
+        old, new = self._name(source), self._name(target)
+        if (old is None) != (new is None):
+            raise ValueError(f"{source} -> {target}: a rename must not cross {self._root}")
+        if old is not None and new is not None:
+            self._record(Renamed(old, new))
+
+    def size(self, path: Path) -> int:
+        """The length of a file."""
+        return self._files.size(path)
+
+    def sync_all(self, folder: Path) -> None:
+        """Make everything durable here."""
+        self._files.sync_all(folder)
+
+    def free_bytes(self, folder: Path) -> int:
+        """Space left here."""
+        return self._files.free_bytes(folder)

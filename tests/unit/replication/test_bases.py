@@ -1,0 +1,166 @@
+"""Bases restore the files as of a number, and what they make needless is deleted (DESIGN 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from nexo.errors import Corrupt
+from nexo.replication import bases, groups
+from nexo.replication.cloud import open_store
+from nexo.replication.folder import FolderObjects
+from nexo.replication.groups import Group
+from nexo.replication.objects import (
+    AlreadyThere,
+    MemoryObjects,
+    ObjectStore,
+    StoreFailed,
+    base_key,
+    log_key,
+)
+from nexo.storage.files import OsFiles
+from tests.unit.storage.test_recording import contents
+
+
+@pytest.fixture(params=["memory", "folder", "cloud memory", "cloud folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    match request.param:
+        case "memory":
+            return MemoryObjects()
+        case "folder":
+            return FolderObjects(bucket)
+        case "cloud memory":
+            return open_store("memory:///")
+        case _:
+            return open_store(bucket.as_uri())
+
+
+def fill(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+# -- the port -----------------------------------------------------------------
+
+
+def test_an_object_is_created_once(store: ObjectStore) -> None:
+    store.create("log/1", b"first")
+    with pytest.raises(AlreadyThere):
+        store.create("log/1", b"second")
+    assert store.get("log/1") == b"first"
+    assert store.get("log/2") is None
+
+
+def test_keys_are_listed_in_order_and_deleted(store: ObjectStore) -> None:
+    for number in (10, 2, 1):
+        store.create(log_key(number), b"x")
+    store.create("base/1", b"x")
+    assert store.list("log/") == [log_key(1), log_key(2), log_key(10)]
+    assert store.list("log/", after=log_key(2)) == [log_key(10)]
+    store.delete([log_key(2), log_key(3)])
+    assert store.list("log/") == [log_key(1), log_key(10)]
+
+
+def test_a_folder_that_cannot_be_written_is_a_failure_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("not a folder")
+    with pytest.raises(StoreFailed):
+        FolderObjects(tmp_path).create("log/1", b"x")
+
+
+# -- bases --------------------------------------------------------------------
+
+
+def test_a_base_gives_the_files_back(store: ObjectStore, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    fill(here, a="1", b__c="2", b__d__e="", f="1")
+    (here / "empty").mkdir()
+    made = bases.make(store, OsFiles(), here, 5, 1, "m")
+    assert bases.newest(store) == made
+    bases.restore(store, made, OsFiles(), there)
+    assert contents(there) == contents(here)
+
+
+def test_a_file_that_did_not_change_is_uploaded_once(tmp_path: Path) -> None:
+    store, here = MemoryObjects(), tmp_path / "here"
+    fill(here, sealed="segment", growing="1")
+    bases.make(store, OsFiles(), here, 5, 1, "m")
+    fill(here, growing="12")
+    bases.make(store, OsFiles(), here, 9, 1, "n")
+    assert len(store.list("file/")) == 3
+
+
+def test_what_no_kept_base_needs_is_deleted(store: ObjectStore, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    for number in range(0, 40, 10):
+        for each in range(number, number + 10):
+            store.create(log_key(each), groups.pack(Group(1, "a", []), each))
+        fill(here, sealed="segment", growing="1" * number)
+        bases.make(store, OsFiles(), here, number + 10, 1, "m")
+    assert bases.collect(store) > 0
+    assert store.list("base/") == [base_key(30), base_key(40)]
+    assert store.list("log/")[0] == log_key(30)
+    assert len(store.list("file/")) == 3
+    for number in (30, 40):
+        bases.restore(store, bases.load(store, number), OsFiles(), tmp_path / str(number))
+    assert contents(tmp_path / "40") == contents(here)
+    assert bases.collect(store) == 0
+
+
+def test_a_damaged_base_is_passed_over_and_nothing_it_replaces_is_deleted(tmp_path: Path) -> None:
+    store, here = MemoryObjects(), tmp_path / "here"
+    for number in (10, 20, 30):
+        fill(here, growing="1" * number)
+        bases.make(store, OsFiles(), here, number, 1, "m")
+    data = store.objects[base_key(30)]
+    store.objects[base_key(30)] = data[:-1] + bytes([data[-1] ^ 1])
+    found = bases.newest(store)
+    assert found is not None
+    assert found.number == 20
+    bases.collect(store)
+    assert set(store.list("base/")) >= {base_key(10), base_key(20)}
+
+
+def test_damaged_content_is_noticed(tmp_path: Path) -> None:
+    store, here = MemoryObjects(), tmp_path / "here"
+    fill(here, a="1")
+    made = bases.make(store, OsFiles(), here, 1, 1, "m")
+    store.objects[made.files[0].key] = b"2"
+    with pytest.raises(Corrupt, match="damaged"):
+        bases.restore(store, made, OsFiles(), tmp_path / "there")
+
+
+def test_a_maker_that_slept_through_a_takeover_deletes_nothing_its_successor_uses(
+    tmp_path: Path,
+) -> None:
+    """It decided what to delete before it slept; the successor makes a base meanwhile."""
+    here = tmp_path / "here"
+    fill(here, a="old", b="shared")
+
+    class Sleeping(MemoryObjects):
+        asleep = True
+
+        def delete(self, keys: Iterable[str]) -> None:
+            if self.asleep:
+                self.asleep = False
+                fill(here, a="leftover", b="shared")
+                bases.make(self, OsFiles(), here, 40, 2, "successor")
+            super().delete(keys)
+
+    store = Sleeping()
+    store.create("file/first/" + sha256(b"leftover").hexdigest(), b"leftover")
+    for number in (10, 20, 30):
+        fill(here, a="1" * number)
+        bases.make(store, OsFiles(), here, number, 1, "first")
+    bases.collect(store)
+    newest = bases.newest(store)
+    assert newest is not None
+    assert newest.number == 40
+    bases.restore(store, newest, OsFiles(), tmp_path / "there")
+    assert contents(tmp_path / "there") == contents(here)

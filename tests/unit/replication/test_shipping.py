@@ -1,0 +1,135 @@
+"""Numbered objects: one put in flight, fencing by number, lost replies (SPEC N, DESIGN 9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from nexo.errors import Corrupt
+from nexo.replication import groups, shipping
+from nexo.replication.following import Follower
+from nexo.replication.groups import Group
+from nexo.replication.objects import AlreadyThere, MemoryObjects, ObjectStore
+from nexo.replication.shipping import Fenced, Put, Shipper
+from nexo.storage.recording import Operation, Written
+
+
+def write(text: str) -> list[Operation]:
+    return [Written("f", 0, text.encode())]
+
+
+def do(store: ObjectStore, shipper: Shipper, put: Put | None) -> None:
+    """Do a put and say how it went."""
+    assert put is not None
+    try:
+        store.create(put.key, put.data)
+    except AlreadyThere:
+        found = store.get(put.key)
+        assert found is not None
+        shipper.refused(found)
+    else:
+        shipper.created()
+
+
+def read_all(store: ObjectStore, follower: Follower) -> list[str]:
+    found = []
+    while (data := store.get(follower.key)) is not None:
+        for operation in follower.take(data).operations:
+            assert isinstance(operation, Written)
+            found.append(operation.data.decode())
+    return found
+
+
+def test_operations_gather_while_a_put_is_in_flight() -> None:
+    store, shipper = MemoryObjects(), Shipper("a", 1, 0)
+    first = shipper.gather(write("1"))
+    put = shipper.next_put(0)
+    last = [shipper.gather(write(text)) for text in "23"][-1]
+    assert shipper.next_put(0) is None, "one at a time"
+    assert shipper.shipped < first
+    do(store, shipper, put)
+    assert first <= shipper.shipped < last
+    do(store, shipper, shipper.next_put(0))
+    assert shipper.shipped == last
+    assert shipper.next_put(0) is None, "nothing is left"
+    assert len(store.objects) == 2
+    assert read_all(store, Follower()) == ["1", "2", "3"]
+
+
+def test_puts_keep_their_distance_and_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "MAX_GROUP_BYTES", 600)
+    store, shipper = MemoryObjects(), Shipper("a", 1, 0, every_ms=250)
+    for _ in range(3):
+        shipper.gather(write("x" * 200))
+    do(store, shipper, shipper.next_put(1_000))
+    assert shipper.next_put(1_100) is None
+    assert shipper.due_ms == 1_250
+    do(store, shipper, shipper.next_put(1_250))
+    assert len(store.objects) == 2
+    assert shipper.shipped == 3
+
+
+def test_a_put_whose_reply_was_lost_is_recognised() -> None:
+    store, shipper = MemoryObjects(), Shipper("a", 1, 0)
+    ticket = shipper.gather(write("1"))
+    put = shipper.next_put(0)
+    assert put is not None
+    store.create(put.key, put.data)  # and the reply never came
+    shipper.gather(write("2"))
+    assert shipper.again() == put, "the same bytes, whatever was gathered meanwhile"
+    do(store, shipper, shipper.again())
+    assert shipper.shipped == ticket
+    assert read_all(store, Follower()) == ["1"]
+
+
+def test_of_two_writers_at_one_number_one_is_fenced_for_good() -> None:
+    store = MemoryObjects()
+    one, other = Shipper("a", 1, 0), Shipper("b", 2, 0)
+    tickets = one.gather(write("a")), other.gather(write("b"))
+    do(store, other, other.next_put(0))
+    with pytest.raises(Fenced, match="b leads with epoch 2"):
+        do(store, one, one.next_put(0))
+    assert (one.shipped < tickets[0], other.shipped) == (True, tickets[1])
+    for call in (lambda: one.next_put(9), one.again, lambda: one.gather(write("x")), one.created):
+        with pytest.raises(Fenced):
+            call()
+
+
+def test_a_claim_fences_the_leader_and_counts_on() -> None:
+    store, leader = MemoryObjects(), Shipper("a", 1, 0)
+    leader.gather(write("1"))
+    do(store, leader, leader.next_put(0))
+    follower = Follower()
+    assert read_all(store, follower) == ["1"]
+    claimer = follower.claim("b")
+    assert (claimer.leads, claimer.epoch) == (False, 2)
+    do(store, claimer, claimer.next_put(0))
+    leader.gather(write("too late"))
+    with pytest.raises(Fenced):
+        do(store, leader, leader.next_put(0))
+    claimer.gather(write("2"))
+    do(store, claimer, claimer.next_put(0))
+    assert read_all(store, Follower()) == ["1", "2"]
+
+
+def test_a_claim_that_meets_another_object_must_read_on() -> None:
+    store, leader, follower = MemoryObjects(), Shipper("a", 1, 0), Follower()
+    claimer = follower.claim("b")
+    leader.gather(write("1"))
+    do(store, leader, leader.next_put(0))
+    with pytest.raises(Fenced):
+        do(store, claimer, claimer.next_put(0))
+    assert read_all(store, follower) == ["1"]
+    again = follower.claim("b-2")
+    do(store, again, again.next_put(0))
+    assert again.leads
+
+
+def test_objects_of_an_epoch_that_is_over_are_refused() -> None:
+    follower = Follower()
+    follower.take(groups.pack(Group(2, "b", []), 0))
+    for group in (Group(1, "a", []), Group(2, "a", [])):
+        with pytest.raises(Corrupt, match="epoch"):
+            follower.take(groups.pack(group, 1))
+    with pytest.raises(Corrupt, match="says that it is 7"):
+        follower.take(groups.pack(Group(2, "b", []), 7))
+    assert follower.number == 1

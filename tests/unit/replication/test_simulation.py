@@ -1,0 +1,167 @@
+"""Servers, a store that misbehaves, pauses and crashes by chance: nothing confirmed is lost.
+
+Each seed is one schedule over the real shipping and claiming code. A server that is paused goes
+on later as if nothing had happened, which is what a lock with a clock would not survive.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from itertools import count
+from random import Random
+
+import pytest
+
+from nexo.errors import Corrupt
+from nexo.replication.following import Follower
+from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
+from nexo.replication.shipping import Fenced, Put, Shipper
+from nexo.storage.recording import Written
+from tests.unit.replication.misbehaving import MisbehavingObjects
+
+SEEDS = 20_000 if os.environ.get("SOAK") else 1_500
+STEPS = 120
+
+
+class World:
+    """What all servers share, and what clients were told."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.store = MisbehavingObjects(MemoryObjects(), self.random)
+        self.confirmed: list[str] = []
+        self.texts = (str(number) for number in count())
+        self.names = (f"server-{number}" for number in count())
+
+
+class Server:
+    """Follows, claims, leads; loses everything in a crash."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.follower = Follower()
+        self.applied: list[str] = []
+        self._shipper: Shipper | None = None
+        self._in_flight = False
+        self._open: list[tuple[int, str]] = []
+
+    def step(self) -> None:
+        if self._shipper is None:
+            self._follow()
+            return
+        try:
+            self._lead(self._shipper)
+        except Fenced:
+            self._shipper, self._in_flight = None, False
+            self._open.clear()
+            self.follower = Follower()
+            self.applied = []
+
+    def _follow(self) -> None:
+        data = self._world.store.get(self.follower.key)
+        if data is not None:
+            for operation in self.follower.take(data).operations:
+                assert isinstance(operation, Written)
+                self.applied.append(operation.data.decode())
+        elif self._world.random.random() < 0.2:
+            self._shipper = self.follower.claim(next(self._world.names))
+
+    def _lead(self, shipper: Shipper) -> None:
+        if shipper.leads and self._world.random.random() < 0.6:
+            text = next(self._world.texts)
+            ticket = shipper.gather([Written("f", 0, text.encode())])
+            self._open.append((ticket, text))
+        put = shipper.again() if self._in_flight else shipper.next_put(0)
+        if put is not None:
+            self._in_flight = True
+            self._put(shipper, put)
+        while self._open and self._open[0][0] <= shipper.shipped:
+            self._world.confirmed.append(self._open.pop(0)[1])
+
+    def _put(self, shipper: Shipper, put: Put) -> None:
+        try:
+            self._world.store.create(put.key, put.data)
+        except AlreadyThere:
+            found = self._world.store.get(put.key)
+            assert found is not None
+            shipper.refused(found)
+        else:
+            shipper.created()
+        self._in_flight = False
+
+
+def run(seed: int, server_type: type[Server] = Server) -> tuple[int, int]:
+    """One schedule; returns how many were confirmed and in how many epochs."""
+    world = World(seed)
+    servers = [server_type(world) for _ in range(3)]
+    awake = set(range(3))
+    for _ in range(STEPS):
+        world.store.pass_time()
+        at = world.random.randrange(3)
+        fate = world.random.random()
+        if fate < 0.03:
+            awake ^= {at}
+        elif fate < 0.04:
+            servers[at] = server_type(world)
+        elif at in awake:
+            try:
+                servers[at].step()
+            except StoreFailed:
+                continue
+    return check(world)
+
+
+def check(world: World) -> tuple[int, int]:
+    follower, found = Follower(), []
+    objects = world.store.inner
+    while (data := objects.get(follower.key)) is not None:
+        found += [operation.data.decode() for operation in follower.take(data).operations]  # type: ignore[union-attr]
+    assert len(objects.objects) == follower.number, "a number was left out"
+    assert len(found) == len(set(found)), "something is there twice"
+    assert set(world.confirmed) <= set(found), "something confirmed is lost"
+    assert len(world.confirmed) == len(set(world.confirmed))
+    return len(world.confirmed), follower.epoch
+
+
+def test_no_schedule_loses_or_repeats_what_was_confirmed() -> None:
+    confirmed = epochs = 0
+    for seed in range(SEEDS):
+        try:
+            result = run(seed)
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}: {error}")
+        confirmed, epochs = confirmed + result[0], epochs + result[1]
+    assert confirmed > 10 * SEEDS, "little work was done"
+    assert epochs > SEEDS, "hardly any takeovers"
+
+
+class Trusting(Server):
+    """Takes an unclear answer for success."""
+
+    def _put(self, shipper: Shipper, put: Put) -> None:
+        try:
+            super()._put(shipper, put)
+        except StoreFailed:
+            shipper.created()
+            self._in_flight = False
+
+
+class Stubborn(Server):
+    """Takes any object that it meets for its own."""
+
+    def _put(self, shipper: Shipper, put: Put) -> None:
+        with suppress(AlreadyThere):
+            self._world.store.create(put.key, put.data)
+        shipper.created()
+        self._in_flight = False
+
+
+@pytest.mark.parametrize("broken", [Trusting, Stubborn])
+def test_a_broken_server_is_noticed(broken: type[Server]) -> None:
+    def run_all() -> None:
+        for seed in range(200):
+            run(seed, broken)
+
+    with pytest.raises((AssertionError, Corrupt)):
+        run_all()
