@@ -241,6 +241,8 @@ class ListAsk(AsMap, frozen=True):
     prefix: str = ""
     after: str = ""
     limit: int = 1_000
+    tiering: bool = False
+    """Only those with tiering on."""
 
 
 class PartitionInfo(AsMap, frozen=True):

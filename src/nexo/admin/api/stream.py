@@ -189,7 +189,7 @@ async def info(desk: Desk, ask: OneStream) -> StreamView:
 
 def _partition(index: int, part: wire.PartitionInfo) -> PartitionView:
     tiers = [Tier("lake", 0, part.tiered_offset)] if part.tiered_offset else []
-    tiers.append(Tier("hot", part.start_offset, part.next_offset))
+    tiers.append(Tier("hot", part.hot_offset, part.next_offset))
     return PartitionView(
         index, part.start_offset, part.next_offset, part.stable_offset, part.size_bytes,
         part.last_ms, tiers,

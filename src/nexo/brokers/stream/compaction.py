@@ -1,7 +1,9 @@
 """Compaction: of every key only the newest record is kept, at its own offset (SPEC I1).
 
 Works on closed segments, one at a time; what is written meanwhile lies in the open one and
-is not touched. Records without a key stay. A deletion stays until readers had time to see it.
+is not touched. What is left of neighbours becomes one segment, up to `MERGED_BYTES`, so that
+their number does not grow with every run. Records without a key stay. A deletion stays until
+readers had time to see it.
 
 It is done in small steps. Each is followed by a `Step`, which says what must come before the next.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from nexo.batch import Batch, decode, select
@@ -20,6 +23,8 @@ from nexo.errors import Corrupt, OffsetOutOfRange
 from nexo.storage.header import parse
 from nexo.storage.rewriting import Rewriting
 
+MERGED_BYTES = 32 * 1024**2
+"""How large a segment made of several may be; all of it is held in memory meanwhile."""
 PORTION_BYTES = 4 * 1024**2
 """How much of a new segment is written before it is synced."""
 
@@ -58,59 +63,93 @@ class Step(enum.Enum):
 Steps: TypeAlias = Generator[Step, None, int]
 
 
-def is_due(stream: Stream, partition: Partition) -> bool:
+def is_due(stream: Stream, number: int, partition: Partition) -> bool:
     """Whether enough was written since the last compaction."""
-    total = partition.stable_offset - partition.start_offset
-    dirty = partition.stable_offset - max(partition.clean_offset, partition.start_offset)
+    end = compactable(stream, number, partition)
+    total = end - partition.start_offset
+    dirty = end - max(partition.clean_offset, partition.start_offset)
     return stream.options.compacts and dirty > 0 and dirty >= stream.options.min_dirty_ratio * total
 
 
+def compactable(stream: Stream, number: int, partition: Partition) -> int:
+    """Up to where records may be removed: with tiering on, the lake has them all (SPEC I9)."""
+    end = partition.stable_offset
+    return min(end, stream.tiered[number]) if stream.options.tiering else end
+
+
 def compact(
-    stream: Stream, partition: Partition, index: KeyIndex, now_ms: int, *, keep_deletions: bool
+    stream: Stream, number: int, index: KeyIndex, now_ms: int, *, keep_deletions: bool
 ) -> Steps:
-    """Compact everything readable; returns the bytes freed.
+    """Compact what is readable of a partition; returns the bytes freed.
 
     Without ``keep_deletions`` tombstones go at once, however young. Records may be written,
     and the front of the log be dropped, between steps.
     """
+    partition = stream.partition(number)
     log: SegmentedLog = partition.log  # type: ignore[assignment]
     for _ in index.steps():
         yield Step.NOTHING
-    log.roll()
-    end = partition.stable_offset
+    end = compactable(stream, number, partition)
+    if log.segments()[-1].base_offset < end:
+        log.roll()
     horizon_ms = now_ms - stream.options.delete_retention_ms if keep_deletions else None
-    freed = 0
-    for segment in log.segments()[:-1]:
-        if segment.next_offset <= end:
-            freed += yield from _rewrite(partition, log, segment, index, horizon_ms)
-    partition.clean_offset = end
+    run, freed = _Run(), 0
+    for segment in [each for each in log.segments()[:-1] if each.next_offset <= end]:
+        thinned = yield from _thin(partition, segment, index, horizon_ms)
+        if run.segments and (thinned is None or run.size + thinned.size > MERGED_BYTES):
+            freed += yield from _replace(partition, log, run)
+            run = _Run()
+        if thinned is not None:
+            run.add(thinned)
+            partition.clean_offset = segment.next_offset
+    freed += yield from _replace(partition, log, run)
     return freed
 
 
-def _rewrite(
-    partition: Partition,
-    log: SegmentedLog,
-    segment: Segment,
-    index: KeyIndex,
-    horizon_ms: int | None,
-) -> Steps:
-    first, end = segment.base_offset, segment.next_offset
-    kept: list[bytes] = []
-    changed = False
+@dataclass(slots=True)
+class _Run:
+    """What is left of one segment, or of several in a row, which become one."""
+
+    segments: list[Segment] = field(default_factory=list)
+    kept: list[bytes] = field(default_factory=list)
+    size: int = 0
+    changed: bool = False
+
+    def add(self, more: _Run) -> None:
+        self.changed = self.changed or more.changed or bool(self.segments)
+        self.segments += more.segments
+        self.kept += more.kept
+        self.size += more.size
+
+
+def _thin(
+    partition: Partition, segment: Segment, index: KeyIndex, horizon_ms: int | None
+) -> Generator[Step, None, _Run | None]:
+    """A segment without what is out of date; None if it is damaged or was dropped meanwhile."""
+    run = _Run([segment])
     try:
-        for entry in _entries(partition, first, end):
+        for entry in _entries(partition, segment.base_offset, segment.next_offset):
             thinned = _thinned(partition, entry, index, horizon_ms)
-            changed = changed or thinned is not entry
+            run.changed = run.changed or thinned is not entry
             if thinned is not None:
-                kept.append(thinned)
+                run.kept.append(thinned)
+                run.size += len(thinned)
             yield Step.NOTHING
     except (Corrupt, OffsetOutOfRange):
-        return 0  # damaged: nothing of it is to be lost; or dropped meanwhile
-    if not changed or not _is_there(log, first, end):
+        return None
+    return run
+
+
+def _replace(partition: Partition, log: SegmentedLog, run: _Run) -> Steps:
+    """Write what is left in the place of the segments it comes from."""
+    if not run.changed:
+        return 0
+    first, end = run.segments[0].base_offset, run.segments[-1].next_offset
+    if not _is_there(log, first, end):
         return 0
     rewriting = log.begin_rewrite(first, end)
     try:
-        for portion in _portions(kept):
+        for portion in _portions(run.kept):
             rewriting.add(portion)
             yield Step.SYNC
         freed = log.finish_rewrite(rewriting) if _is_there(log, first, end) else 0
@@ -134,8 +173,9 @@ def _portions(entries: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _is_there(log: SegmentedLog, first: int, end: int) -> bool:
-    """Whether retention has not removed the segment meanwhile."""
-    return any((s.base_offset, s.next_offset) == (first, end) for s in log.segments()[:-1])
+    """Whether retention has removed none of the segments meanwhile."""
+    closed = log.segments()[:-1]
+    return first in {s.base_offset for s in closed} and end in {s.next_offset for s in closed}
 
 
 def _entries(partition: Partition, first: int, end: int) -> Iterator[bytes]:

@@ -41,7 +41,7 @@ from nexo.brokers.stream.records import (
 from nexo.brokers.stream.registry import OpenLog, Stream
 from nexo.brokers.stream.state import BrokerState
 from nexo.brokers.stream.transactions import Transaction
-from nexo.errors import NotFound
+from nexo.errors import NexoError, NotFound
 from nexo.model import Persistence, check_name
 from nexo.storage.header import SIZE
 
@@ -161,9 +161,15 @@ class StreamEngine(BrokerState):
         now_ms: int,
         transaction: Transaction | None = None,
     ) -> list[Placed]:
-        """Store a batch; see `nexo.brokers.stream.publishing.publish`."""
+        """Store a batch, whole or not at all; see `nexo.brokers.stream.publishing.publish`."""
         stream.check_writable()
-        placed = publishing.publish(stream, partition, entry, now_ms, transaction)
+        placed: list[Placed] = []
+        try:
+            publishing.publish(stream, partition, entry, now_ms, transaction, placed)
+        except (NexoError, OSError):
+            for place in placed:  # the disk took only some of the partitions' parts
+                self.hide(stream, place.partition, [(place.offset, place.offset + place.count)])
+            raise
         for place in placed:
             self.published += place.count if place.new else 0
             self.grown(stream, place.partition, len(entry))

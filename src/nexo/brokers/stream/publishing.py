@@ -32,24 +32,29 @@ class Placed(NamedTuple):
 
 
 def publish(
-    stream: Stream, index: int, entry: bytes, now_ms: int, transaction: Transaction | None = None
-) -> list[Placed]:
+    stream: Stream,
+    index: int,
+    entry: bytes,
+    now_ms: int,
+    transaction: Transaction | None,
+    placed: list[Placed],
+) -> None:
     """Store a batch from outside; more than one place only if it was to be routed.
 
-    Everything about it is checked before anything is stored.
+    Everything about it is checked before anything is stored; ``placed`` has what was, also if
+    the disk refuses the rest.
     """
     batch = verify(entry, MAX_PUBLISHED_BYTES)
     check_sizes(batch, stream.options.max_message_bytes)
     _check_flags(batch, transaction)
     _check_types(batch)
     if index != ROUTE:
-        return [_append(stream, index, entry, batch, now_ms, transaction)]
+        placed.append(_append(stream, index, entry, batch, now_ms, transaction))
+        return
     if batch.header.producer_id >= 0:
         raise InvalidInput("an idempotent producer must name the partition of each batch")
-    return [
-        _append(stream, target, part, found, now_ms, transaction)
-        for target, part, found in _routed(stream, entry, batch)
-    ]
+    for target, part, found in _routed(stream, entry, batch):
+        placed.append(_append(stream, target, part, found, now_ms, transaction))
 
 
 def fitting(stream: Stream, entry: bytes) -> tuple[bytes, list[int]]:

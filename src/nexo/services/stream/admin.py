@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -137,12 +137,24 @@ class Admin:
         self.on_deleted()
 
     def names(
-        self, connection: Connection, prefix: str = "", after: str = "", limit: int = MAX_NAMES
+        self,
+        connection: Connection,
+        prefix: str = "",
+        after: str = "",
+        limit: int = MAX_NAMES,
+        *,
+        tiering: bool = False,
     ) -> list[str]:
-        """Names in order that begin with ``prefix``, from after ``after`` on."""
+        """Names in order that begin with ``prefix``, from after ``after`` on.
+
+        With ``tiering``, of streams that have it on, so that a pipeline need not look at others.
+        """
         shows = visible_rows(connection.identity, Broker.STREAM, ANY, Extent.NAME)
         check_limit(limit)
-        found = filter(shows, self._core.engine.streams.names(prefix, after))
+        streams = self._core.engine.streams
+        found: Iterator[str] = filter(shows, streams.names(prefix, after))
+        if tiering:
+            found = (name for name in found if streams.get(name).options.tiering)
         return list(islice(found, min(limit, MAX_NAMES)))
 
     def survey(self, connection: Connection, position: int, limit: int) -> Survey:

@@ -181,7 +181,7 @@ class Keyed:
         due = [
             number
             for number, partition in enumerate(stream.partitions())
-            if is_due(stream, partition) and (stream.id, number) not in self._compacting
+            if is_due(stream, number, partition) and (stream.id, number) not in self._compacting
         ]
         if due:
             self._start(stream, due, [], log_failure, keep_deletions=True)
@@ -202,13 +202,13 @@ class Keyed:
     def _compact(
         self, stream: Stream, number: int, *, freed: list[int], keep_deletions: bool
     ) -> Steps:
-        core, partition, place = self._core, stream.partition(number), (stream.id, number)
+        core, place = self._core, (stream.id, number)
         while place in self._compacting:
             yield None
         self._compacting.add(place)
         try:
             index = self._index(stream, number)
-            steps = compact(stream, partition, index, core.now_ms, keep_deletions=keep_deletions)
+            steps = compact(stream, number, index, core.now_ms, keep_deletions=keep_deletions)
             freed.append((yield from self._with_syncs(steps)))
         finally:
             self._compacting.discard(place)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
+from collections import OrderedDict
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from nexo.brokers.stream.registry import Stream
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 from nexo.lake.settings import LakeSettings
@@ -15,6 +18,9 @@ from nexo.services.stream.replay import Place, Portion, Read
 if TYPE_CHECKING:
     from nexo.lake.read import LakeReader
 
+
+MAX_READERS = 64
+"""Streams whose tables are kept open."""
 
 log = logging.getLogger("nexo.stream")
 
@@ -31,7 +37,9 @@ class LakeTier:
     def __init__(self, settings: Settings) -> None:
         self._where = LakeSettings(settings.lake_folder, settings.lake_catalog)
         self._there = False
-        self._readers: dict[int, LakeReader] = {}
+        self._readers: OrderedDict[int, LakeReader] = OrderedDict()
+        """By stream; what was used longest ago goes first."""
+        self._opening = Lock()
         self._running: set[asyncio.Task[None]] = set()
 
     def reachable(self) -> bool:
@@ -57,10 +65,16 @@ class LakeTier:
             done(found)
 
     def _read_now(self, place: Place, max_bytes: int) -> Portion:
-        reader = self._readers.get(place.stream.id)
-        if reader is None:
-            reader = self._readers[place.stream.id] = self._open(place.stream.name)
+        reader = self._reader(place.stream)
         return reader.read(place.partition, place.offset, max_bytes)
+
+    def _reader(self, stream: Stream) -> LakeReader:
+        with self._opening:
+            reader = self._readers.pop(stream.id, None) or self._open(stream.name)
+            self._readers[stream.id] = reader
+            while len(self._readers) > MAX_READERS:
+                self._readers.popitem(last=False)
+            return reader
 
     def _open(self, stream: str) -> LakeReader:
         try:

@@ -9,6 +9,7 @@ from nexo.access.permit import WRITE, permit
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import ROUTE, Placed, fitting
 from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import NexoError, PayloadTooLarge
 from nexo.model import Broker, Persistence
 from nexo.services.connection import Connection, Done, T
@@ -109,12 +110,18 @@ class Publishing:
             stream.check_count(partitions)
         return stream
 
-    def store(self, stream: Stream, partition: int, entry: bytes) -> list[Placed]:
+    def store(
+        self, stream: Stream, partition: int, entry: bytes, transaction: Transaction | None = None
+    ) -> list[Placed]:
         """Append a batch, unless producers must hold back."""
         core = self._core
         core.runtime.check_writable()
         core.pressure.check()
-        return core.engine.publish(stream, partition, entry, core.now_ms)
+        try:
+            return core.engine.publish(stream, partition, entry, core.now_ms, transaction)
+        except NexoError:
+            core.end_turn_soon()  # a part that was stored and must not be seen is journalled
+            raise
 
     def store_one(self, stream: Stream, partition: int, value_type: int, content: bytes) -> Placed:
         """Append one record, unless producers must hold back."""

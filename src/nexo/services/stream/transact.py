@@ -95,9 +95,7 @@ class Transact:
         core = self._core
         transaction = self._open(connection, number, owner)
         stream = self._publishing.target(connection, name, partitions)
-        core.runtime.check_writable()
-        core.pressure.check()
-        placed = core.engine.publish(stream, partition, entry, core.now_ms, transaction)
+        placed = self._publishing.store(stream, partition, entry, transaction)
         core.appended(sum(place.count for place in placed))
         core.granting.written(len(entry))
         mode = Persistence.FILE_ASYNC  # file_sync too promises nothing before the commit

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nexo.batch import decode, entries
-from nexo.brokers.stream import engine
+from nexo.brokers.stream import compaction, engine
 from nexo.errors import InvalidOption
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
+from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 
@@ -180,3 +181,57 @@ def test_a_stream_that_grows_quickly_is_compacted_without_waiting_for_the_sweep(
         desk.after(1)
     assert len(rows(peer)) < 100
     assert [get(peer, b"k%d" % n) for n in range(3)] == [b"v198", b"v199", b"v197"]
+
+
+def test_what_is_left_of_many_segments_becomes_one(desk: Desk) -> None:
+    """F13: ten keys lay in 41 files."""
+    peer = desk.client()
+    peer.make("s", cleanup="compact", min_dirty_ratio=0)
+    for run in range(8):
+        for i in range(40):
+            put(peer, b"k%d" % (i % 10), b"v%d-%d" % (run, i))
+        compact(peer)
+    log = desk.service.core.engine.streams.get("s").partition(0).log
+    assert isinstance(log, SegmentedLog)
+    assert len(log.segments()) <= 2
+    expected = [(280 + i, b"v7-%d" % i) for i in range(30, 40)]
+    assert rows(peer) == expected
+    again = desk.crash().client()
+    assert rows(again) == expected
+    assert again.publish("s", b"next") == [(0, 320, 1)]
+
+
+def test_segments_that_hold_much_are_not_joined(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "MERGED_BYTES", 2_000)
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    for i in range(60):
+        put(peer, b"k%d" % i, bytes(100))
+    compact(peer)
+    log = desk.service.core.engine.streams.get("s").partition(0).log
+    assert isinstance(log, SegmentedLog)
+    assert 4 < len(log.segments()) < 12
+    assert len(rows(desk.crash().client())) == 60
+
+
+def test_with_tiering_only_what_the_lake_has_is_compacted(desk: Desk) -> None:
+    """P11: a quarter of a compacted stream's records never reached the lake."""
+    peer = desk.client()
+    peer.make("s", cleanup="compact", tiering=True, min_dirty_ratio=0)
+    for i in range(40):
+        put(peer, b"k", b"v%d" % i)
+    compact(peer)
+    desk.service.keyed.compact_if_due(desk.service.core.engine.streams.get("s"))
+    desk.runtime.end_turn()
+    assert [offset for offset, _ in rows(peer)] == list(range(40))
+    tiered = wire.TieredTo(stream="s", partition=0, offset=20)
+    peer.ask(Op.S_TIERED, wire.pack(tiered))
+    compact(peer)
+    left = [offset for offset, _ in rows(peer)]
+    assert left[-20:] == list(range(20, 40))
+    assert len(left) < 40
+    peer.ask(Op.S_TIERED, wire.pack(wire.TieredTo(stream="s", partition=0, offset=40)))
+    compact(peer)
+    assert rows(peer) == [(39, b"v39")]

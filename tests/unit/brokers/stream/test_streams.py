@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from nexo.batch import Producer
@@ -28,6 +31,7 @@ from nexo.protocol.frames import pack_str
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
+from nexo.storage.ports import Buffer, Log
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 
@@ -443,3 +447,44 @@ def test_ten_thousand_streams_open_no_log_at_start(desk: Desk) -> None:  # SPEC 
     assert again.client().read("chat-7") == [b"hello"]
     streams = again.service.core.engine.streams
     assert sum(1 for stream in streams for _ in stream.opened()) <= 1
+
+
+class FullPartition:
+    """A log that has no room."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
+        raise DiskFull("no room")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+def test_a_routed_batch_that_the_disk_takes_in_part_is_never_seen(desk: Desk) -> None:
+    """F14: the part that was stored appeared with the next record of its partition."""
+    peer = desk.client()
+    peer.make("s", partitions=3)  # order_123 of 3 goes to 2 (SPEC E2)
+    keys: list[bytes | None] = [b"order_123", *(b"k%d" % i for i in range(20))]
+    parts = desk.service.core.engine.streams.get("s").partitions()
+    whole = parts[0].log
+    parts[0].log = FullPartition(whole)
+    with pytest.raises(DiskFull):
+        peer.publish("s", *[b"x"] * 21, keys=keys, partition=-1)
+    parts[0].log = whole
+    for partition in range(3):
+        peer.publish("s", b"later", partition=partition)
+        assert peer.read("s", partition=partition) == [b"later"]
+    again = Desk(desk.files).client()
+    for partition in range(3):
+        assert again.read("s", partition=partition) == [b"later"]
+
+
+def test_a_list_may_name_only_streams_with_tiering(desk: Desk) -> None:
+    """F14: a pipeline that described every stream had every log opened."""
+    peer = desk.client()
+    for name in "abc":
+        peer.make(name, tiering=name != "b")
+    assert peer.call(Op.S_LIST, wire.ListAsk(tiering=True), list[str]) == ["a", "c"]
+    assert peer.call(Op.S_LIST, wire.ListAsk(tiering=True, limit=1), list[str]) == ["a"]

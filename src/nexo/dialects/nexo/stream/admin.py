@@ -48,7 +48,7 @@ class AdminRequests:
     def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """List names in order."""
         ask = wire.unpack(wire.ListAsk, payload)
-        found = self._admin.names(peer, ask.prefix, ask.after, ask.limit)
+        found = self._admin.names(peer, ask.prefix, ask.after, ask.limit, tiering=ask.tiering)
         peer.data(request_id, wire.pack(found))
 
     def survey(self, peer: Peer, request_id: int, payload: memoryview) -> None:
