@@ -44,3 +44,29 @@ REPLY_PAYLOADS = 4
 """The values of one reply take at most the bytes of this many requests of the largest size."""
 PAGE_BYTES = 1 * MIB
 """A page of names ends with the one that makes it this long."""
+
+# -- the HTTP port ------------------------------------------------------------------------
+
+HTTP_CONNECTIONS = 1_000
+HTTP_CONNECTIONS_PER_ADDRESS = 250
+"""At a limit, the connection that has been silent longest gives way."""
+HTTP_REQUEST_S = 10.0
+"""From the connection, or the last reply on it, to the end of the next request's headers."""
+HTTP_BODY_BYTES_PER_S = 64 * KIB
+"""A body may take as long as a request's headers, and longer by its bytes at this rate."""
+HTTP_LOGIN_BYTES = 8 * KIB
+"""The largest login: whoever sends it is not known yet."""
+HTTP_LOGINS = 1_000
+HTTP_LOGINS_PER_USER = 50
+"""Logins to the dashboard at once; the least recently used ends."""
+
+# -- probes, and the gate -----------------------------------------------------------------
+
+PROBES = 64
+"""Connections to `/health` and `/ready`; at the limit the oldest goes."""
+PROBE_BYTES = 4 * KIB
+PROBE_S = 5.0
+"""A probe that has not sent its request by then is closed."""
+WAITING_FOR_BROKER = 512
+"""Connections that wait for one broker's process. A process that hangs would let its clients,
+who reconnect, use up the descriptors that the other brokers need: the oldest goes."""

@@ -17,8 +17,8 @@ import pytest
 import nexo
 from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
-from nexo.admin.sessions import MOST_PER_USER
 from nexo.errors import Unauthenticated
+from nexo.limits import HTTP_LOGINS_PER_USER
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -238,7 +238,7 @@ def test_a_user_who_logs_in_often_throws_nobody_else_out(guarded: Process) -> No
     root, clerk = Api(guarded.http_url), Api(guarded.http_url)
     assert log_in(root, "root", "a long secret").status == 200
     cookies = []
-    for _ in range(MOST_PER_USER + 1):
+    for _ in range(HTTP_LOGINS_PER_USER + 1):
         assert log_in(clerk, "clerk", "a sharp pen").status == 200
         cookies.append(clerk.cookie)
     assert root.get("/session")["user"] == "root"

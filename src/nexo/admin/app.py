@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from nexo import limits
 from nexo.admin import metrics, openapi
 from nexo.admin.api import TABLE
 from nexo.admin.desk import Desk, Place
@@ -28,9 +29,6 @@ from nexo.errors import NexoError
 from nexo.model import Broker
 
 _STATIC = files("nexo.admin") / "static"
-
-LOGIN_BYTES = 8 * 1024
-"""The largest login: whoever sends it is not known yet."""
 
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -133,7 +131,7 @@ class Admin:
         return as_json(self._sessions.view(request))
 
     async def _log_in(self, request: Request) -> Response:
-        return await self._sessions.log_in(request, await body_of(request, LOGIN_BYTES))
+        return await self._sessions.log_in(request, await body_of(request, limits.HTTP_LOGIN_BYTES))
 
 
 def _methods(routes: Iterable[BaseRoute]) -> dict[str, list[str]]:

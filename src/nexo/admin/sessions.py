@@ -16,6 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nexo import limits
 from nexo.admin.desk import Credentials, Desk
 from nexo.admin.replies import as_json
 from nexo.client._async.client import AsyncClient
@@ -32,9 +33,6 @@ from nexo.protocol.ops import Op
 
 COOKIE = "nexo"
 IDLE_S = 12 * 3600
-MOST = 1_000
-MOST_PER_USER = 50
-"""Logins of one user at a time; the least recently used goes."""
 RECHECK_S = 5.0
 PATIENCE_S = 2.0
 
@@ -170,8 +168,8 @@ class Sessions:
         idle_s = time.monotonic() - IDLE_S
         going = [key for key, session in by_age if session.used_s < idle_s]
         of_user = [key for key, one in by_age if who.user and one.who.user == who.user]
-        going += of_user[: max(0, len(of_user) - MOST_PER_USER + 1)]
-        going += [key for key, _ in by_age][: max(0, len(by_age) - MOST + 1)]
+        going += of_user[: max(0, len(of_user) - limits.HTTP_LOGINS_PER_USER + 1)]
+        going += [key for key, _ in by_age][: max(0, len(by_age) - limits.HTTP_LOGINS + 1)]
         for key in dict.fromkeys(going):
             await self._open.pop(key).end()
 

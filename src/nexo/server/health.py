@@ -15,11 +15,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import cast
 
-MAX_REQUEST_BYTES = 4 * 1024
-REQUEST_S = 5.0
-"""A probe that has not sent its request by then is closed."""
-MAX_PROBES = 64
-"""Open connections; at the limit the oldest goes."""
+from nexo import limits
 
 
 class State(enum.StrEnum):
@@ -67,7 +63,7 @@ class HealthServer:
         self._server = await loop.create_server(self._probe, sock=self._listener)
 
     def _probe(self) -> _Probe:
-        if len(self._probes) >= MAX_PROBES:
+        if len(self._probes) >= limits.PROBES:
             next(iter(self._probes)).close()
         probe = _Probe(self._health, lambda: self._probes.pop(probe, None))
         self._probes[probe] = None
@@ -93,13 +89,13 @@ class _Probe(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(REQUEST_S, self.close)
+        self._deadline = loop.call_later(limits.PROBE_S, self.close)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
         if b"\r\n\r\n" in self._received:
             self._answer()
-        elif len(self._received) > MAX_REQUEST_BYTES:
+        elif len(self._received) > limits.PROBE_BYTES:
             self.close()
 
     def _answer(self) -> None:

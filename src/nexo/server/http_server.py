@@ -19,14 +19,10 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from nexo import limits
+
 log = logging.getLogger("nexo.admin")
 
-MAX_CONNECTIONS = 1_000
-MAX_PER_ADDRESS = 250
-TLS_HANDSHAKE_S = 5.0
-HEADERS_S = 10.0
-"""From the connection, or the last reply on it, to the end of the next request's headers."""
-BODY_S = 60.0
 SWEEP_S = 1.0
 _ACCEPTS = 64
 
@@ -35,6 +31,7 @@ class HttpConnection(H11Protocol):
     """One connection that knows since when it owes something."""
 
     waits_since_s = 0.0
+    body_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -48,6 +45,8 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
         if was_idle and self.conn.their_state is not h11.IDLE:
             self.waits_since_s = monotonic()  # the headers are complete, the body may follow
+            self.body_bytes = 0
+        self.body_bytes += len(data)
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""
@@ -62,7 +61,9 @@ class HttpConnection(H11Protocol):
     @property
     def overdue(self) -> bool:
         """Whether it has owed the rest of a request for too long."""
-        limit_s = BODY_S if self.conn.their_state is h11.SEND_BODY else HEADERS_S
+        limit_s = limits.HTTP_REQUEST_S
+        if self.conn.their_state is h11.SEND_BODY:
+            limit_s += self.body_bytes / limits.HTTP_BODY_BYTES_PER_S
         return not self.serving and monotonic() - self.waits_since_s > limit_s
 
 
@@ -126,9 +127,9 @@ class HttpServer(uvicorn.Server):
     def _make_room(self, address: str) -> bool:
         """Whether there is room, if need be because a silent connection went."""
         here = [one for one in self.server_state.connections if _address(one) == address]
-        if len(here) >= MAX_PER_ADDRESS:
+        if len(here) >= limits.HTTP_CONNECTIONS_PER_ADDRESS:
             return _drop_most_silent(here)
-        if len(self.server_state.connections) + len(self._connecting) >= MAX_CONNECTIONS:
+        if len(self.server_state.connections) + len(self._connecting) >= limits.HTTP_CONNECTIONS:
             return _drop_most_silent(list(self.server_state.connections))
         return True
 
@@ -136,7 +137,7 @@ class HttpServer(uvicorn.Server):
         config = self.config
         tls: dict[str, Any] = {"ssl": config.ssl} if config.ssl else {}
         if tls:
-            tls["ssl_handshake_timeout"] = TLS_HANDSHAKE_S
+            tls["ssl_handshake_timeout"] = limits.TLS_HANDSHAKE_S
 
         def connection() -> HttpConnection:
             return HttpConnection(config, self.server_state, self.lifespan.state)

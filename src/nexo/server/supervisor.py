@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from nexo import limits
 from nexo.access import internal
 from nexo.access.users import UsersFile
 from nexo.config import Settings
@@ -32,9 +33,6 @@ from nexo.server.tls import server_context
 log = logging.getLogger("nexo.supervisor")
 
 RETRY_S = 0.01
-MAX_WAITING = 512
-"""Connections that wait for one broker's process. A process that hangs would let its clients,
-who reconnect, use up the descriptors that the other brokers need: the oldest goes."""
 
 
 class BrokerProcess:
@@ -90,7 +88,7 @@ class BrokerProcess:
 
     def hand_over(self, arrival: Arrival) -> None:
         """Give a connection to the process; while it restarts, the connection waits."""
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= limits.WAITING_FOR_BROKER:
             self._waiting.popleft().sock.close()
         self._waiting.append(arrival)
         if not self._retrying:

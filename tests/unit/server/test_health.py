@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nexo.server import health
+from nexo import limits
 from nexo.server.health import Health, HealthServer, State
 
 
@@ -64,14 +64,14 @@ async def test_other_paths_and_methods_are_refused(probed: Probed) -> None:
 async def test_a_request_without_an_end_is_dropped(
     probed: Probed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "REQUEST_S", 0.01)
+    monkeypatch.setattr(limits, "PROBE_S", 0.01)
     reader, writer = await asyncio.open_connection("127.0.0.1", probed.port)
     writer.write(b"GET /health HT")
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
     writer.close()
     reader, writer = await asyncio.open_connection("127.0.0.1", probed.port)
-    writer.write(b"GET /" + b"a" * (2 * health.MAX_REQUEST_BYTES))
+    writer.write(b"GET /" + b"a" * (2 * limits.PROBE_BYTES))
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
     writer.close()
@@ -80,7 +80,7 @@ async def test_a_request_without_an_end_is_dropped(
 async def test_silent_probes_do_not_keep_others_out(
     probed: Probed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "MAX_PROBES", 4)
+    monkeypatch.setattr(limits, "PROBES", 4)
     silent = [await asyncio.open_connection("127.0.0.1", probed.port) for _ in range(10)]
     assert (await probed.get("/health"))[0] == 200
     for _, writer in silent:

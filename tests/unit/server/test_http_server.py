@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from nexo import limits
 from nexo.server import http_server
 from nexo.server.http_server import HttpServer
 
@@ -63,14 +64,14 @@ async def get(port: int) -> bytes:
 async def test_headers_have_a_deadline(
     port: int, text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "HEADERS_S", 0.02)
+    monkeypatch.setattr(limits, "HTTP_REQUEST_S", 0.02)
     stream = await connect(port, text)
     assert await is_closed(stream)
     stream[1].close()
 
 
 async def test_bodies_have_a_deadline(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "BODY_S", 0.02)
+    monkeypatch.setattr(limits, "HTTP_REQUEST_S", 0.02)
     stream = await connect(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc")
     assert await is_closed(stream)
     stream[1].close()
@@ -79,7 +80,7 @@ async def test_bodies_have_a_deadline(port: int, monkeypatch: pytest.MonkeyPatch
 async def test_silent_connections_give_way_to_one_that_asks(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "MAX_PER_ADDRESS", 5)
+    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_PER_ADDRESS", 5)
     silent = [await connect(port) for _ in range(5)]
     assert (await get(port)).endswith(b"ok")
     assert await is_closed(silent[0])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nexo import limits
 from nexo.config import Settings
 from nexo.model import Broker
-from nexo.server import supervisor
 from nexo.server.gate import Arrival
 from nexo.server.supervisor import BrokerProcess
 
@@ -42,7 +42,7 @@ async def test_a_broker_that_hangs_holds_a_bounded_number_of_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC A2: its clients reconnect for ever; the other brokers need descriptors too."""
-    monkeypatch.setattr(supervisor, "MAX_WAITING", 3)
+    monkeypatch.setattr(limits, "WAITING_FOR_BROKER", 3)
     process = BrokerProcess(Broker.QUEUE, Settings(), tmp_path, ())
     pairs = [socket.socketpair() for _ in range(5)]
     for ours, _ in pairs:

@@ -1,0 +1,125 @@
+"""Strangers of every kind at once, with authentication on: they take neither memory nor a place.
+
+``NEXO_ATTACK`` is how many of each kind come; ``make soak`` sends 500 and is strict about times,
+which a busy machine does not keep.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nexo
+from nexo.access.grants import parse_grant
+from nexo.access.users import UsersFile
+from nexo.errors import LockedOut, Unauthenticated
+from nexo.testing import Process
+from tests.attack.strangers import HTTP, KINDS, Outcome
+from tests.timing import wait_until
+
+COUNT = int(os.environ.pop("NEXO_ATTACK", "0")) or 100
+STRICT = COUNT >= 500
+STAY_S = 15.0
+MOST_GROWTH_MB = 50
+SLOWER = 3.0 if STRICT else 20.0
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Process]:
+    users = UsersFile(tmp_path / "nexo" / "users.json")
+    users.add("root", "a long secret", [parse_grant("*:*:*")])
+    process = Process(tmp_path / "nexo", auth=True)
+    process.start()
+    yield process
+    process.close()
+
+
+def processes(server: Process) -> list[int]:
+    """The supervisor and its children."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text(encoding="ascii")
+    return [server.pid, *map(int, children.split())]
+
+
+def resident_mb(server: Process) -> float:
+    pages = [
+        int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        for pid in processes(server)
+    ]
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1024**2
+
+
+def descriptors(server: Process) -> int:
+    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in processes(server))
+
+
+def start(kind: str, server: Process) -> subprocess.Popen[bytes]:
+    port = server.http_port if kind in HTTP else server.port
+    words = [kind, str(COUNT), "127.0.0.1", str(port), str(STAY_S)]
+    command = [sys.executable, "-m", "tests.attack.strangers", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+
+
+def p99_ms(client: nexo.Client, seconds: float) -> float:
+    """How long a user waits for a value."""
+    times, until_s = [], time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        began_s = time.perf_counter()
+        assert client.store.get("k") == "v"
+        times.append(time.perf_counter() - began_s)
+        time.sleep(0.001)  # a user, not a load
+    return sorted(times)[int(len(times) * 0.99)] * 1000
+
+
+@pytest.mark.slow
+def test_strangers_take_neither_memory_nor_a_place(
+    guarded: Process, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SPEC A10: nobody without a login takes memory or a place, on either port."""
+    with nexo.connect(guarded.url, user="root", password="a long secret") as client:
+        client.store.set("k", "v")
+        quiet_ms = p99_ms(client, 2.0)
+        before_mb, before_fds = resident_mb(guarded), descriptors(guarded)
+        running = {kind: start(kind, guarded) for kind in KINDS}
+        busy_ms = p99_ms(client, 8.0)
+        grown_mb = resident_mb(guarded) - before_mb
+        outcomes = {
+            kind: Outcome(**json.loads(process.communicate(timeout=90)[0]))
+            for kind, process in running.items()
+        }
+        with capsys.disabled():
+            sys.stdout.write(
+                f"\n{COUNT} strangers of each of {len(KINDS)} kinds: memory +{grown_mb:.0f} MB, "
+                f"p99 {quiet_ms:.1f} -> {busy_ms:.1f} ms, {outcomes}\n"
+            )
+        assert grown_mb < MOST_GROWTH_MB
+        assert busy_ms < SLOWER * max(quiet_ms, 1.0)
+        for kind, outcome in outcomes.items():
+            assert outcome.made > 0, kind
+            assert outcome.ended == COUNT, f"{kind}: {outcome} of {COUNT} after {STAY_S} s"
+        wait_until(lambda: descriptors(guarded) <= before_fds + 8)
+        assert client.store.get("k") == "v"
+
+
+def test_a_right_password_does_not_get_in_from_a_locked_out_address(guarded: Process) -> None:
+    """SPEC A10: guesses are not checked, whoever has logged in before."""
+    with nexo.connect(guarded.url, user="root", password="a long secret") as client:
+        client.store.set("k", "v")
+    for number in range(30):
+        with (
+            pytest.raises((Unauthenticated, LockedOut)),
+            nexo.connect(guarded.url, user="root", password=f"guess {number}") as stranger,
+        ):
+            stranger.store.get("k")
+    with (
+        pytest.raises(LockedOut),
+        nexo.connect(guarded.url, user="root", password="a long secret") as late,
+    ):
+        late.store.get("k")
