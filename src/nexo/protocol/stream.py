@@ -40,7 +40,7 @@ from nexo.protocol.messages import AsArray, AsMap, pack, pack_headed, unpack, un
 
 __all__ = ["pack", "pack_headed", "unpack", "unpack_headed"]
 
-Span: TypeAlias = tuple[int, int, int]
+Range: TypeAlias = tuple[int, int, int]
 """``partition, first, end`` (half-open)."""
 
 
@@ -84,10 +84,10 @@ class Settle(AsArray, frozen=True):
     consumer: str
     generation: int
     verb: Verb
-    spans: list[Span]
+    spans: list[Range]
     delay_ms: int = 0
     reason: str = ""
-    begins: list[Span] = []
+    begins: list[Range] = []
     """What a handler begins with next, as ``start`` says it in a request of its own."""
 
 
@@ -132,7 +132,7 @@ class GroupLeave(AsMap, frozen=True):
     stream: str
     group: str
     consumer: str
-    unstarted: list[Span] | None = None
+    unstarted: list[Range] | None = None
 
 
 class GroupSeek(AsMap, frozen=True):
@@ -158,7 +158,7 @@ class GroupsAsk(AsMap, frozen=True):
     group: str | None = None
 
 
-class LaneInfo(AsMap, frozen=True):
+class PartitionProgress(AsMap, frozen=True):
     """A shared group in one partition."""
 
     floor: int
@@ -177,7 +177,7 @@ class GroupInfo(AsMap, frozen=True):
     options: dict[str, Any]
     consumers: list[str]
     lag: int
-    partitions: list[LaneInfo]
+    partitions: list[PartitionProgress]
 
 
 class ParkedAsk(AsMap, frozen=True):
@@ -214,7 +214,7 @@ class ParkedSettle(AsMap, frozen=True):
     stream: str
     group: str
     verb: Literal["replay", "discard"]
-    spans: list[Span] | None = None
+    spans: list[Range] | None = None
 
 
 # -- streams ------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from nexo.errors import InvalidOption
 from nexo.protocol.messages import AsArray, AsMap
-from nexo.protocol.stream import Span
+from nexo.protocol.stream import Range
 
 MAX_TIMEOUT_MS = 900_000
 
@@ -55,7 +55,7 @@ class TxAcks(AsArray, frozen=True):
     group: str
     consumer: str
     generation: int
-    spans: list[Span]
+    spans: list[Range]
 
 
 class TxOffsets(AsArray, frozen=True):

@@ -33,7 +33,7 @@ from nexo.brokers.stream.records import (
     OrderedDropped,
     OrderedMade,
     ProducerStarted,
-    Range,
+    StreamRange,
     Tiered,
     Trimmed,
     Updated,
@@ -304,7 +304,7 @@ class StreamEngine(BrokerState):
 
     def abort(self, transaction: Transaction) -> None:
         """Hide all it wrote, for good."""
-        ranges: list[Range] = []
+        ranges: list[StreamRange] = []
         for (_, index), stream in transaction.touched.items():
             hidden = stream.partition(index).abort(transaction.id)
             ranges += [(stream.id, index, first, end) for first, end in hidden]

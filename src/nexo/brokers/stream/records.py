@@ -15,7 +15,7 @@ from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Checkpoint
 
-Range: TypeAlias = tuple[int, int, int, int]
+StreamRange: TypeAlias = tuple[int, int, int, int]
 """``stream, partition, first, end`` (half-open)."""
 
 
@@ -134,7 +134,7 @@ class Committed(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """A transaction's writes and inputs, in one record: all of them hold, or none (SPEC H1)."""
 
     transaction: int
-    ranges: list[Range]
+    ranges: list[StreamRange]
     changes: list[GroupChanged | OrderedChanged]
     user: str = ""
     """Who is told of its outcome."""
@@ -144,7 +144,7 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
     """A transaction's writes that are never to be shown."""
 
     transaction: int
-    ranges: list[Range]
+    ranges: list[StreamRange]
 
 
 JournalRecord: TypeAlias = (

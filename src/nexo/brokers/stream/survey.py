@@ -151,12 +151,12 @@ def _shared(stream: Stream) -> list[GroupSeen]:
 
 def _group(stream: Stream, name: str, ends: list[int], published: int) -> GroupSeen:
     group = stream.groups[name]
-    lanes = group.status(ends)
-    lag = sum(lane.lag for lane in lanes)
+    counts = group.status(ends)
+    lag = sum(each.lag for each in counts)
     kind: GroupKind = "shared" if group.claims is None else "xstreams"
     return GroupSeen(
-        stream.name, name, kind, lag, sum(lane.in_flight for lane in lanes),
-        sum(lane.parked for lane in lanes), sum(1 for _ in group.members), published - lag,
+        stream.name, name, kind, lag, sum(each.in_flight for each in counts),
+        sum(each.parked for each in counts), sum(1 for _ in group.members), published - lag,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ class Acks(msgspec.Struct, frozen=True):
     group: str
     consumer: str
     generation: int
-    spans: list[Range]
+    ranges: list[Range]
 
 
 class Offsets(msgspec.Struct, frozen=True):

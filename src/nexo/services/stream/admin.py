@@ -10,7 +10,7 @@ from typing import Any
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
 from nexo.brokers.stream.groups.records import SharedOptions
-from nexo.brokers.stream.groups.status import LaneStatus
+from nexo.brokers.stream.groups.status import PartitionStatus
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import retain
@@ -57,13 +57,13 @@ class StreamDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One shared group, with the state of its lane in each partition and where that ends."""
+    """One shared group, with its counts in each partition and where that ends."""
 
     name: str
     generation: int
     options: SharedOptions
     consumers: list[str]
-    lanes: list[tuple[LaneStatus, int]]
+    partitions: list[tuple[PartitionStatus, int]]
 
 
 class Admin:
@@ -226,5 +226,5 @@ class Admin:
 def _describe_group(stream: Stream, name: str) -> GroupDescription:
     group = stream.group(name)
     ends = [part.next_offset for part in stream.partitions()]
-    lanes = list(zip(group.status(stream.ends()), ends, strict=True))
-    return GroupDescription(name, group.generation, group.options, list(group.members), lanes)
+    partitions = list(zip(group.status(stream.ends()), ends, strict=True))
+    return GroupDescription(name, group.generation, group.options, list(group.members), partitions)

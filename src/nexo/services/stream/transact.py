@@ -205,7 +205,7 @@ class Transact:
         changes: list[GroupChanged | OrderedChanged] = []
         for acks in transaction.acks:
             group = acks.stream.group(acks.group)
-            group.ack(acks.consumer, acks.generation, acks.spans)
+            group.ack(acks.consumer, acks.generation, acks.ranges)
             changes.append(GroupChanged(acks.stream.id, acks.group, group.drain()))
             self._core.touched(acks.stream)
         for offsets in transaction.offsets:
@@ -225,7 +225,7 @@ class Transact:
         for acks in transaction.acks:
             group = acks.stream.group(acks.group)
             # Renewing the leases tells whether they are held, and keeps them held.
-            refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.spans)
+            refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.ranges)
             if refusals:
                 raise refusals[0].error
         for offsets in transaction.offsets:
@@ -283,7 +283,7 @@ class Transact:
     def _release(self, acks: Acks) -> None:
         group = acks.stream.group(acks.group)
         if acks.generation == group.generation:
-            group.release(acks.consumer, acks.generation, acks.spans)
+            group.release(acks.consumer, acks.generation, acks.ranges)
             self._core.changed(acks.stream, acks.group, group)
             self._core.touched(acks.stream)
 

@@ -10,7 +10,7 @@ from nexo.access.grants import Action
 from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import Delivery
-from nexo.brokers.stream.groups.lane import NO_END
+from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.records import CountedRange, SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.messages import Id, MessageLog

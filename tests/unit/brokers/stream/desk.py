@@ -243,7 +243,7 @@ class Consumer:
         *offsets: int,
         partition: int = 0,
         delay_ms: int = 0,
-        begins: list[wire.Span] | None = None,
+        begins: list[wire.Range] | None = None,
     ) -> list[wire.Refused]:
         spans = [(partition, offset, offset + 1) for offset in offsets]
         who = self._stream, self._group, self.name, self.generation

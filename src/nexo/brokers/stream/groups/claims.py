@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from nexo.brokers.stream.groups.flight import Delivery, Flight
-from nexo.brokers.stream.groups.lane import NO_END
 from nexo.brokers.stream.groups.leases import NEVER, Lease, Member
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_NAME, check_length
+from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.records import (
     Acked,
     ClaimRecord,
@@ -42,13 +42,13 @@ class Keeper(Member):
 
 
 class Claims:
-    """Who holds what of the lanes of a `SharedState`."""
+    """Who holds what, on top of the `Progress` in each partition."""
 
-    __slots__ = ("_flight", "_lanes", "_state", "behind", "members", "trimmed_unread")
+    __slots__ = ("_flight", "_progress", "_state", "behind", "members", "trimmed_unread")
 
     def __init__(self, state: SharedState, flight: Flight) -> None:
         self._state = state
-        self._lanes = state.lanes
+        self._progress = state.progress
         self._flight = flight
         self.members: dict[str, Keeper] = {}
         self.trimmed_unread = 0
@@ -68,8 +68,10 @@ class Claims:
         keeper = self._entered(consumer, now_ms)
         limit = min(limit, max_held - keeper.held)
         taken: list[CountedRange] = []
-        for partition, lane in enumerate(self._lanes):
-            while limit > 0 and (found := lane.take(limit, ends[partition], NO_END)) is not None:
+        for partition, progress in enumerate(self._progress):
+            while (
+                limit > 0 and (found := progress.take(limit, ends[partition], NO_END)) is not None
+            ):
                 limit -= found[1] - found[0]
                 taken.append((partition, *found))
         return self._hold(keeper, taken, now_ms)
@@ -97,7 +99,9 @@ class Claims:
         held = [
             (where[0], first, end, lease.attempt)
             for where in ranges
-            for first, end, lease in self._lanes[where[0]].inflight.overlapping(where[1], where[2])
+            for first, end, lease in self._progress[where[0]].inflight.overlapping(
+                where[1], where[2]
+            )
             if lease.member is keeper
         ]
         self.take_over(consumer, held, now_ms)
@@ -109,8 +113,8 @@ class Claims:
         oldest = self._flight.leases.oldest()
         if oldest is None or oldest.since_ms > before_ms:
             return found
-        for partition, lane in enumerate(self._lanes):
-            for first, end, lease in lane.inflight:
+        for partition, progress in enumerate(self._progress):
+            for first, end, lease in progress.inflight:
                 if limit <= 0:
                     return found
                 if lease.since_ms <= before_ms:
@@ -154,7 +158,7 @@ class Claims:
             (where[0], first, end) for where in ranges for first, end, _ in self._flight.land(where)
         ]
         for partition, first, end in acked:
-            self._lanes[partition].finish(first, end)
+            self._progress[partition].finish(first, end)
         if acked:
             self._state.journal.append(Acked(acked))
         return sum(end - first for _, first, end in acked)
@@ -171,16 +175,16 @@ class Claims:
 
     def _dismiss(self, keeper: Keeper) -> None:
         del self.members[keeper.name]
-        for partition, lane in enumerate(self._lanes):
-            for first, end in list(lane.in_flight(keeper)):
+        for partition, progress in enumerate(self._progress):
+            for first, end in list(progress.in_flight(keeper)):
                 self._flight.land((partition, first, end))
-                lane.finish(first, end)
+                progress.finish(first, end)
 
     def trim(self, where: Range) -> None:
         """Messages left the stream: they are no longer held, and the unread are counted."""
-        lane = self._lanes[where[0]]
-        if where[2] > lane.floor:
-            record = Trimmed([where], lane.unread(where[1], where[2]))
+        progress = self._progress[where[0]]
+        if where[2] > progress.floor:
+            record = Trimmed([where], progress.unread(where[1], where[2]))
             self.apply(record)
             self._state.journal.append(record)
 
@@ -188,7 +192,7 @@ class Claims:
 
     def held_from(self, offset: int, consumer: str | None = None) -> Iterator[tuple[int, Lease]]:
         """Each held message of partition 0 from ``offset`` on and its lease, found lazily."""
-        for first, end, lease in self._lanes[0].inflight.starting(offset):
+        for first, end, lease in self._progress[0].inflight.starting(offset):
             if consumer in (None, lease.member.name):
                 for at in range(max(first, offset), end):
                     yield at, lease
@@ -197,19 +201,20 @@ class Claims:
         """``partition, first, end, lease`` of all that is held, or by one consumer."""
         return [
             (partition, first, end, lease)
-            for partition, lane in enumerate(self._lanes)
-            for first, end, lease in lane.inflight
+            for partition, progress in enumerate(self._progress)
+            for first, end, lease in progress.inflight
             if consumer in (None, lease.member.name)
         ]
 
     def position(self, partition: int) -> int:
         """The offset behind the last one that was delivered."""
-        return self._lanes[partition].cursor
+        return self._progress[partition].cursor
 
     def unread(self, ends: Sequence[int]) -> int:
         """How many messages are yet to be delivered for the first time."""
         return sum(
-            lane.unread(lane.cursor, end) for lane, end in zip(self._lanes, ends, strict=True)
+            progress.unread(progress.cursor, end)
+            for progress, end in zip(self._progress, ends, strict=True)
         )
 
     def apply(self, record: ClaimRecord) -> None:
@@ -232,7 +237,7 @@ class Claims:
         keeper.seen_ms = max(keeper.seen_ms, record.at_ms)
         for partition, first, end, _ in record.ranges:
             self._flight.land((partition, first, end))
-            self._lanes[partition].retake(first, end)
+            self._progress[partition].retake(first, end)
         self._lease(keeper, record.ranges, record.at_ms)
 
     def snapshot(self) -> ClaimsSnapshot:
@@ -246,15 +251,15 @@ class Claims:
         return ClaimsSnapshot(consumers, held, self.trimmed_unread, self.behind)
 
     def restore(self, snapshot: ClaimsSnapshot) -> None:
-        """Take over a snapshot; the lanes are restored already."""
+        """Take over a snapshot; each `Progress` is restored already."""
         for name, seen_ms in snapshot.consumers:
             self.members[name] = Keeper(name, seen_ms)
-        # Lanes count what is pending in the order of offsets, leases lie in that of time.
+        # What is pending is counted in the order of offsets; leases lie in that of time.
         for partition, first, end, _ in sorted(each.ranges[0] for each in snapshot.held):
-            self._lanes[partition].retake(first, end)
+            self._progress[partition].retake(first, end)
         for held in snapshot.held:
             self._lease(self.members[held.consumer], held.ranges, held.at_ms)
-        for lane in self._lanes:
-            lane.cursor = lane.done.next_gap(lane.cursor)
+        for progress in self._progress:
+            progress.cursor = progress.done.next_gap(progress.cursor)
         self.trimmed_unread = snapshot.trimmed_unread
         self.behind = snapshot.behind

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from nexo.brokers.stream.groups.lane import NO_END
 from nexo.brokers.stream.groups.leases import Lease, LeaseBook, Member
+from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Counted, CountedRange, Parked, Parking, Range
 from nexo.brokers.stream.groups.state import SharedState
@@ -42,13 +42,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Flight:
-    """Leases and delays over the lanes of a `SharedState`; never durable."""
+    """Leases and delays, on top of the `Progress` in each partition; never durable."""
 
-    __slots__ = ("_delays", "_lanes", "_state", "leases")
+    __slots__ = ("_delays", "_progress", "_state", "leases")
 
     def __init__(self, state: SharedState) -> None:
         self._state = state
-        self._lanes = state.lanes
+        self._progress = state.progress
         self._delays: list[tuple[int, int, int, int]] = []
         self.leases = LeaseBook()
 
@@ -60,34 +60,34 @@ class Flight:
         expires_ms: int,
         since_ms: int = 0,
     ) -> Delivery:
-        """Hand a range ``(first, end, attempt)`` that a lane gave to a member."""
+        """Hand a range ``(first, end, attempt)`` that `Progress.take` gave to a member."""
         first, end, attempt = taken
         lease = Lease(
             member, partition, first, end,
             attempt=attempt, expires_ms=expires_ms, since_ms=since_ms,
         )  # fmt: skip
         self.leases.grant(lease)
-        self._lanes[partition].inflight.set(first, end, lease)
+        self._progress[partition].inflight.set(first, end, lease)
         return Delivery(partition, first, end, attempt, self._state.generation, expires_ms)
 
     def start(self, member: Member, where: Range) -> None:
         """A handler has begun on what the member holds of the range."""
-        lane = self._lanes[where[0]]
-        for first, end, lease in lane.inflight.overlapping(where[1], where[2]):
+        progress = self._progress[where[0]]
+        for first, end, lease in progress.inflight.overlapping(where[1], where[2]):
             if lease.member is member:
-                lane.started.add(first, end)
+                progress.started.add(first, end)
 
     def take_back(
         self, member: Member, where: Range, refusals: list[Refusal]
     ) -> list[tuple[int, int, Lease]]:
         """End the flight of what the member holds of the range; the rest is refused."""
         held = self.held(member, where, refusals)
-        lane = self._lanes[where[0]]
+        progress = self._progress[where[0]]
         for first, end, lease in held:
-            lane.inflight.cut(first, end)
+            progress.inflight.cut(first, end)
             self.leases.let_go(lease, end - first)
-            if lane.started:
-                lane.started.remove(first, end)
+            if progress.started:
+                progress.started.remove(first, end)
         return held
 
     def held(
@@ -96,7 +96,7 @@ class Flight:
         """What the member holds of the range; the rest is refused."""
         partition, at, end = where
         held = []
-        for first, stop, lease in self._lanes[partition].inflight.overlapping(at, end):
+        for first, stop, lease in self._progress[partition].inflight.overlapping(at, end):
             if at < first:
                 refusals.append(_not_pending(partition, at, first))
             if lease.member is member:
@@ -110,24 +110,24 @@ class Flight:
 
     def drop(self, where: Range) -> None:
         """Take the range from whoever holds it."""
-        lane = self._lanes[where[0]]
+        progress = self._progress[where[0]]
         for first, end, _ in self.land(where):
-            lane.started.remove(first, end)
-            lane.give_back(first, end)
+            progress.started.remove(first, end)
+            progress.give_back(first, end)
 
     def land(self, where: Range) -> list[tuple[int, int, Lease]]:
         """End the flight of the range, whoever holds it; what becomes of it is the caller's."""
-        found = self._lanes[where[0]].inflight.cut(where[1], where[2])
+        found = self._progress[where[0]].inflight.cut(where[1], where[2])
         for first, end, lease in found:
             self.leases.let_go(lease, end - first)
         return found
 
     def clear(self) -> None:
         """Take everything from everybody, uncounted."""
-        for lane in self._lanes:
-            for first, end, _ in lane.inflight.cut(0, NO_END):
-                lane.give_back(first, end)
-            lane.started = RangeSet()
+        for progress in self._progress:
+            for first, end, _ in progress.inflight.cut(0, NO_END):
+                progress.give_back(first, end)
+            progress.started = RangeSet()
         self.leases.clear()
 
     # -- time ------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Flight:
         moved = 0
         while self._delays and self._delays[0][0] <= now_ms:
             _, partition, first, end = heapq.heappop(self._delays)
-            moved += self._lanes[partition].promote(first, end, now_ms)
+            moved += self._progress[partition].promote(first, end, now_ms)
         expired = self.leases.expired(now_ms)
         return moved + self._end_leases(expired, now_ms, "timeout") if expired else moved
 
@@ -161,19 +161,19 @@ class Flight:
         failed: list[CountedRange] = []
         ended = 0
         for lease in leases:
-            lane, believed = self._lanes[lease.partition], lease.member.reports_starts
-            for first, end, owner in lane.inflight.overlapping(lease.first, lease.end):
+            progress, believed = self._progress[lease.partition], lease.member.reports_starts
+            for first, end, owner in progress.inflight.overlapping(lease.first, lease.end):
                 if owner is not lease:
                     continue
                 ended += end - first
-                lane.inflight.cut(first, end)
+                progress.inflight.cut(first, end)
                 self.leases.let_go(lease, end - first)
-                for start, stop, began in list(lane.started.split(first, end)):
+                for start, stop, began in list(progress.started.split(first, end)):
                     if began or not believed:
                         failed.append((lease.partition, start, stop, lease.attempt))
                     else:
-                        lane.give_back(start, stop)
-                lane.started.remove(first, end)
+                        progress.give_back(start, stop)
+                progress.started.remove(first, end)
         self.fail(failed, now_ms, 0, reason)
         return ended
 
@@ -183,36 +183,36 @@ class Flight:
         spent = [where for where in failed if where[3] >= limit]
         again = [where for where in failed if where[3] < limit]
         for partition, first, end, deliveries in again:
-            lane = self._lanes[partition]
-            lane.deliveries.set(first, end, deliveries)
-            lane.give_back(first, end, now_ms + delay_ms if delay_ms > 0 else 0)
+            progress = self._progress[partition]
+            progress.deliveries.set(first, end, deliveries)
+            progress.give_back(first, end, now_ms + delay_ms if delay_ms > 0 else 0)
             if delay_ms > 0:
                 heapq.heappush(self._delays, (now_ms + delay_ms, partition, first, end))
         for partition, first, end, deliveries in spent:
-            self._lanes[partition].finish(first, end)
-            self._lanes[partition].parked.set(first, end, Parking(deliveries, now_ms, reason))
+            self._progress[partition].finish(first, end)
+            self._progress[partition].parked.set(first, end, Parking(deliveries, now_ms, reason))
         if again:
             self._state.journal.append(Counted(again))
         if spent:
             self._state.journal.append(Parked(spent, now_ms, reason))
 
     def _mark_lowest(self, member: Member) -> None:
-        for lane in self._lanes:
-            lowest = next(lane.in_flight(member), None)
+        for progress in self._progress:
+            lowest = next(progress.in_flight(member), None)
             if lowest is not None:
-                lane.started.add(lowest[0], lowest[0] + 1)
+                progress.started.add(lowest[0], lowest[0] + 1)
 
     def _mark_all_but(self, member: Member, unstarted: Iterable[Range]) -> None:
-        idle = [RangeSet() for _ in self._lanes]
+        idle = [RangeSet() for _ in self._progress]
         for partition, first, end in unstarted:
             idle[partition].add(first, end)
-        for lane, ranges in zip(self._lanes, idle, strict=True):
-            for first, end in lane.in_flight(member):
+        for progress, ranges in zip(self._progress, idle, strict=True):
+            for first, end in progress.in_flight(member):
                 for start, stop, inside in ranges.split(first, end):
                     if inside:  # though a fetch may have said that it begins with the first
-                        lane.started.remove(start, stop)
+                        progress.started.remove(start, stop)
                     else:
-                        lane.started.add(start, stop)
+                        progress.started.add(start, stop)
 
 
 def _not_pending(partition: int, first: int, end: int) -> Refusal:

@@ -147,7 +147,7 @@ class Parking(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
-class LaneSnapshot(msgspec.Struct, frozen=True, array_like=True):
+class ProgressSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The durable state of one partition in a shared group."""
 
     floor: int
@@ -172,5 +172,5 @@ class SharedSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
     options: SharedOptions
     generation: int
-    lanes: list[LaneSnapshot]
+    progress: list[ProgressSnapshot]
     claims: ClaimsSnapshot | None = None

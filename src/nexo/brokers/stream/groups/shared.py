@@ -20,9 +20,9 @@ import msgspec
 
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import Delivery, Flight, Refusal
-from nexo.brokers.stream.groups.lane import NO_END, KeysOf
 from nexo.brokers.stream.groups.leases import Member
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_REASON
+from nexo.brokers.stream.groups.progress import NO_END, KeysOf
 from nexo.brokers.stream.groups.records import (
     Acked,
     CountedRange,
@@ -41,14 +41,19 @@ from nexo.brokers.stream.groups.records import (
     Tuned,
 )
 from nexo.brokers.stream.groups.state import SharedState
-from nexo.brokers.stream.groups.status import Holding, LaneStatus, ParkedRange, lane_status
+from nexo.brokers.stream.groups.status import (
+    Holding,
+    ParkedRange,
+    PartitionStatus,
+    partition_status,
+)
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember, Overloaded
 
 
 class SharedGroup:
     """The state of one group over all partitions of its stream."""
 
-    __slots__ = ("_flight", "_lanes", "_members", "_state", "_turn", "claims")
+    __slots__ = ("_flight", "_members", "_progress", "_state", "_turn", "claims")
 
     def __init__(self, starts: Sequence[int], options: SharedOptions | None = None) -> None:
         """Start at an offset per partition (SPEC F1: the beginning, the end, or any)."""
@@ -56,7 +61,7 @@ class SharedGroup:
 
     def _take_over(self, state: SharedState) -> None:
         self._state = state
-        self._lanes = state.lanes
+        self._progress = state.progress
         self._flight = Flight(state)
         self._members: dict[str, Member] = {}
         self._turn = 0
@@ -75,11 +80,11 @@ class SharedGroup:
 
     def floor(self, partition: int) -> int:
         """The lowest offset that is not finished."""
-        return self._lanes[partition].floor
+        return self._progress[partition].floor
 
     def told(self, partition: int) -> int:
         """The offset behind all that the group knows of a partition."""
-        return self._lanes[partition].told
+        return self._progress[partition].told
 
     # -- members ---------------------------------------------------------------
 
@@ -142,23 +147,23 @@ class SharedGroup:
         """
         member = self._member(consumer)
         self.expire(now_ms)
-        room = self.options.max_ack_pending - sum(lane.pending for lane in self._lanes)
+        room = self.options.max_ack_pending - sum(progress.pending for progress in self._progress)
         expires_ms = now_ms + self.options.ack_wait_ms
         deliveries: list[Delivery] = []
         for partition in self._rotation():
-            lane = self._lanes[partition]
-            if lane.order is not None:
+            progress = self._progress[partition]
+            if progress.order is not None:
                 try:
                     room -= self._admit(partition, limit, ends[partition], room, keys_of)
                 except NexoError:
-                    if not (deliveries or lane.ready):
+                    if not (deliveries or progress.ready):
                         raise
             while limit > 0:
-                before = lane.pending
-                taken = lane.take(limit, ends[partition], room)
+                before = progress.pending
+                taken = progress.take(limit, ends[partition], room)
                 if taken is None:
                     break
-                room -= lane.pending - before
+                room -= progress.pending - before
                 limit -= taken[1] - taken[0]
                 deliveries.append(self._flight.lease(member, partition, taken, expires_ms))
             if limit <= 0:
@@ -172,7 +177,7 @@ class SharedGroup:
         self._turn = partition
 
     def _rotation(self) -> Iterable[int]:
-        count = len(self._lanes)
+        count = len(self._progress)
         turn = self._turn % count
         return (*range(turn, count), *range(turn))
 
@@ -181,12 +186,12 @@ class SharedGroup:
     ) -> int:
         if keys_of is None:
             raise InvalidInput("a group ordered by key needs the keys to deliver")
-        lane = self._lanes[partition]
-        before = lane.pending
-        gaps = lane.admit(keys_of, partition, limit, end, room)
+        progress = self._progress[partition]
+        before = progress.pending
+        gaps = progress.admit(keys_of, partition, limit, end, room)
         if gaps:
             self.skip([(partition, first, stop) for first, stop in gaps])
-        return lane.pending - before
+        return progress.pending - before
 
     # -- settling --------------------------------------------------------------
 
@@ -202,9 +207,9 @@ class SharedGroup:
         refusals: list[Refusal] = []
         acked: list[Range] = []
         for where in self._checked(ranges):
-            lane = self._lanes[where[0]]
+            progress = self._progress[where[0]]
             for first, end, _ in self._flight.take_back(member, where, refusals):
-                lane.finish(first, end)
+                progress.finish(first, end)
                 acked.append((where[0], first, end))
         if acked:
             self._state.journal.append(Acked(acked))
@@ -236,7 +241,7 @@ class SharedGroup:
         refusals: list[Refusal] = []
         for where in self._checked(ranges):
             for first, end, _ in self._flight.take_back(member, where, refusals):
-                self._lanes[where[0]].give_back(first, end)
+                self._progress[where[0]].give_back(first, end)
         return refusals
 
     def extend(
@@ -256,9 +261,9 @@ class SharedGroup:
     def _checked(self, ranges: Iterable[Range]) -> list[Range]:
         ranges = ranges if isinstance(ranges, list) else list(ranges)
         for partition, first, end in ranges:
-            if not 0 <= partition < len(self._lanes):
+            if not 0 <= partition < len(self._progress):
                 raise InvalidInput(
-                    f"partition {partition} does not exist: the stream has {len(self._lanes)}"
+                    f"partition {partition} does not exist: the stream has {len(self._progress)}"
                 )
             if not 0 <= first < end:
                 raise InvalidInput(f"range {first}..{end} is empty: end must be above first")
@@ -300,8 +305,8 @@ class SharedGroup:
             self._state.log(Skipped(ranges))
 
     def _is_past(self, where: Range) -> bool:
-        lane = self._lanes[where[0]]
-        return where[2] <= lane.floor and not lane.parked.overlapping(where[1], where[2])
+        progress = self._progress[where[0]]
+        return where[2] <= progress.floor and not progress.parked.overlapping(where[1], where[2])
 
     def tune(self, options: SharedOptions, now_ms: int) -> None:
         """Change the options; running leases are shortened if need be."""
@@ -317,8 +322,8 @@ class SharedGroup:
         """The messages set aside, by partition and offset, as ranges."""
         every = (
             ParkedRange(partition, first, end, parking)
-            for partition, lane in enumerate(self._lanes)
-            for first, end, parking in lane.parked
+            for partition, progress in enumerate(self._progress)
+            for first, end, parking in progress.parked
         )
         return list(islice(every, skip, skip + limit))
 
@@ -339,29 +344,32 @@ class SharedGroup:
         return before - self._parked_count()
 
     def _parked_count(self) -> int:
-        return sum(lane.parked.count() for lane in self._lanes)
+        return sum(progress.parked.count() for progress in self._progress)
 
     def _parked_in(self, ranges: Iterable[Range] | None) -> list[Range]:
         if ranges is None:
-            ranges = [(partition, 0, NO_END) for partition in range(len(self._lanes))]
+            ranges = [(partition, 0, NO_END) for partition in range(len(self._progress))]
         return [
             (partition, start, stop)
             for partition, first, end in self._checked(ranges)
-            for start, stop, _ in self._lanes[partition].parked.overlapping(first, end)
+            for start, stop, _ in self._progress[partition].parked.overlapping(first, end)
         ]
 
     # -- what is shown and kept ------------------------------------------------
 
-    def status(self, ends: Sequence[int]) -> list[LaneStatus]:
+    def status(self, ends: Sequence[int]) -> list[PartitionStatus]:
         """Counts per partition."""
-        return [lane_status(lane, end) for lane, end in zip(self._lanes, ends, strict=True)]
+        return [
+            partition_status(progress, end)
+            for progress, end in zip(self._progress, ends, strict=True)
+        ]
 
     def holdings(self) -> list[Holding]:
         """Every range in flight and who holds it."""
         return [
             Holding(lease.member.name, partition, first, end, lease.attempt, lease.expires_ms)
-            for partition, lane in enumerate(self._lanes)
-            for first, end, lease in lane.inflight
+            for partition, progress in enumerate(self._progress)
+            for first, end, lease in progress.inflight
         ]
 
     def drain(self) -> list[SharedRecord]:

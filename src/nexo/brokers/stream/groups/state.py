@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nexo.brokers.stream.groups.lane import Lane
+from nexo.brokers.stream.groups.progress import Progress
 from nexo.brokers.stream.groups.records import (
     Acked,
     Counted,
@@ -23,15 +23,15 @@ from nexo.brokers.stream.groups.records import (
 
 
 class SharedState:
-    """Options, generation and one `Lane` per partition."""
+    """Options, generation and one `Progress` per partition."""
 
-    __slots__ = ("generation", "journal", "lanes", "options")
+    __slots__ = ("generation", "journal", "options", "progress")
 
     def __init__(self, starts: Sequence[int], options: SharedOptions) -> None:
         self.options = options
         self.generation = 1
         self.journal: list[SharedRecord] = []
-        self.lanes = [Lane(start, keyed=options.ordered_by == "key") for start in starts]
+        self.progress = [Progress(start, keyed=options.ordered_by == "key") for start in starts]
 
     def log(self, record: SharedRecord) -> None:
         """Make a change and enter it in the journal."""
@@ -42,16 +42,16 @@ class SharedState:
         """Make a logged change; the messages it names are not in flight."""
         match record:
             case Acked(ranges):
-                self._each(ranges, Lane.retire)
+                self._each(ranges, Progress.retire)
             case Skipped(ranges):
-                self._each(ranges, Lane.skip)
+                self._each(ranges, Progress.skip)
             case Replayed(ranges):
-                self._each(ranges, Lane.replay)
+                self._each(ranges, Progress.replay)
             case Discarded(ranges):
-                self._each(ranges, Lane.discard)
+                self._each(ranges, Progress.discard)
             case Counted(counted):
                 for partition, first, end, deliveries in counted:
-                    self.lanes[partition].deliveries.set(first, end, deliveries)
+                    self.progress[partition].deliveries.set(first, end, deliveries)
             case Parked():
                 self._park(record)
             case Sought():
@@ -59,32 +59,32 @@ class SharedState:
             case Tuned(options):
                 self.options = options
 
-    def _each(self, ranges: list[Range], change: Callable[[Lane, int, int], None]) -> None:
+    def _each(self, ranges: list[Range], change: Callable[[Progress, int, int], None]) -> None:
         for partition, first, end in ranges:
-            change(self.lanes[partition], first, end)
+            change(self.progress[partition], first, end)
 
     def _park(self, record: Parked) -> None:
         for partition, first, end, deliveries in record.ranges:
-            lane = self.lanes[partition]
-            lane.retire(first, end)
-            lane.parked.set(first, end, Parking(deliveries, record.parked_ms, record.reason))
+            progress = self.progress[partition]
+            progress.retire(first, end)
+            progress.parked.set(first, end, Parking(deliveries, record.parked_ms, record.reason))
 
     def _seek(self, record: Sought) -> None:
         self.generation = record.generation
         for partition, offset in record.positions:
-            self.lanes[partition].reset(offset)
+            self.progress[partition].reset(offset)
 
     def snapshot(self) -> SharedSnapshot:
         """The durable state, to be restored by `restore`."""
         return SharedSnapshot(
-            self.options, self.generation, [lane.snapshot() for lane in self.lanes]
+            self.options, self.generation, [progress.snapshot() for progress in self.progress]
         )
 
     @classmethod
     def restore(cls, snapshot: SharedSnapshot) -> SharedState:
         """The state a snapshot was taken of, with nothing in flight."""
-        state = cls([lane.floor for lane in snapshot.lanes], snapshot.options)
+        state = cls([progress.floor for progress in snapshot.progress], snapshot.options)
         state.generation = snapshot.generation
-        for lane, saved in zip(state.lanes, snapshot.lanes, strict=True):
-            lane.restore(saved)
+        for progress, saved in zip(state.progress, snapshot.progress, strict=True):
+            progress.restore(saved)
         return state

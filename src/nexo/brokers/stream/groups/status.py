@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nexo.brokers.stream.groups.lane import Lane
+from nexo.brokers.stream.groups.progress import Progress
 from nexo.brokers.stream.groups.records import Parking
 
 
@@ -28,7 +28,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
     expires_ms: int
 
 
-class LaneStatus(msgspec.Struct, frozen=True):
+class PartitionStatus(msgspec.Struct, frozen=True):
     """Counts of messages in one partition; ``lag`` is all that is not finished."""
 
     floor: int
@@ -38,13 +38,13 @@ class LaneStatus(msgspec.Struct, frozen=True):
     lag: int
 
 
-def lane_status(lane: Lane, end: int) -> LaneStatus:
+def partition_status(progress: Progress, end: int) -> PartitionStatus:
     """Where a group stands in a partition that may be delivered up to ``end``."""
-    in_flight = lane.inflight.count()
-    return LaneStatus(
-        floor=lane.floor,
+    in_flight = progress.inflight.count()
+    return PartitionStatus(
+        floor=progress.floor,
         in_flight=in_flight,
-        to_redeliver=lane.pending - in_flight,
-        parked=lane.parked.count(),
-        lag=lane.pending + lane.unread(lane.cursor, end),
+        to_redeliver=progress.pending - in_flight,
+        parked=progress.parked.count(),
+        lag=progress.pending + progress.unread(progress.cursor, end),
     )

@@ -153,7 +153,7 @@ class Records(Sequence[Delivered[T]], Generic[T]):
         """Give all of them back, without counting an attempt."""
         await self._consumer.send("release", self._head.generation, self._spans())
 
-    def _spans(self) -> list[wire.Span]:
+    def _spans(self) -> list[wire.Range]:
         return [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
 
 
@@ -347,10 +347,10 @@ class Consumer(Generic[T]):
         self,
         verb: wire.Verb,
         generation: int,
-        spans: list[wire.Span],
+        spans: list[wire.Range],
         delay_ms: int = 0,
         reason: str = "",
-        begins: list[wire.Span] | None = None,
+        begins: list[wire.Range] | None = None,
     ) -> None:
         """`settle` for ranges; ``begins`` is what a handler begins with next."""
         ask = self._settlement(verb, generation, spans, delay_ms, reason, begins)
@@ -362,10 +362,10 @@ class Consumer(Generic[T]):
         self,
         verb: wire.Verb,
         generation: int,
-        spans: list[wire.Span],
+        spans: list[wire.Range],
         delay_ms: int = 0,
         reason: str = "",
-        begins: list[wire.Span] | None = None,
+        begins: list[wire.Range] | None = None,
     ) -> wire.Settle:
         name = self._name or ""
         return wire.Settle(
@@ -390,7 +390,7 @@ class Consumer(Generic[T]):
         name, self._name = self._name, None
         if name is None:
             return
-        spans: list[wire.Span] = []
+        spans: list[wire.Range] = []
         for record in [*self._buffer, *(unstarted or ())]:
             add_span(spans, record.partition, record.offset)
         ask = wire.GroupLeave(stream=self.stream, group=self.group, consumer=name, unstarted=spans)
@@ -413,15 +413,15 @@ class Consumer(Generic[T]):
         await self.close()
 
 
-def spans_of(records: Iterable[Delivered[Any]]) -> dict[int, list[wire.Span]]:
+def spans_of(records: Iterable[Delivered[Any]]) -> dict[int, list[wire.Range]]:
     """The ranges that records make up, by generation."""
-    found: dict[int, list[wire.Span]] = {}
+    found: dict[int, list[wire.Range]] = {}
     for record in records:
         add_span(found.setdefault(record.generation, []), record.partition, record.offset)
     return found
 
 
-def add_span(spans: list[wire.Span], partition: int, offset: int) -> None:
+def add_span(spans: list[wire.Range], partition: int, offset: int) -> None:
     """Add one record, as part of the last span if it follows it."""
     if spans and spans[-1][0] == partition and spans[-1][2] == offset:
         spans[-1] = (partition, spans[-1][1], offset + 1)

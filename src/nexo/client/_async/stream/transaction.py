@@ -78,7 +78,7 @@ class Transaction:
         self._doubted: int | None = None
         """Its id when the commit was sent, until it is known how that went."""
         self._partitions: dict[str, int] = {}
-        self._acks: dict[tuple[Any, int], list[wire.Span]] = {}
+        self._acks: dict[tuple[Any, int], list[wire.Range]] = {}
         self._messages: dict[Source, list[Record[Any]]] = {}
         self._offsets: list[transactions.TxOffsets] = []
         self._unchanged: list[transactions.KeyAt] = []

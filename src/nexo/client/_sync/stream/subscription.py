@@ -231,7 +231,7 @@ class Subscription(Generic[T]):
             self._settle("ack", generation, spans)
 
     def _settle(
-        self, verb: wire.Verb, generation: int, spans: list[wire.Span], reason: str = ""
+        self, verb: wire.Verb, generation: int, spans: list[wire.Range], reason: str = ""
     ) -> None:
         """A refusal is no failure here: a seek or a lost connection has the record redelivered."""
         try:
@@ -240,7 +240,7 @@ class Subscription(Generic[T]):
         except NexoError as error:
             log.info("group %r: %s", self._consumer.group, error)
 
-    def _begins(self, generation: int) -> list[wire.Span]:
+    def _begins(self, generation: int) -> list[wire.Range]:
         """What a handler is at or has next, unless it was told before."""
         if self._workers is not None:
             records = _emptied(self._begun)
@@ -283,7 +283,7 @@ class Subscription(Generic[T]):
             self._settle("release", generation, spans)
 
 
-def _span(record: Delivered[Any]) -> wire.Span:
+def _span(record: Delivered[Any]) -> wire.Range:
     return record.partition, record.offset, record.offset + 1
 
 

@@ -91,22 +91,22 @@ def _pack_stream(found: StreamDescription) -> bytes:
 
 
 def _group_info(found: GroupDescription) -> wire.GroupInfo:
-    lanes = [
-        wire.LaneInfo(
-            floor=lane.floor,
+    partitions = [
+        wire.PartitionProgress(
+            floor=each.floor,
             next_offset=next_offset,
-            lag=lane.lag,
-            in_flight=lane.in_flight,
-            to_redeliver=lane.to_redeliver,
-            parked=lane.parked,
+            lag=each.lag,
+            in_flight=each.in_flight,
+            to_redeliver=each.to_redeliver,
+            parked=each.parked,
         )
-        for lane, next_offset in found.lanes
+        for each, next_offset in found.partitions
     ]
     return wire.GroupInfo(
         name=found.name,
         generation=found.generation,
         options=msgspec.to_builtins(found.options),
         consumers=found.consumers,
-        lag=sum(lane.lag for lane in lanes),
-        partitions=lanes,
+        lag=sum(each.lag for each in partitions),
+        partitions=partitions,
     )

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from nexo.brokers.stream.groups.keyed import KeyOrder
 from nexo.brokers.stream.groups.leases import Lease, Member
 from nexo.brokers.stream.groups.ranges import RangeMap, RangeSet
-from nexo.brokers.stream.groups.records import LaneSnapshot, Parking
+from nexo.brokers.stream.groups.records import Parking, ProgressSnapshot
 
 NO_END = 1 << 63
 
@@ -22,7 +22,7 @@ KeysOf: TypeAlias = Callable[[int, int, int], Mapping[int, bytes | None]]
 """``keys_of(partition, first, end)``: the key of every record there is; gaps are left out."""
 
 
-class Lane:
+class Progress:
     """The ranges of one partition."""
 
     __slots__ = (
@@ -230,11 +230,13 @@ class Lane:
 
     # -- durable state -----------------------------------------------------------
 
-    def snapshot(self) -> LaneSnapshot:
+    def snapshot(self) -> ProgressSnapshot:
         """Floor, out-of-order acks, delivery counts and parked messages."""
-        return LaneSnapshot(self.floor, list(self.done), list(self.deliveries), list(self.parked))
+        return ProgressSnapshot(
+            self.floor, list(self.done), list(self.deliveries), list(self.parked)
+        )
 
-    def restore(self, state: LaneSnapshot) -> None:
+    def restore(self, state: ProgressSnapshot) -> None:
         """Take over a snapshot; nothing is in flight, so delivery starts again at the floor."""
         self.reset(state.floor)
         self.done = RangeSet(state.done)
