@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.brokers.pubsub.message import Batch, Message
+from nexo.brokers.pubsub.message import Message, Publication
 from nexo.brokers.pubsub.outbox import Limits, Outbox, Policy
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Routes
@@ -111,7 +111,7 @@ def test_a_run_is_read_back_and_a_cut_one_is_refused(
     assert received.part(0, len(frames)).alone(OURS) == frames
     expected = [Message(topic, value, 7, headers) for topic, value in messages]
     assert received.messages == expected
-    assert Batch.of(expected).part(0, len(frames)).alone(OURS) == frames
+    assert Publication.of(expected).part(0, len(frames)).alone(OURS) == frames
     cut = data.draw(st.integers(0, len(whole) - 1))
     if cut not in run.ends:
         with pytest.raises(ProtocolError):

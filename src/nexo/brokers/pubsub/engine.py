@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nexo.brokers.pubsub import records
-from nexo.brokers.pubsub.message import Batch, Message
+from nexo.brokers.pubsub.message import Message, Publication
 from nexo.brokers.pubsub.outbox import Limits
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Route, Routes
@@ -97,19 +97,19 @@ class PubSub:
         self.slowed.add(client)
         client.replay(messages)
 
-    def publish(self, batch: Batch) -> list[tuple[int, int]]:
+    def publish(self, publication: Publication) -> list[tuple[int, int]]:
         """Deliver messages; returns ``(receivers, messages)`` for each stretch of them.
 
         Raises `InvalidName`, before anything is delivered, if a topic is not one.
         """
         counts = []
-        for route, first, last in self._stretches(batch.topics):
+        for route, first, last in self._stretches(publication.topics):
             if route.receivers:
-                route.deliver(batch.part(first, last))
+                route.deliver(publication.part(first, last))
             counts.append((route.receivers, last - first))
             self.delivered += route.receivers * (last - first)
-        self.published += len(batch.topics)
-        self.traffic.count(batch.topics)
+        self.published += len(publication.topics)
+        self.traffic.count(publication.topics)
         return counts
 
     def retain(self, message: Message, expires_ms: int) -> bytes:

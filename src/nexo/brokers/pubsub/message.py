@@ -77,7 +77,7 @@ class Part:
         return found
 
 
-class Batch:
+class Publication:
     """The messages of one publish. A dialect that has them encoded already overrides `part`."""
 
     __slots__ = ("_messages", "topics")
@@ -88,9 +88,9 @@ class Batch:
         self._messages = messages
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> Batch:
+    def of(cls, messages: Sequence[Message]) -> Publication:
         """Messages that come in no encoding yet."""
-        return Batch([message.topic.encode() for message in messages], messages)
+        return Publication([message.topic.encode() for message in messages], messages)
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -102,6 +102,6 @@ class Batch:
         """The messages ``first`` to ``last``, exclusive."""
         return Part(self.messages[first:last], last - first)
 
-    def only(self, indexes: Sequence[int]) -> Batch:
+    def only(self, indexes: Sequence[int]) -> Publication:
         """Some of the messages."""
-        return Batch.of([self.messages[index] for index in indexes])
+        return Publication.of([self.messages[index] for index in indexes])

@@ -32,7 +32,7 @@ _window = msgspec.json.Decoder(list[tuple[int, int]])
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseAnswer:
     """The outcome of asking for a lease."""
 
     number: int | None
@@ -42,7 +42,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateAnswer:
     """The outcome of asking a rate limit."""
 
     allowed: bool
@@ -66,7 +66,7 @@ class FencingNumbers:
         return self._last
 
 
-class Leases:
+class KeyLeases:
     """Up to ``limit`` holders share a key, each until its own due time; a lock has a limit of 1."""
 
     __slots__ = ("_keyspace", "_numbers")
@@ -75,7 +75,7 @@ class Leases:
         self._keyspace = keyspace
         self._numbers = numbers
 
-    def take(self, key: str, holder: str, ttl_ms: int, limit: int, now_ms: int) -> Lease:
+    def take(self, key: str, holder: str, ttl_ms: int, limit: int, now_ms: int) -> LeaseAnswer:
         """Give ``holder`` a lease if one is free; who holds one has it renewed."""
         _check("the life time of a lease", ttl_ms, MAX_MS)
         _check("the number of leases", limit, MAX_HOLDERS)
@@ -86,12 +86,12 @@ class Leases:
             dues = [_holder(key, held, name)[0] for name in held.items if name != holder]
             live = [due for due in dues if due > now_ms]
             if len(live) >= limit:
-                return Lease(None, sorted(live)[len(live) - limit] - now_ms)
+                return LeaseAnswer(None, sorted(live)[len(live) - limit] - now_ms)
             if len(live) < len(dues):
                 self._drop_over(key, held, now_ms)
             number = self._numbers.next(now_ms)
         self._put(key, holder, now_ms + ttl_ms, number, now_ms)
-        return Lease(number, 0)
+        return LeaseAnswer(number, 0)
 
     def renew(self, key: str, holder: str, ttl_ms: int, now_ms: int) -> bool:
         """Begin the holder's life time again; False if its lease has ended."""
@@ -143,7 +143,7 @@ class Leases:
             self._keyspace.drop(key)
 
 
-class Rates:
+class RateLimits:
     """Whether something may happen now, given how often it has."""
 
     __slots__ = ("_keyspace",)
@@ -153,7 +153,7 @@ class Rates:
 
     def bucket(
         self, key: str, capacity: float, per_second: float, cost: float, now_ms: int
-    ) -> Rate:
+    ) -> RateAnswer:
         """Take ``cost`` tokens from a bucket that refills at ``per_second`` up to ``capacity``."""
         _check_rate(capacity, cost)
         per_ms = per_second / 1_000
@@ -162,11 +162,11 @@ class Rates:
         tokens, at_ms = self._state(key, _bucket, now_ms) or (capacity, now_ms)
         tokens = min(capacity, tokens + max(0, now_ms - at_ms) * per_ms)
         if tokens < cost:
-            return Rate(False, tokens, math.ceil((cost - tokens) / per_ms))
+            return RateAnswer(False, tokens, math.ceil((cost - tokens) / per_ms))
         self._put(key, (tokens - cost, now_ms), now_ms + (capacity - tokens + cost) / per_ms)
-        return Rate(True, tokens - cost, 0)
+        return RateAnswer(True, tokens - cost, 0)
 
-    def window(self, key: str, limit: int, window_ms: int, cost: int, now_ms: int) -> Rate:
+    def window(self, key: str, limit: int, window_ms: int, cost: int, now_ms: int) -> RateAnswer:
         """Count ``cost`` if that makes at most ``limit`` in the last ``window_ms``.
 
         Never more than ``limit`` in any window. As slots are counted, room that a window frees
@@ -181,7 +181,7 @@ class Rates:
         ]
         room = limit - sum(count for _, count in slots)
         if room < cost:
-            return Rate(False, room, _freed_ms(slots, cost - room) + window_ms - now_ms)
+            return RateAnswer(False, room, _freed_ms(slots, cost - room) + window_ms - now_ms)
         slot_ms = max(1, math.ceil(window_ms / WINDOW_SLOTS))
         end_ms = (now_ms // slot_ms + 1) * slot_ms
         if slots and slots[-1][0] >= end_ms:
@@ -190,7 +190,7 @@ class Rates:
         else:
             cost_there = cost
         self._put(key, [*slots, (end_ms, cost_there)], end_ms + window_ms)
-        return Rate(True, room - cost, 0)
+        return RateAnswer(True, room - cost, 0)
 
     def _state(self, key: str, decoder: msgspec.json.Decoder[T], now_ms: int) -> T | None:
         value = self._keyspace.find(key, now_ms)

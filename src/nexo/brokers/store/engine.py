@@ -16,7 +16,7 @@ import msgspec
 
 from nexo.brokers.store import numbers
 from nexo.brokers.store.collections import Lists, Maps, Sets
-from nexo.brokers.store.coordination import FencingNumbers, Leases, Rates
+from nexo.brokers.store.coordination import FencingNumbers, KeyLeases, RateLimits
 from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
 from nexo.brokers.store.values import Value, kind_of, value_bytes
 from nexo.errors import InvalidInput, WrongType
@@ -84,8 +84,8 @@ class Store:
         self.maps = Maps(keyspace)
         self.lists = Lists(keyspace)
         self.sets = Sets(keyspace)
-        self.leases = Leases(keyspace, self._numbers)
-        self.rates = Rates(keyspace)
+        self.leases = KeyLeases(keyspace, self._numbers)
+        self.rates = RateLimits(keyspace)
 
     # -- one plain value ------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nexo.brokers.pubsub.engine import LastWill
-from nexo.brokers.pubsub.message import Batch, Encoding, Message, Part
+from nexo.brokers.pubsub.message import Encoding, Message, Part, Publication
 from nexo.errors import InvalidName, NexoError
 from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import Reader, pack_str
@@ -74,7 +74,7 @@ class ReceivedPart(Part):
         return super().alone(encoding)
 
 
-class Received(Batch):
+class Received(Publication):
     """A run of message frames as a client published it."""
 
     __slots__ = ("_ends", "_frames")
@@ -96,7 +96,7 @@ class Received(Batch):
         frames = self._frames if whole else self._frames[begin : self._ends[last - 1]]
         return ReceivedPart(frames, begin, self._ends[first:last])
 
-    def only(self, indexes: Sequence[int]) -> Batch:
+    def only(self, indexes: Sequence[int]) -> Publication:
         """Some of the messages."""
         frames = _split(self._frames, 0, self._ends)
         return Received(wire.parse_run(b"".join([frames[index] for index in indexes])))
@@ -161,9 +161,9 @@ class PubSubRequests:
         options = self._classic_options(reader.text())
         value = bytes(reader.rest()) or b"\0"  # an absent value counts as empty bytes
         check_value(value)
-        batch = Batch.of([Message(topic, value, self._service.now_ms())])
+        publication = Publication.of([Message(topic, value, self._service.now_ms())])
         done = _ok(peer, request_id)
-        self._service.publish(peer, batch, done, retain=options.retain, ttl_ms=options.ttl_ms)
+        self._service.publish(peer, publication, done, retain=options.retain, ttl_ms=options.ttl_ms)
 
     def _classic_options(self, text: str) -> wire.Publish:
         given = wire.parse_classic_publish(text)

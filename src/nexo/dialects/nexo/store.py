@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from nexo.brokers.store.coordination import Lease
+from nexo.brokers.store.coordination import LeaseAnswer
 from nexo.errors import NexoError
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
@@ -140,7 +140,7 @@ class StoreRequests:
         asked = wire.decode_request(Op.LEASE_TAKE, payload)
         assert isinstance(asked, wire.TakeLease)
 
-        def done(lease: Lease | NexoError) -> None:
+        def done(lease: LeaseAnswer | NexoError) -> None:
             if isinstance(lease, NexoError):
                 peer.fail(request_id, lease)
             else:

@@ -13,7 +13,7 @@ from nexo.access.login import Identity
 from nexo.access.permit import READ, WRITE, may, permit, visible
 from nexo.brokers.pubsub import status
 from nexo.brokers.pubsub.engine import LastWill, PubSub
-from nexo.brokers.pubsub.message import Batch, Encoding, Message
+from nexo.brokers.pubsub.message import Encoding, Message, Publication
 from nexo.brokers.pubsub.outbox import Limits, Policy
 from nexo.brokers.pubsub.subscriber import Subscriber
 from nexo.brokers.pubsub.topics import check_topic, is_reply, parse_pattern
@@ -93,7 +93,7 @@ class PubSubService:
     def publish(
         self,
         connection: Connection,
-        batch: Batch,
+        publication: Publication,
         done: Done[Receivers],
         *,
         retain: bool = False,
@@ -105,20 +105,24 @@ class PubSubService:
         """
         refused: Sequence[int] = ()
         if connection.identity is not None:
-            batch, refused = _permitted(connection.identity, batch, retain)
+            publication, refused = _permitted(connection.identity, publication, retain)
         if not retain:
             _check_ttl(ttl_ms, retain)
-            done(Receivers(self._engine.publish(batch), refused))
+            done(Receivers(self._engine.publish(publication), refused))
             return
-        self._publish_retained(batch, ttl_ms, refused, done)
+        self._publish_retained(publication, ttl_ms, refused, done)
 
     def _publish_retained(
-        self, batch: Batch, ttl_ms: int | None, refused: Sequence[int], done: Done[Receivers]
+        self,
+        publication: Publication,
+        ttl_ms: int | None,
+        refused: Sequence[int],
+        done: Done[Receivers],
     ) -> None:
         _check_ttl(ttl_ms, True)
         self._runtime.check_writable()
-        receivers = Receivers(self._engine.publish(batch), refused)
-        changes = self._retain(batch.messages, ttl_ms)
+        receivers = Receivers(self._engine.publish(publication), refused)
+        changes = self._retain(publication.messages, ttl_ms)
         self._journal.append(changes, lambda error: done(error or receivers))
         self._wake()
 
@@ -160,7 +164,7 @@ class PubSubService:
         message = Message(will.topic, will.value or b"\0", self.now_ms(), will.headers)
         try:
             self.publish(
-                connection, Batch.of([message]), done, retain=will.retain, ttl_ms=will.ttl_ms
+                connection, Publication.of([message]), done, retain=will.retain, ttl_ms=will.ttl_ms
             )
         except NexoError as error:
             done(error)
@@ -302,23 +306,25 @@ def _permit_topic(
         permit(identity, Broker.PUBSUB, actions, topic, Extent.TOPICS)
 
 
-def _permitted(identity: Identity, batch: Batch, retain: bool) -> tuple[Batch, list[int]]:
-    """What of a batch the user may publish, and the numbers of the rest; `Forbidden` for none."""
+def _permitted(
+    identity: Identity, publication: Publication, retain: bool
+) -> tuple[Publication, list[int]]:
+    """What the user may publish, and the numbers of the rest; `Forbidden` if that is all."""
 
     def allowed(topic: str) -> bool:
         reply = is_reply(topic) and not retain
         return reply or may(identity, Broker.PUBSUB, WRITE, topic, Extent.TOPICS)
 
-    names = {topic: topic.decode("utf-8", "replace") for topic in set(batch.topics)}
+    names = {topic: topic.decode("utf-8", "replace") for topic in set(publication.topics)}
     permitted = {topic for topic, name in names.items() if allowed(name)}
     if len(permitted) == len(names):
-        return batch, []
-    kept = [at for at, topic in enumerate(batch.topics) if topic in permitted]
-    refused = [at for at, topic in enumerate(batch.topics) if topic not in permitted]
+        return publication, []
+    kept = [at for at, topic in enumerate(publication.topics) if topic in permitted]
+    refused = [at for at, topic in enumerate(publication.topics) if topic not in permitted]
     if not kept:
-        name = names[batch.topics[0]]
+        name = names[publication.topics[0]]
         raise forbidden(identity.user.name, Broker.PUBSUB, WRITE, Extent.TOPICS, name)
-    return batch.only(kept), refused
+    return publication.only(kept), refused
 
 
 def _shown(

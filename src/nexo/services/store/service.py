@@ -10,7 +10,7 @@ from typing import Any
 
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, READ, WRITE, permit
-from nexo.brokers.store.coordination import Lease, Rate
+from nexo.brokers.store.coordination import LeaseAnswer, RateAnswer
 from nexo.brokers.store.engine import KeyInfo, Page, SetResult, Store
 from nexo.brokers.store.status import status
 from nexo.limits import REPLY_PAYLOADS
@@ -185,13 +185,13 @@ class StoreService:
         ttl_ms: int,
         limit: int,
         wait_ms: int,
-        done: Done[Lease],
+        done: Done[LeaseAnswer],
     ) -> None:
         """Give ``holder`` one of ``limit`` leases of a key, waiting for it if none is free."""
         now_ms = self._may(connection, WRITE, (key,))
-        refused = Lease(None, 0)
+        refused = LeaseAnswer(None, 0)
 
-        def attempt() -> Lease | None:
+        def attempt() -> LeaseAnswer | None:
             nonlocal refused
             now_ms = self._now_ms()
             lease = self._store.leases.take(key, holder, ttl_ms, limit, now_ms)
@@ -202,7 +202,7 @@ class StoreService:
             self._look_again(key, now_ms + lease.retry_ms)
             return None
 
-        def answer(lease: Lease | Exception | None) -> None:
+        def answer(lease: LeaseAnswer | Exception | None) -> None:
             done(refused if lease is None else lease)  # type: ignore[arg-type]
 
         due_ms = now_ms + max(0, min(wait_ms, MAX_WAIT_MS))
@@ -226,7 +226,7 @@ class StoreService:
 
     def take_tokens(
         self, connection: Connection, key: str, capacity: float, per_second: float, cost: float
-    ) -> Rate:
+    ) -> RateAnswer:
         """Take from a token bucket."""
         now_ms = self._may(connection, WRITE, (key,))
         rate = self._store.rates.bucket(key, capacity, per_second, cost, now_ms)
@@ -235,7 +235,7 @@ class StoreService:
 
     def count_in_window(
         self, connection: Connection, key: str, limit: int, window_ms: int, cost: int
-    ) -> Rate:
+    ) -> RateAnswer:
         """Count in a sliding window."""
         now_ms = self._may(connection, WRITE, (key,))
         rate = self._store.rates.window(key, limit, window_ms, cost, now_ms)

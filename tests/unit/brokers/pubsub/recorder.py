@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexo.brokers.pubsub.message import Batch, Encoding
+from nexo.brokers.pubsub.message import Encoding, Publication
 from nexo.brokers.pubsub.outbox import Limits, Policy
 from nexo.brokers.pubsub.subscriber import Subscriber
 from nexo.dialects.nexo.pubsub import OURS, Received
@@ -60,7 +60,7 @@ def split(data: bytes) -> list[tuple[int, bytes]]:
     return frames
 
 
-def run(*messages: tuple[str, bytes]) -> Batch:
+def run(*messages: tuple[str, bytes]) -> Publication:
     """Messages as a publisher sends them."""
     frames = [message_frame(topic.encode(), b"\0" + value, 1) for topic, value in messages]
     return Received(parse_run(b"".join(frames)))
