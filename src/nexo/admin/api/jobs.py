@@ -11,6 +11,7 @@ from nexo.admin.api.paging import Limit, Name, Seconds, Skip
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
+from nexo.client.queue_views import read_headers
 from nexo.errors import Forbidden
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -42,8 +43,10 @@ class JobRow(msgspec.Struct):
     due_ms: int
     attempts: int
     history: list[tuple[int, str]]
+    headers: dict[str, Any]
+    """What it was pushed with beside its value."""
     reason: str | None = None
-    """Why it is dead: ``nack``, ``rejected`` or ``timeout``."""
+    """Why it is dead: ``nack``, ``rejected``, ``timeout``, or ``lost`` with its worker."""
     died_ms: int | None = None
     error: str | None = None
     holder: str | None = None
@@ -138,6 +141,7 @@ async def jobs(desk: Desk, ask: JobsAsk) -> JobPage:
 def _job(row: dict[str, Any]) -> JobRow:
     history = [(at_ms, error) for at_ms, error in row["history"]]
     given = row | {"value": shown(row["value"], WHOLE_BYTES // 32), "history": history}
+    given["headers"] = read_headers(row["headers"])
     given["holder_id"] = given.pop("holder", None)
     return JobRow(**given)
 

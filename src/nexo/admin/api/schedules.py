@@ -22,10 +22,12 @@ class ScheduleAsk(msgspec.Struct, forbid_unknown_fields=True):
     queue: Name
     name: Name
     cron: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    """Five fields, in UTC."""
+    """Five fields."""
     value: NewValue
     priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
+    timezone: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Whose local time it is in, such as ``Europe/Rome``; empty for UTC."""
 
 
 class ScheduleName(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,7 +54,10 @@ async def schedule(desk: Desk, ask: ScheduleAsk) -> Scheduled:
     """Push a job whenever a cron expression matches."""
     crons = desk.client.queue(ask.queue).cron
     value = python_value(ask.value)
-    return Scheduled(await crons.set(ask.name, ask.cron, value, priority=ask.priority, key=ask.key))
+    next_ms = await crons.set(
+        ask.name, ask.cron, value, priority=ask.priority, key=ask.key, timezone=ask.timezone
+    )
+    return Scheduled(next_ms)
 
 
 @routes.post("/unschedule")

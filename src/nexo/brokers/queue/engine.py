@@ -249,7 +249,9 @@ class Queue:
             self._ended(held)
             # Without reports the start is only presumed: that alone never makes a dead letter.
             least = 0 if lease.reports else 1
-            self._fail(counted, "lost", WORKER_LOST, now_ms, jitter, least_retries=least)
+            self._fail(
+                counted, "lost", WORKER_LOST, now_ms, jitter, delay_ms=0, least_retries=least
+            )
             self.dispatch.wait(_without(held, counted), now_ms)
         return bool(leases)
 

@@ -260,7 +260,7 @@ def resume(name: str) -> None:
 
 @command.group()
 def cron() -> None:
-    """Schedules that push jobs by themselves, in UTC."""
+    """Schedules that push jobs by themselves."""
 
 
 @cron.command("set")
@@ -271,13 +271,15 @@ def cron() -> None:
 @as_option
 @click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True,
               help="The highest goes first.")  # fmt: skip
+@click.option("--timezone", default="", help="Whose local time it is in: Europe/Rome. Else UTC.")
 def set_cron(
-    name: str, schedule: str, expression: str, value: str, kind: str, priority: int
+    name: str, schedule: str, expression: str, value: str, kind: str, priority: int, timezone: str
 ) -> None:
     """Push VALUE to the queue NAME whenever EXPRESSION (five fields) matches."""
     with client() as nexo:
         crons = nexo.queue(name).cron
-        next_ms = crons.set(schedule, expression, read_value(value, kind), priority=priority)
+        content = read_value(value, kind)
+        next_ms = crons.set(schedule, expression, content, priority=priority, timezone=timezone)
     output.done(f"{schedule} fires next at {time_text(next_ms)}", name=schedule, next_ms=next_ms)
 
 
@@ -287,7 +289,7 @@ def list_crons(name: str) -> None:
     """The schedules of the queue NAME."""
     with client() as nexo:
         found = [asdict(schedule) for schedule in nexo.queue(name).cron.list()]
-    output.rows(found, ("name", "cron", "next_ms", "priority"), "there are no schedules")
+    output.rows(found, ("name", "cron", "zone", "next_ms", "priority"), "there are no schedules")
 
 
 @cron.command("delete")
