@@ -1,13 +1,31 @@
-"""Values that were taken off the store, and so are nowhere else."""
+"""What the store's client hands out: values taken off it, decisions, keys of cached calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from nexo.errors import DoesNotFit, InvalidInput, ProtocolError
 from nexo.protocol.frames import Buffer
-from nexo.protocol.values import decode_value
+from nexo.protocol.values import decode_value, json_bytes
+
+
+class RateDecision(NamedTuple):
+    """What a rate limiter says."""
+
+    allowed: bool
+    remaining: float
+    """What could still be taken now."""
+    retry_after: float
+    """Seconds until it would be allowed; 0 if it was."""
+
+
+def call_key(function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> str:
+    """The key that the result of a call is cached under: the function and its arguments."""
+    name = f"cached:{function.__module__}.{function.__qualname__}"
+    given = json_bytes([args, dict(sorted(named.items()))])
+    return f"{name}:{blake2b(given, digest_size=16).hexdigest()}"
 
 
 def taken(value: Buffer, type_: Any, done: str) -> Any:

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.store import requests as store_calls
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
+from nexo.client._sync.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._sync.store.requests import ask, ttl_ms
-from nexo.client.checks import Duration, each, pairs
-from nexo.client.store_values import taken
+from nexo.client.checks import Duration, each, pairs, positive_millis
+from nexo.client.store_values import call_key, taken
 from nexo.errors import InvalidInput
 from nexo.model import Broker
 from nexo.protocol import store as wire
@@ -22,6 +24,10 @@ from nexo.protocol.values import decode_value, encode_value
 
 T = TypeVar("T")
 D = TypeVar("D")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ANYTHING: Any = object()
 
 # The class below has a method ``list``, so its annotations cannot say it.
 _List: TypeAlias = list
@@ -125,9 +131,16 @@ class Store:
         value = ask(self._link, Op.KEY_GETDEL, wire.OneKey(key))
         return default if value is None else taken(value, type_, "the key was deleted")
 
-    def delete(self, key: str) -> bool:
-        """Delete a key of any kind; False if there was none."""
-        return store_calls.delete(self._link, key) == 1
+    def delete(self, key: str, *, if_equal: object = _ANYTHING) -> bool:
+        """Delete a key of any kind; False if there was none.
+
+        With ``if_equal`` (compare and delete) only if it holds that value.
+        """
+        if if_equal is _ANYTHING:
+            return store_calls.delete(self._link, key) == 1
+        command = wire.DeleteIf(key, encode_value(if_equal))
+        deleted: bool = ask(self._link, Op.KEY_DELETE_IF, command)
+        return deleted
 
     def exists(self, key: str) -> bool:
         """Whether there is such a key, of any kind."""
@@ -221,6 +234,66 @@ class Store:
         """Keys, memory, hits, evictions and saves, as the server counts them."""
         reply = self._link.call(Op.STATUS, bytes((Broker.STORE,)))
         return decode_value(reply or b"", dict)
+
+    # -- coordination ---------------------------------------------------------
+
+    def lock(self, name: str, *, ttl: Duration = 30, timeout: Duration | None = None) -> Lock:
+        """A lock that one client at a time holds: ``with store.lock("report") as lock``.
+
+        Its lease of ``ttl`` is renewed while it is held. ``timeout`` is how long to wait for it.
+        """
+        return Lock(self._link, name, 1, ttl, timeout)
+
+    def semaphore(
+        self, name: str, limit: int, *, ttl: Duration = 30, timeout: Duration | None = None
+    ) -> Lock:
+        """A lock that up to ``limit`` holders share; see `lock`."""
+        return Lock(self._link, name, limit, ttl, timeout)
+
+    def rate_limiter(
+        self,
+        name: str,
+        limit: int,
+        per: Duration,
+        *,
+        burst: int | None = None,
+        kind: RateKind = "bucket",
+    ) -> RateLimiter:
+        """At most ``limit`` per time, over all clients; see `RateLimiter`."""
+        return RateLimiter(self._link, name, limit, per, burst, kind)
+
+    def cached(
+        self,
+        ttl: Duration,
+        *,
+        key: Callable[..., str] | None = None,
+        type_: type[Any] | None = None,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorator: keep what a function returns for ``ttl``, for all clients.
+
+        ``key(*args, **kwargs)`` names the result; by default its function and arguments do,
+        which then have to be writable as JSON. ``type_`` is what results come back as. Of
+        callers that find nothing one runs the function, and the others wait for its result.
+        """
+        lease = positive_millis(ttl, "ttl") / 1_000
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            @wraps(function)
+            def call(*args: P.args, **kwargs: P.kwargs) -> R:
+                name = key(*args, **kwargs) if key else call_key(function, args, kwargs)
+                found: Any = self.get(name, type_ or Any, default=_ANYTHING)
+                if found is not _ANYTHING:
+                    return cast("R", found)
+                with self.lock(f"{name}:lock", ttl=min(30.0, lease)):
+                    found = self.get(name, type_ or Any, default=_ANYTHING)
+                    if found is _ANYTHING:
+                        found = function(*args, **kwargs)
+                        self.set(name, found, ttl=ttl)
+                return cast("R", found)
+
+            return call
+
+        return decorate
 
     # -- collections ----------------------------------------------------------
 
