@@ -257,6 +257,18 @@ class ClientClosed(ConnectionLost):
     code = "CLOSED"
 
 
+class NoResponder(NexoError):
+    """Nobody subscribes to the topic of a request; it was sent to nobody."""
+
+    code = "NO_RESPONDER"
+
+
+class ReplyFailed(NexoError):
+    """The handler that should reply to a request failed."""
+
+    code = "REPLY_FAILED"
+
+
 class RequestTimeout(NexoError, TimeoutError):
     """No reply came in time; the request may or may not have run."""
 

@@ -38,6 +38,12 @@ class Message(msgspec.Struct, Generic[T], frozen=True, eq=False):
     retained: bool = False
     """Published before the subscription, and delivered as its topic's last value."""
     _type: Any = None
+    _headers: bytes = b""
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """What was published beside the value."""
+        return msgspec.json.decode(self._headers, type=dict[str, Any]) if self._headers else {}
 
     @property
     def value(self) -> T:

@@ -25,8 +25,8 @@ from nexo.protocol.pubsub import (
     topic_of,
 )
 
-_MESSAGE_BYTES = 22
-"""What a message takes beside its topic and value."""
+_MESSAGE_BYTES = 26
+"""What a message takes beside its topic, value and headers."""
 
 
 class Publisher:
@@ -41,14 +41,14 @@ class Publisher:
         self.run: _Messages | None = None
 
     def send(
-        self, topic: bytes, value: bytes, options: Publish | None = None
+        self, topic: bytes, value: bytes, options: Publish | None = None, headers: bytes = b""
     ) -> asyncio.Future[int]:
         """Publish one message; await the result for the number of receivers."""
         run = self.run
-        size = len(topic) + len(value) + _MESSAGE_BYTES
+        size = len(topic) + len(value) + len(headers) + _MESSAGE_BYTES
         if run is None or run.options != options or run.size_bytes + size > run.room_bytes:
             run = self._begin(options)
-        run.frames.append(message_frame(topic, value, run.timestamp_ms))
+        run.frames.append(message_frame(topic, value, run.timestamp_ms, headers))
         run.size_bytes += size
         receipt = run.receipt()
         if run.size_bytes >= run.room_bytes or len(run.frames) >= FULL:

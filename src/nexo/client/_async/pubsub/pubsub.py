@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from nexo.brokers.pubsub.outbox import Policy
 from nexo.brokers.pubsub.topics import SHARE, check_topic, parse_pattern
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.publisher import Publisher
+from nexo.client._async.pubsub.requests import Requests, responder, value_of
 from nexo.client._async.pubsub.subscription import Inbox, Subscription
 from nexo.client.checks import Duration, each, function, positive_millis, whole
 from nexo.client.pubsub_message import Message
 from nexo.client.replies import check_sizes, room_bytes
+from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
@@ -28,7 +30,7 @@ from nexo.protocol.pubsub import (
     parse_receivers,
     parse_rows,
 )
-from nexo.protocol.values import check_type, encode_value
+from nexo.protocol.values import check_type, decode_value, encode_value
 
 T = TypeVar("T")
 
@@ -43,6 +45,7 @@ class PubSub:
         self._link = link
         self._inbox = Inbox(link)
         self._publisher = Publisher(link)
+        self._requests = Requests(self)
         self._topics: dict[str, bytes] = {}
         self._will: Will | None = None
         self._forget_will: Callable[[], None] = lambda: None
@@ -63,9 +66,17 @@ class PubSub:
         return f"<PubSub of {self._link.address}>"
 
     def publish(
-        self, topic: str, value: object, *, retain: bool = False, ttl: Duration | None = None
+        self,
+        topic: str,
+        value: object,
+        *,
+        headers: Headers = None,
+        retain: bool = False,
+        ttl: Duration | None = None,
     ) -> Awaitable[int]:
         """Publish a message; the result is how many receivers it has.
+
+        ``headers`` travel beside the value.
 
         ``retain`` keeps it as the topic's last value for later subscribers, for ``ttl``
         (seconds, ``"5m"``, a timedelta) if given; an empty value (``b""`` or ``""``) clears
@@ -76,6 +87,8 @@ class PubSub:
         except TypeError:  # not even hashable
             raise InvalidName(f"a topic is text, not {type(topic).__name__}") from None
         options = _options(retain, ttl) if retain or ttl is not None else None
+        if headers:
+            return self._publisher.send(raw, encode_value(value), options, headers_bytes(headers))
         return self._publisher.send(raw, encode_value(value), options)
 
     async def publish_many(
@@ -162,6 +175,54 @@ class PubSub:
             subscription.call_back(handler)
         return subscription
 
+    # -- requests and replies
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a request waits that says nothing else."""
+        return self._link.address.timeout_s
+
+    @overload
+    async def request(
+        self, topic: str, value: object, *, timeout: Duration | None = None
+    ) -> Any: ...
+    @overload
+    async def request(
+        self, topic: str, value: object, type_: type[T], *, timeout: Duration | None = None
+    ) -> T: ...
+    async def request(
+        self,
+        topic: str,
+        value: object,
+        type_: type[Any] | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Send a request and wait for the first reply, as a value of ``type_``.
+
+        Raises `NoResponder` at once if nobody subscribes to ``topic``, `ReplyFailed` if the
+        responder's handler failed, `RequestTimeout` if no reply came.
+        """
+        (reply,) = await self._requests.ask(topic, value, timeout, 1)
+        return decode_value(encode_value(value_of(reply)), type_) if type_ else value_of(reply)
+
+    async def request_many(
+        self, topic: str, value: object, *, timeout: Duration | None = None, limit: int = 1_000
+    ) -> list[Message[Any]]:
+        """Send a request to every responder; the replies of all, or those that came in time."""
+        return await self._requests.ask(topic, value, timeout, limit)
+
+    async def reply(
+        self, pattern: str, handler: Callable[[Message[Any]], Any], *, group: str | None = None
+    ) -> Subscription[Any]:
+        """Reply to requests on ``pattern`` with what ``handler`` returns for each `Message`.
+
+        Responders of one ``group`` share the requests: each goes to one of them.
+        """
+        function(handler)
+        shared = pattern if group is None else f"{SHARE}/{group}/{pattern}"
+        return await self.subscribe(shared, responder(self, handler), retained=False)
+
     async def will(
         self, topic: str, value: object, *, retain: bool = False, ttl: Duration | None = None
     ) -> None:
@@ -209,6 +270,16 @@ class PubSub:
         return raw
 
 
+class SubscribeOptions(TypedDict, total=False):
+    """What `PubSub.subscribe` can be told."""
+
+    policy: str
+    max_messages: int | None
+    max_bytes: int | None
+    retained: bool
+    buffer: int
+
+
 class Topic(Generic[T]):
     """One topic or pattern, as ``client.pubsub(pattern)`` gives it.
 
@@ -225,13 +296,20 @@ class Topic(Generic[T]):
         return f"<Topic {self.pattern!r}>"
 
     def publish(
-        self, value: T, *, retain: bool = False, ttl: Duration | None = None
+        self,
+        value: T,
+        *,
+        headers: Headers = None,
+        retain: bool = False,
+        ttl: Duration | None = None,
     ) -> Awaitable[int]:
         """See `PubSub.publish`; a value that does not fit the type is refused."""
         check_type(self._type, value)
-        return self._pubsub.publish(self.pattern, value, retain=retain, ttl=ttl)
+        return self._pubsub.publish(self.pattern, value, headers=headers, retain=retain, ttl=ttl)
 
-    async def subscribe(self, handler: Callable[[T], Any], **options: Any) -> Subscription[T]:
+    async def subscribe(
+        self, handler: Callable[[T], Any], **options: Unpack[SubscribeOptions]
+    ) -> Subscription[T]:
         """Call ``handler`` with the value of each message, without its topic and time.
 
         Options as in `PubSub.subscribe`, whose handler gets the whole `Message`.
@@ -241,7 +319,7 @@ class Topic(Generic[T]):
             self.pattern, lambda message: handler(message.value), type_=self._type, **options
         )
 
-    async def messages(self, **options: Any) -> Subscription[T]:
+    async def messages(self, **options: Unpack[SubscribeOptions]) -> Subscription[T]:
         """Receive by iterating; options as in `PubSub.subscribe`."""
         return await self._pubsub.subscribe(self.pattern, type_=self._type, **options)
 

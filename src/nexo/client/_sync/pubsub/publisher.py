@@ -25,9 +25,11 @@ class Publisher:
         """Send runs of whole frames, up to the first that fails."""
         return [self.call(run, options) for run in runs]
 
-    def send(self, topic: bytes, value: bytes, options: Publish | None = None) -> int:
+    def send(
+        self, topic: bytes, value: bytes, options: Publish | None = None, headers: bytes = b""
+    ) -> int:
         """Publish one message; returns the number of receivers."""
-        frame = message_frame(topic, value, self.clock.now_ms())
+        frame = message_frame(topic, value, self.clock.now_ms(), headers)
         return int.from_bytes(self.call(frame, options) or b"", "big")
 
     def call(self, frames: bytes, options: Publish | None) -> Reply:

@@ -159,7 +159,8 @@ class Subscription(Generic[T]):
             return
         retained, type_ = pushed.retained, self._type
         messages: list[Message[T]] = [
-            Message(topic, value, ms, retained, type_) for value, ms in pushed.messages
+            Message(topic, value, ms, retained, type_, pushed.headers)
+            for value, ms in pushed.messages
         ]
         excess = len(self._waiting) + len(messages) - self._buffer
         if excess > 0 and self._buffer:

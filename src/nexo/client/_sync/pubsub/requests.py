@@ -1,0 +1,124 @@
+# Generated from _async/pubsub/requests.py by tools/unasync.py; edit that file instead.
+"""Requests and replies over pub/sub (SPEC O2).
+
+A request is a message whose headers name a topic of the asking client and a number; a reply is
+a message to that topic with the same number.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from nexo.client._sync import runtime
+from nexo.client._sync.pubsub.subscription import Subscription
+from nexo.client.checks import Duration, seconds, whole
+from nexo.client.failures import failure_text
+from nexo.client.pubsub_message import Message
+from nexo.errors import NoResponder, ReplyFailed, RequestTimeout
+
+if TYPE_CHECKING:
+    from nexo.client._sync.pubsub.pubsub import PubSub
+
+REPLY_TO, REQUEST, ERROR = "reply-to", "request", "error"
+"""Headers of requests and replies."""
+_MAX_REPLIES = 1_000_000
+
+
+class _Waiting:
+    """A request under way."""
+
+    __slots__ = ("arrived", "replies")
+
+    def __init__(self) -> None:
+        self.replies: list[Message[Any]] = []
+        self.arrived = runtime.Event()
+
+
+class Requests:
+    """The requests of one client; replies come through one subscription of its own."""
+
+    def __init__(self, pubsub: PubSub) -> None:
+        self._pubsub = pubsub
+        self._topic = f"$reply/{secrets.token_hex(16)}"
+        self._numbers = count(1)
+        self._waiting: dict[int, _Waiting] = {}
+        self._subscribing = runtime.Lock()
+        self._subscription: Subscription[Any] | None = None
+
+    def ask(
+        self, topic: str, value: object, timeout: Duration | None, limit: int
+    ) -> list[Message[Any]]:
+        """Up to ``limit`` replies; those of all who got the request, or came in time.
+
+        Raises `NoResponder` at once if nobody gets it, `RequestTimeout` if no reply came.
+        """
+        limit_s = seconds(timeout)
+        until_s = runtime.now_s() + (self._pubsub.timeout_s if limit_s is None else limit_s)
+        whole(limit, "limit", 1, _MAX_REPLIES)
+        self._subscribe()
+        number, waiting = next(self._numbers), _Waiting()
+        self._waiting[number] = waiting
+        try:
+            headers = {REPLY_TO: self._topic, REQUEST: number}
+            receivers = self._pubsub.publish(topic, value, headers=headers)
+            if not receivers:
+                raise NoResponder(f"nobody subscribes to {topic!r}, so that nobody can reply")
+            return self._replies(topic, waiting, min(limit, receivers), until_s)
+        finally:
+            del self._waiting[number]
+
+    def _replies(
+        self, topic: str, waiting: _Waiting, wanted: int, until_s: float
+    ) -> list[Message[Any]]:
+        while len(waiting.replies) < wanted:
+            waiting.arrived.clear()
+            left_s = max(0.0, until_s - runtime.now_s())
+            if len(waiting.replies) < wanted and not waiting.arrived.wait(left_s):
+                break
+        if not waiting.replies:
+            raise RequestTimeout(f"no reply to the request on {topic!r} in time")
+        return waiting.replies[:wanted]
+
+    def _subscribe(self) -> None:
+        with self._subscribing:
+            if self._subscription is None:
+                self._subscription = self._pubsub.subscribe(
+                    self._topic, self._arrived, retained=False
+                )
+
+    def _arrived(self, message: Message[Any]) -> None:
+        waiting = self._waiting.get(message.headers.get(REQUEST, 0))
+        if waiting is not None:
+            waiting.replies.append(message)
+            waiting.arrived.set()
+
+
+def value_of(reply: Message[Any]) -> Any:
+    """What a reply says; `ReplyFailed` if the responder's handler failed."""
+    if (error := reply.headers.get(ERROR)) is not None:
+        raise ReplyFailed(f"the responder failed: {error}")
+    return reply.value
+
+
+def responder(
+    pubsub: PubSub, handler: Callable[[Message[Any]], Any]
+) -> Callable[[Message[Any]], Any]:
+    """A handler of messages that replies with what ``handler`` returns, or how it failed."""
+
+    def respond(message: Message[Any]) -> None:
+        topic = message.headers.get(REPLY_TO)
+        headers: dict[str, Any] = {REQUEST: message.headers.get(REQUEST)}
+        result: Any = None
+        try:
+            result = runtime.invoke(handler, message)
+        except BaseException as error:
+            if topic is None or not runtime.is_failure(error):
+                raise
+            headers[ERROR] = failure_text(error)
+        if topic is not None:
+            pubsub.publish(topic, result, headers=headers)
+
+    return respond
