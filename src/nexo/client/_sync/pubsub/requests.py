@@ -42,7 +42,7 @@ class Requests:
 
     def __init__(self, pubsub: PubSub) -> None:
         self._pubsub = pubsub
-        self._topic = f"$reply/{secrets.token_hex(16)}"
+        self._topic = f"$reply/{secrets.token_hex(16)}/replies"
         self._numbers = count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._subscribing = runtime.Lock()
