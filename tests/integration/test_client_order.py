@@ -1,4 +1,4 @@
-"""Requests of one connection run in the order they were made, awaited or not (SPEC A3, F7)."""
+"""Requests of one connection run in the order they were made (SPEC A3; finding F7)."""
 
 from __future__ import annotations
 

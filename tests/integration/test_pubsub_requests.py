@@ -1,4 +1,4 @@
-"""Requests and replies over pub/sub, and headers of messages (SPEC O2, U12)."""
+"""Requests and replies over pub/sub, and headers of messages (SPEC O2; finding U12)."""
 
 from __future__ import annotations
 

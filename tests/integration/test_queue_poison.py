@@ -1,4 +1,4 @@
-"""Jobs that kill or hang their workers (SPEC D5, F9, U9), headers, first use (SPEC O6)."""
+"""Jobs that kill or hang their workers (SPEC D5; findings F9, U9), headers, first use (SPEC O6)."""
 
 from __future__ import annotations
 

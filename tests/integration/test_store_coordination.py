@@ -1,4 +1,4 @@
-"""Locks, semaphores, rate limits and cached calls, over both clients (SPEC O1, U3)."""
+"""Locks, semaphores, rate limits and cached calls, over both clients (SPEC O1; finding U3)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_headers_must_be_one_per_job() -> None:
 
 
 def test_the_first_push_or_pop_makes_a_queue_where_the_server_is_set_to() -> None:
-    """SPEC O6, U8."""
+    """SPEC O6; finding U8."""
     files = MemoryFiles()
     desk = Desk(files, auto_create_queues=True, queue_max_retries=9)
     peer = desk.client()
