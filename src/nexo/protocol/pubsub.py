@@ -44,7 +44,7 @@ RUN_BYTES: Final = 256 * 1024
 _MESSAGE = Struct(">6sIQI")
 _LIVE: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED, 0, 0)[:6]
 _HEADED: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED | HEADED, 0, 0)[:6]
-_STARTS: Final = (_LIVE, _HEADED)
+_NO_RUN: Final = "a run holds timestamped push frames with a topic and a value"
 _unpack_u32 = Struct(">I").unpack_from
 _headers = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TIMESTAMP_SIZE = 8
@@ -121,11 +121,11 @@ def parse_run(frames: bytes) -> Run:
             start, length, _, topic_size = unpack(frames, at)
             value = at + _TOPIC + topic_size
             topics.append(frames[at + _TOPIC : value])
-            if start == _HEADED:
-                value = _after_headers(frames, value)
+            if start != _LIVE:
+                value = _after_headers(start, frames, value)
             at += HEADER_SIZE + length
-            if start not in _STARTS or value >= at:
-                raise ProtocolError("a run holds timestamped push frames with a topic and a value")
+            if value >= at:
+                raise ProtocolError(_NO_RUN)
             ends.append(at)
     except StructError:
         raise ProtocolError("a run of messages ends within a message") from None
@@ -134,8 +134,10 @@ def parse_run(frames: bytes) -> Run:
     return Run(frames, topics, ends)
 
 
-def _after_headers(frames: bytes, at: int) -> int:
+def _after_headers(start: bytes, frames: bytes, at: int) -> int:
     """Where the value begins after the headers at ``at``, which must be a JSON object."""
+    if start != _HEADED:
+        raise ProtocolError(_NO_RUN)
     end = at + 4 + int(_unpack_u32(frames, at)[0])
     try:
         _headers.decode(frames[at + 4 : end])
