@@ -1,6 +1,6 @@
 """Writes the reference pages from the code: ``python tools/docs.py [--check]``.
 
-Settings come from `nexo.config`, opcodes and structs from the source of `nexo.protocol`,
+Settings come from `nexo.config`, limits from `nexo.limits`, opcodes and structs from the source of `nexo.protocol`,
 commands from click. Speed comes from the last complete benchmark run and is left as it is
 where there was none. ``--check`` writes nothing and fails if a page is stale.
 """
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nexo import cli, config  # noqa: E402
-from tools import docs_http, docs_protocol, docs_speed  # noqa: E402
+from tools import docs_http, docs_limits, docs_protocol, docs_speed  # noqa: E402
 from tools.docs_text import table  # noqa: E402
 
 NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
@@ -49,6 +49,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     """Every generated page with its text."""
     reference: dict[str, Callable[[], str]] = {
         "configuration.md": configuration,
+        "limits.md": docs_limits.page,
         "protocol.md": docs_protocol.page,
         "http-api.md": docs_http.page,
         "cli.md": commands,

@@ -41,6 +41,14 @@ class EmbeddedServer:
         self._gate: Gate | None = None
         self._tls: ssl.SSLContext | None = None
         self.port = settings.port
+        self._listeners: list[Listener] = []
+
+    def listen(self, dialect: Dialect, port: int = 0, *, tls: bool = False) -> int:
+        """Listen for one dialect alone as well; before `open`. Returns the port."""
+        sock = listening_socket(self._settings.host, port)
+        self._listeners.append(Listener(sock, (dialect,), tls))
+        found: int = sock.getsockname()[1]
+        return found
 
     async def open(self) -> None:
         """Recover and start listening."""
@@ -48,8 +56,8 @@ class EmbeddedServer:
         listener = listening_socket(self._settings.host, self._settings.port)
         self.port = listener.getsockname()[1]
         self._tls = server_context(self._settings)
-        listeners = [Listener(listener, self._dialects, tls=self._tls is not None)]
-        self._gate = Gate(listeners, self._adopt, self._settings.max_connections)
+        self._listeners.append(Listener(listener, self._dialects, tls=self._tls is not None))
+        self._gate = Gate(self._listeners, self._adopt, self._settings.max_connections)
         self._gate.open()
 
     def _adopt(self, _: Broker, arrival: Arrival) -> None:

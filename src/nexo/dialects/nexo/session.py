@@ -6,17 +6,18 @@ import asyncio
 import heapq
 import logging
 from time import monotonic_ns
-from typing import Any, cast
+from typing import Any
 
 from nexo import __version__, limits
 from nexo.access.grants import Action, Extent
-from nexo.access.login import INTERNAL, Identity
+from nexo.access.login import INTERNAL
 from nexo.access.permit import permit
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.inbox import Drain, Inbox
 from nexo.dialects.nexo.link import Link
 from nexo.dialects.nexo.meter import Meter
 from nexo.dialects.nexo.shared import Shared
+from nexo.dialects.session import BaseSession
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker
 from nexo.printable import printable
@@ -43,7 +44,7 @@ _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 _pack = HEADER.pack
 
 
-class Session(asyncio.BufferedProtocol):
+class Session(BaseSession, asyncio.BufferedProtocol):
     """Implements `nexo.services.service.Peer` on an asyncio transport.
 
     Everything sent in one turn of the loop leaves in one write. While the client does not
@@ -51,16 +52,14 @@ class Session(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_busy_poll", "_checked", "_closing", "_farewell", "_gone", "_holds", "_host", "_in_flight",
-        "_inbox", "_links", "_max_in_flight", "_meter", "_out", "_pinged", "_replying", "_shared",
-        "_table", "_touched", "_transport", "address", "closed", "congested", "id", "identity",
-        "name", "opened_ms", "origin", "said_hello",
+        "_busy_poll", "_checked", "_holds", "_in_flight", "_inbox", "_links", "_max_in_flight",
+        "_meter", "_out", "_pinged", "_replying", "_shared", "_table", "_touched", "said_hello",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, origin: Origin) -> None:
         host = shared.host
+        super().__init__(host, origin)
         self._shared = shared
-        self._host = host
         self._table = shared.before_login
         most = host.settings.max_payload_bytes
         if host.guard is not None:
@@ -74,22 +73,11 @@ class Session(asyncio.BufferedProtocol):
         """Links whose broker does not read."""
         self._touched = False
         self._replying = False
-        self._closing = False
-        self._gone = False
-        self._farewell: asyncio.TimerHandle | None = None
         self._in_flight = 0
         self._max_in_flight = host.settings.max_in_flight
         self._pinged = False
         self._checked = (0, 0, 0)
-        self.id = host.next_id()
-        self.name = ""
         self.said_hello = False
-        self.closed = False
-        self.congested = False
-        self.opened_ms = host.clock.now_ms()
-        self.address = "local"
-        self.identity: Identity | None = None
-        self.origin = origin
 
     @property
     def introduced(self) -> bool:
@@ -99,20 +87,6 @@ class Session(asyncio.BufferedProtocol):
         return self.identity is not None
 
     # -- asyncio's side -------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over an accepted socket."""
-        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
-        self._transport = transport
-        transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            self.address = peer[0]
-        self.name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else self.address
-        try:
-            self._host.opened(self)
-        except NexoError as error:
-            self._refuse(error)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport reads to."""
@@ -128,7 +102,7 @@ class Session(asyncio.BufferedProtocol):
         try:
             self._inbox.received(nbytes)
         except NexoError as error:
-            self._refuse(error)
+            self.refuse(error)
         finally:
             self._replying = False
             self.flush()
@@ -136,21 +110,14 @@ class Session(asyncio.BufferedProtocol):
             if not meter.waiting:
                 busy_poll.sent(now_ns)
 
-    def eof_received(self) -> bool:
-        """The client sends no more; close, which releases what it held (SPEC D8)."""
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything this client held."""
-        self.closed = self._gone = True
         self._out.clear()
         self._meter.waiting.clear()
-        if self._farewell is not None:
-            self._farewell.cancel()
         for link in self._links.values():
             link.close()
         self._shared.backups.peer_closed(self)
-        self._host.closed(self)
+        super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """The client reads too slowly: its requests wait, also those that have arrived."""
@@ -322,7 +289,7 @@ class Session(asyncio.BufferedProtocol):
         shared, buffer_bytes = self._shared, self._host.settings.write_buffer_bytes
         return Link(self, broker, path, introduction, shared.read_buffer, buffer_bytes)
 
-    def _refuse(self, error: NexoError) -> None:
+    def refuse(self, error: NexoError) -> None:
         """No request can be taken, as when the next frame's boundary is unknown: say why, close."""
         self._in_flight += 1
         self.fail(0, error)
@@ -381,13 +348,6 @@ class Session(asyncio.BufferedProtocol):
     def unanswered(self) -> None:
         """The request is one that gets no reply."""
         self._in_flight -= 1
-
-    def kick(self, reason: str) -> None:
-        """Close the connection now, dropping what was not sent."""
-        if not self._gone:
-            log.info("closing %s: %s", self.name, reason)
-            self._closing = True
-            self._transport.abort()
 
     def _send(self, data: Buffer, request_id: int = -1) -> None:
         if not self.closed:
@@ -455,39 +415,17 @@ class Session(asyncio.BufferedProtocol):
 
     def status(self) -> dict[str, Any]:
         """What the dashboard shows of the connection."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "address": self.address,
-            "user": self.identity.user.name if self.identity else None,
-            "opened_ms": self.opened_ms,
+        return super().status() | {
             "heard_ms": self.heard_ms,
             "requests": self._meter.requests,
             "bytes_in": self._meter.bytes_in,
             "bytes_out": self._meter.bytes_out,
             "in_flight": self._in_flight,
-            "unsent_bytes": self._transport.get_write_buffer_size(),
-            "slow": self.congested,
-            "internal": self.origin is Origin.LINK,
             "hello": self.said_hello,
         }
 
     def finish(self) -> None:
-        """Take no more requests, send what was answered, then end the stream (FIN).
-
-        What the client still sends is read and dropped for a moment: closing with unread data
-        would send RST, and the client would lose the replies.
-        """
-        if self.closed or self._closing:
-            return
-        self._closing = True
-        self._inbox = Drain(self._shared.read_buffer)
-        self.flush()
-        self.closed = True
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-            self._transport.resume_reading()
-            farewell = self._host.loop.call_later(limits.FAREWELL_S, self._transport.abort)
-            self._farewell = farewell
-        else:
-            self._transport.close()
+        """See `BaseSession.finish`."""
+        if not self._closing:
+            self._inbox = Drain(self._shared.read_buffer)
+        super().finish()

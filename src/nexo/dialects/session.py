@@ -1,0 +1,142 @@
+"""What the sessions of all dialects have in common: how a connection begins, waits and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from typing import Any, cast
+
+from nexo import limits
+from nexo.access.login import Identity
+from nexo.dialects.dialect import HostPort, Origin
+from nexo.errors import NexoError
+
+log = logging.getLogger("nexo.session")
+
+
+class BaseSession(ABC):
+    """Implements `nexo.dialects.dialect.Session` but for the protocol's own part.
+
+    A dialect's session also derives from one of asyncio's protocols.
+    """
+
+    __slots__ = (
+        "_closing", "_farewell", "_gone", "_host", "_transport", "address", "closed", "congested",
+        "id", "identity", "name", "opened_ms", "origin",
+    )  # fmt: skip
+
+    def __init__(self, host: HostPort, origin: Origin) -> None:
+        self._host = host
+        self._transport: asyncio.Transport
+        self._closing = False
+        self._gone = False
+        self._farewell: asyncio.TimerHandle | None = None
+        self.id = host.next_id()
+        self.name = ""
+        self.closed = False
+        """Replies are dropped from now on."""
+        self.congested = False
+        self.opened_ms = host.clock.now_ms()
+        self.address = "local"
+        self.identity: Identity | None = None
+        self.origin = origin
+
+    # -- the protocol's own part ----------------------------------------------------
+
+    @property
+    @abstractmethod
+    def introduced(self) -> bool:
+        """Has sent a request, or logged in where authentication is on."""
+
+    @abstractmethod
+    def check(self, now_ms: int) -> None:
+        """Ping a silent client, or kick one that is stuck; called now and then."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write every reply gathered so far."""
+
+    @abstractmethod
+    def refuse(self, error: NexoError) -> None:
+        """Say why no request can be taken, then `finish`."""
+
+    # -- asyncio's side ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over an accepted socket."""
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._host.settings.write_buffer_bytes)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.address = peer[0]
+        self.name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else self.address
+        try:
+            self._host.opened(self)
+        except NexoError as error:
+            self.refuse(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release everything this client held."""
+        self.closed = self._gone = True
+        if self._farewell is not None:
+            self._farewell.cancel()
+        self._host.closed(self)
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: read no more of its requests."""
+        self.congested = True
+        self._transport.pause_reading()
+        self._host.congested(self)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self.congested = False
+        self._transport.resume_reading()
+        self._host.drained(self)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; close, which releases what it held (SPEC D8)."""
+        return False
+
+    # -- ends -----------------------------------------------------------------------
+
+    def kick(self, reason: str) -> None:
+        """Close the connection now, dropping what was not sent."""
+        if not self._gone:
+            log.info("closing %s: %s", self.name, reason)
+            self._closing = True
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Take no more requests, send what was answered, then end the stream (FIN).
+
+        What the client still sends is read and dropped for a moment: closing with unread data
+        would send RST, and the client would lose the replies.
+        """
+        if self.closed or self._closing:
+            return
+        self._closing = True
+        self.flush()
+        self.closed = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            farewell = self._host.loop.call_later(limits.FAREWELL_S, self._transport.abort)
+            self._farewell = farewell
+        else:
+            self._transport.close()
+
+    def status(self) -> dict[str, Any]:
+        """What the dashboard shows of the connection."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "address": self.address,
+            "user": self.identity.user.name if self.identity else None,
+            "opened_ms": self.opened_ms,
+            "unsent_bytes": self._transport.get_write_buffer_size(),
+            "slow": self.congested,
+            "internal": self.origin is Origin.LINK,
+        }
