@@ -1,4 +1,4 @@
-"""A toy protocol of text lines, as a second dialect: ``get``, ``set``, ``push``, ``pop``.
+"""A toy protocol of text lines as a second dialect: get, set, publish, push, pop.
 
 ``docs/design/adding-a-dialect.md`` walks through it. It uses services only, so permissions,
 durability and limits hold here as they do for our own protocol.
@@ -11,19 +11,28 @@ from collections.abc import Sequence
 from typing import cast
 
 from nexo.blocks import pack_block, values_of
+from nexo.brokers.pubsub.message import Batch, Message
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.dialect import Claim, HostPort, Origin
 from nexo.dialects.session import BaseSession
 from nexo.errors import InvalidInput, NexoError, ShuttingDown, Unauthenticated
 from nexo.model import Broker
 from nexo.protocol.hello import Hello
+from nexo.services.pubsub import PubSubService
+from nexo.services.pubsub.service import Receivers
 from nexo.services.queue import QueueService
 from nexo.services.queue.views import Delivered
 from nexo.services.queue.work import Outcome, Settlement
 from nexo.services.store import StoreService
 
-VERBS = {b"logi": Broker.STORE, b"get ": Broker.STORE, b"set ": Broker.STORE,
-         b"push": Broker.QUEUE, b"pop ": Broker.QUEUE}  # fmt: skip
+VERBS = {
+    b"login": Broker.STORE,
+    b"get": Broker.STORE,
+    b"set": Broker.STORE,
+    b"publish": Broker.PUBSUB,
+    b"push": Broker.QUEUE,
+    b"pop": Broker.QUEUE,
+}
 
 
 class ToyDialect:
@@ -33,9 +42,10 @@ class ToyDialect:
     home = Broker.STORE
 
     def claim(self, first: bytes) -> Broker | Claim:
-        if any(verb.startswith(first) for verb in VERBS):
+        verb, space, _ = first.partition(b" ")
+        if not space and any(known.startswith(verb) for known in VERBS):
             return Claim.MORE
-        return VERBS.get(first[:4], Claim.NO)
+        return VERBS.get(verb, Claim.NO) if space else Claim.NO
 
     def claim_alpn(self, names: Sequence[str]) -> Broker | None:
         return None
@@ -91,7 +101,7 @@ class ToySession(BaseSession, asyncio.Protocol):
             raise ShuttingDown("the server is stopping; reconnect in a moment")
         if self._host.guard and self.identity is None and verb != "login":
             raise Unauthenticated("log in first: login USER PASSWORD")
-        if f"{verb} "[:4].encode() not in VERBS:
+        if verb.encode() not in VERBS:
             raise InvalidInput(f"unknown command {verb!r}")
         getattr(self, f"_{verb}")(*words)
 
@@ -114,6 +124,18 @@ class ToySession(BaseSession, asyncio.Protocol):
     @property
     def _queues(self) -> QueueService:
         return cast("QueueService", self._host.services[Broker.QUEUE])
+
+    def _publish(self, topic: str, value: str) -> None:
+        message = Message(topic, b"\x01" + value.encode(), self._host.clock.now_ms())
+        pubsub = cast("PubSubService", self._host.services[Broker.PUBSUB])
+
+        def published(result: Receivers | NexoError) -> None:
+            if isinstance(result, Receivers):
+                self._answer(str(sum(count for count, _ in result.counts)).encode())
+            else:
+                self._answer(result)
+
+        pubsub.publish(self, Batch.of([message]), published)
 
     def _push(self, name: str, value: str) -> None:
         jobs = NewJobs(1, pack_block([b"\x01" + value.encode()]))

@@ -1,8 +1,8 @@
 """Writes the reference pages from the code: ``python tools/docs.py [--check]``.
 
-Settings come from `nexo.config`, limits from `nexo.limits`, opcodes and structs from the source of `nexo.protocol`,
-commands from click. Speed comes from the last complete benchmark run and is left as it is
-where there was none. ``--check`` writes nothing and fails if a page is stale.
+Settings come from `nexo.config`, limits from `nexo.limits`, opcodes and structs from the source
+of `nexo.protocol`, commands from click. Speed comes from the last complete benchmark run and is
+left as it is where there was none. ``--check`` writes nothing and fails if a page is stale.
 """
 
 from __future__ import annotations

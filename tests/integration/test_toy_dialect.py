@@ -71,6 +71,9 @@ async def test_both_dialects_share_a_port_and_the_data(tmp_path: Path) -> None:
             "ok",
         ]
         assert await client.store.get("k") == "v"
+        async with await client.pubsub.subscribe("news") as news:
+            assert await say(server.port, "publish news hello") == ["value 1"]
+            assert (await news.get()).value == "hello"
         assert await say(server.port, "push jobs work") == ["ok"]
         jobs = await client.queue("jobs").pop()
         assert [job.value for job in jobs] == ["work"]
@@ -99,6 +102,7 @@ async def test_permissions_hold_whatever_is_spoken(tmp_path: Path) -> None:
             "get mine.k": "value v",
             "get yours": "error FORBIDDEN ",
             "push jobs v": "error FORBIDDEN ",
+            "publish news v": "error FORBIDDEN ",
         }
         for line, answer in asked.items():
             writer.write(f"{line}\n".encode())
