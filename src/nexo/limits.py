@@ -27,7 +27,9 @@ STRANGERS_PER_ADDRESS = 1_000
 FRAME_BYTES_PER_S = 1 * KIB
 """A request that is sent more slowly than this ends its connection."""
 FAREWELL_S = 0.5
-"""How long a closing connection waits for its client to read the last replies."""
+"""How long a closing connection waits for a client that reads none of its last replies."""
+LONGEST_FAREWELL_S = 2.0
+"""How long it waits for one that reads them slowly."""
 CLIENT_NAME_CHARS = 128
 """What is kept of the name a client gives itself."""
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
+from array import array
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any, cast
 
 from nexo import limits
@@ -123,10 +127,29 @@ class BaseSession(ABC):
         if self._transport.can_write_eof():
             self._transport.write_eof()
             self._transport.resume_reading()
-            farewell = self._host.loop.call_later(limits.FAREWELL_S, self._transport.abort)
-            self._farewell = farewell
+            self._await_farewell(self._unsent_bytes, limits.LONGEST_FAREWELL_S)
         else:
             self._transport.close()
+
+    def _await_farewell(self, unsent: int, left_s: float) -> None:
+        """Wait for the client's end as long as it reads what was sent."""
+
+        def look() -> None:
+            now = self._unsent_bytes
+            if 0 < now < unsent and left_s > limits.FAREWELL_S:
+                self._await_farewell(now, left_s - limits.FAREWELL_S)
+            else:
+                self._transport.abort()
+
+        self._farewell = self._host.loop.call_later(limits.FAREWELL_S, look)
+
+    @property
+    def _unsent_bytes(self) -> int:
+        """What the client's machine has not acknowledged."""
+        queued = array("i", [0])
+        with contextlib.suppress(OSError):
+            ioctl(self._transport.get_extra_info("socket").fileno(), TIOCOUTQ, queued)
+        return self._transport.get_write_buffer_size() + queued[0]
 
     def status(self) -> dict[str, Any]:
         """What the dashboard shows of the connection."""

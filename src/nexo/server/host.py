@@ -229,7 +229,7 @@ class Host:
     async def _let_leave(self) -> None:
         """Give clients a moment to read what was sent; whoever does not is cut off."""
         await asyncio.sleep(0)
-        deadline_s = self.loop.time() + limits.FAREWELL_S
+        deadline_s = self.loop.time() + limits.LONGEST_FAREWELL_S
         while self.sessions and self.loop.time() < deadline_s:
             await asyncio.sleep(0.001)
         for session in list(self.sessions):
