@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from nexo.blocks import pack_block, values_of
-from nexo.brokers.pubsub.message import Batch, Message
+from nexo.brokers.pubsub.message import Message, Publication
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.dialect import Claim, HostPort, Origin
 from nexo.dialects.session import BaseSession
@@ -135,7 +135,7 @@ class ToySession(BaseSession, asyncio.Protocol):
             else:
                 self._answer(result)
 
-        pubsub.publish(self, Batch.of([message]), published)
+        pubsub.publish(self, Publication.of([message]), published)
 
     def _push(self, name: str, value: str) -> None:
         jobs = NewJobs(1, pack_block([b"\x01" + value.encode()]))
