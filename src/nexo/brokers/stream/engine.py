@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
 from nexo.brokers.stream import publishing
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OrderedOptions
@@ -106,6 +108,14 @@ class StreamEngine(BrokerState):
         """A new stream under a name that is known to be free."""
         created_ms = max(now_ms, self.streams.last_created_ms + 1)
         created = Created(self.streams.next_id, name, options, created_ms)
+        self._journal.append(created)
+        return self.streams.add(created)
+
+    def adopt(self, number: int, name: str, partitions: int, now_ms: int) -> Stream:
+        """A stream of which only the logs are left, under its old number."""
+        created_ms = max(now_ms, self.streams.last_created_ms + 1)
+        options = structs.replace(self.defaults, partitions=partitions)
+        created = Created(number, name, options, created_ms)
         self._journal.append(created)
         return self.streams.add(created)
 

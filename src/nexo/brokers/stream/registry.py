@@ -23,7 +23,7 @@ from nexo.storage.ports import Log
 
 MAX_SOURCES = 1 << 30
 """Producers of a system stream stand for other partitions: none may be forgotten."""
-_READABLE = 180
+READABLE = 180
 """How much of a long name its folder shows; the number keeps folders apart."""
 
 OpenLog: TypeAlias = Callable[[str, int, Persistence], Log]
@@ -63,7 +63,7 @@ class Stream:
     @property
     def folder(self) -> str:
         """The name of the folder that holds its logs; never used by another stream."""
-        return f"{path_segment(self.name)[:_READABLE]}~{self.id:x}"
+        return f"{path_segment(self.name)[:READABLE]}~{self.id:x}"
 
     @property
     def is_system(self) -> bool:

@@ -22,6 +22,7 @@ from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence
 from nexo.services.connection import Done
 from nexo.services.stream.capturing import Capturing
+from nexo.services.stream.folders import adopt, found_folders
 from nexo.services.stream.granting import Granting, Runtime
 from nexo.services.stream.graves import Graves
 from nexo.services.stream.lake import LakeTier
@@ -135,6 +136,7 @@ class Core:
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self.runtime.folder / "streams" / folder)
+        self._look_at_folders()
         for number in self._graves.found():
             if (stream := self.engine.streams.numbered(number)) is not None:
                 self.engine.delete(stream.name, self.now_ms)
@@ -142,6 +144,17 @@ class Core:
         self._resume()
         if self.runtime.settings.stream_cdc:
             self._open_capture(replayed)
+
+    def _look_at_folders(self) -> None:
+        """Use no number again, and serve streams of which only the creation was lost."""
+        streams, files = self.engine.streams, self.runtime.files
+        for found in found_folders(files, self.runtime.folder / "streams"):
+            if self.losses and adopt(self.engine, files, found, self.now_ms):
+                log.error(
+                    "the creation of stream %r was lost: it goes on with the default options",
+                    found.name,
+                )
+            streams.next_id = max(streams.next_id, found.number + 1)
 
     def _resume(self) -> None:
         """Make sure, before any offset is told, that none is told twice (SPEC E2)."""
