@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.delays import Delays
@@ -17,6 +17,8 @@ from nexo.brokers.queue.ledger import Ledger, flatten, pairs
 from nexo.brokers.queue.limits import TokenBucket
 
 UNLIMITED = 1 << 62
+_STALE = 1_024
+"""Times of leases and handlers that ended, kept in a heap before it is rebuilt."""
 
 
 class Dispatch:
@@ -137,6 +139,9 @@ class Dispatch:
         """Lease jobs that `take` gave out."""
         lease = self.leases.grant(holder, runs, lease_ms, now_ms, reports)
         heappush(self._expiries, (lease.expires_ms, lease.token))
+        if len(self._expiries) > 2 * len(self.leases) + _STALE:
+            self._expiries = [(each.expires_ms, each.token) for each in self.leases]
+            heapify(self._expiries)
         return lease
 
     def begin(self, lease: Lease, runs: Iterable[Range], now_ms: int) -> None:
@@ -148,6 +153,13 @@ class Dispatch:
             lease.begun[job] = now_ms
             if limit_ms:
                 heappush(self._limits, (now_ms + limit_ms, lease.token, job))
+        if len(self._limits) > 2 * self.leases.jobs + _STALE:
+            self._limits = [entry for entry in self._limits if self._runs_still(*entry)]
+            heapify(self._limits)
+
+    def _runs_still(self, _due_ms: int, token: int, job: int) -> bool:
+        lease = self.leases.get(token)
+        return lease is not None and lease.holds(job)
 
     def overdue(self, now_ms: int) -> Iterator[tuple[Lease, int]]:
         """The leased jobs whose handlers have run too long, each with its lease."""

@@ -303,6 +303,19 @@ def test_a_handler_that_hangs_loses_its_job_however_often_its_lease_is_renewed()
     assert q.ledger.attempt(2) == 1
 
 
+def test_what_ended_long_before_its_time_is_forgotten() -> None:
+    q = queue(time_limit_ms=3_600_000)
+    push(q, 20_000)
+    for _ in range(20_000):
+        held = q.pop(ME, 1, NOW, 3_600_000, reports=True)
+        assert held is not None
+        q.begin(held.token, held.runs, NOW)
+        q.ack(held.token, None)
+    dispatch = q.dispatch
+    assert max(len(dispatch._expiries), len(dispatch._limits)) < 3_000
+    assert q.next_ms(NOW) == NOW + 3_600_000 or not dispatch._limits
+
+
 def test_a_worker_that_reports_nothing_holds_n_jobs_n_times_the_limit() -> None:
     q = queue(time_limit_ms=1_000)
     push(q, 2)
