@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from nexo.brokers.stream import publishing
+from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.ordered_state import OrderedOptions
 from nexo.brokers.stream.groups.records import SharedOptions
@@ -252,6 +253,7 @@ class StreamEngine(BrokerState):
     ) -> SharedGroup:
         """A new shared group that starts at an offset per partition; ``behind``: see `Claims`."""
         check_name(name, "group")
+        check_number(f"groups of stream {stream.name!r}", len(stream.groups), MAX_GROUPS)
         group = SharedGroup([starts[i] for i in range(stream.options.partitions)], options)
         for index, partition in enumerate(stream.partitions()):
             group.skip([(index, first, end) for first, end in partition.aborted])
@@ -276,6 +278,7 @@ class StreamEngine(BrokerState):
     def make_ordered(self, name: str, options: OrderedOptions) -> OrderedGroup:
         """A new ordered group under a name that is known to be free."""
         check_name(name, "group")
+        check_number("ordered groups", len(self.ordered), MAX_GROUPS)
         group = self.ordered[name] = OrderedGroup(options)
         self._journal.append(OrderedMade(name, group.snapshot()))
         return group

@@ -100,6 +100,25 @@ def test_members_and_consumers_have_a_number(
     x_read(peer, "c3")
 
 
+def test_groups_have_a_number(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nexo.brokers.stream.engine.MAX_GROUPS", 2)
+
+    def commit(group: str) -> None:
+        ask = ordered.Commit(group=group, offsets=[("s", 0, 0, "")])
+        peer.ask(Op.S_COMMIT, wire.pack(ask))
+
+    peer.publish("s", b"a")
+    for number in (1, 2):
+        peer.join("s", f"g{number}")
+        commit(f"o{number}")
+    with pytest.raises(Overloaded, match="there are 2 groups of stream 's' already"):
+        peer.join("s", "g3")
+    with pytest.raises(Overloaded, match="there are 2 ordered groups already"):
+        commit("o3")
+    peer.join("s", "g1")
+    commit("o1")
+
+
 def test_the_reason_of_a_nack_is_cut(peer: Peer) -> None:
     consumer = peer.join("s", "g", options={"max_deliveries": 1})
     peer.publish("s", b"a")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nexo.brokers.stream.groups.flight import Delivery, Flight
 from nexo.brokers.stream.groups.leases import NEVER, Lease, Member
-from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_NAME, check_length
+from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.records import (
     Acked,
@@ -27,7 +27,6 @@ from nexo.brokers.stream.groups.records import (
     Trimmed,
 )
 from nexo.brokers.stream.groups.state import SharedState
-from nexo.errors import Overloaded
 
 
 class Keeper(Member):
@@ -127,11 +126,7 @@ class Claims:
         keeper = self.members.get(consumer)
         if keeper is None:
             check_length("consumer name", consumer, MAX_NAME)
-            if len(self.members) >= MAX_CONSUMERS:
-                raise Overloaded(
-                    f"the group has {MAX_CONSUMERS:,} consumers already, which is the limit: "
-                    "delete some"
-                )
+            check_number("consumers", len(self.members), MAX_CONSUMERS)
             keeper = self.members[consumer] = Keeper(consumer, now_ms)
             self._state.journal.append(Entered(consumer, now_ms))
         keeper.seen_ms = now_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexo.errors import InvalidInput
+from nexo.errors import InvalidInput, Overloaded
 
 MAX_NAME = 255
 """Characters of a member's or consumer's name."""
@@ -12,6 +12,14 @@ MAX_REASON = 1_024
 """Characters kept of why a message failed; the rest is cut off."""
 MAX_CONSUMERS = 10_000
 """Consumers of one shared group. Those of `nexo.xstreams` are remembered until deleted."""
+MAX_GROUPS = 100_000
+"""Shared groups of one stream; ordered groups of the broker. They are kept until deleted."""
+
+
+def check_number(what: str, count: int, most: int) -> None:
+    """Raise `Overloaded` if there is no room for one more."""
+    if count >= most:
+        raise Overloaded(f"there are {most:,} {what} already, which is the limit: delete some")
 
 
 def check_length(what: str, text: str, most: int) -> None:

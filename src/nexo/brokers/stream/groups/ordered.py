@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heapreplace
 import msgspec
 
 from nexo.brokers.stream.groups.assignment import TopicPartition, assign
-from nexo.brokers.stream.groups.limits import MAX_METADATA, MAX_NAME, check_length
+from nexo.brokers.stream.groups.limits import MAX_METADATA, MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.ordered_state import (
     Committed,
     OffsetCommit,
@@ -32,7 +32,7 @@ from nexo.brokers.stream.groups.ordered_state import (
     Retuned,
     TopicForgotten,
 )
-from nexo.errors import Fenced, InvalidInput, NotMember, NotOwner, Overloaded
+from nexo.errors import Fenced, InvalidInput, NotMember, NotOwner
 
 MAX_MEMBERS = 1_000
 """Live members of one group; every rebalance looks at all of them."""
@@ -146,8 +146,8 @@ class OrderedGroup:
     def check_join(self, member: str) -> None:
         """Raise what `join` would raise for the member."""
         check_length("member name", member, MAX_NAME)
-        if member not in self._members and len(self._members) >= MAX_MEMBERS:
-            raise Overloaded(f"the group has {MAX_MEMBERS:,} members already, which is the limit")
+        if member not in self._members:
+            check_number("members", len(self._members), MAX_MEMBERS)
 
     def leave(self, member: str, now_ms: int) -> bool:
         """Free what a member owns, at once; says whether it was one."""

@@ -21,7 +21,7 @@ import msgspec
 from nexo.brokers.stream.groups.claims import Claims
 from nexo.brokers.stream.groups.flight import Delivery, Flight, Refusal
 from nexo.brokers.stream.groups.leases import Member
-from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_REASON
+from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_REASON, check_number
 from nexo.brokers.stream.groups.progress import NO_END, KeysOf
 from nexo.brokers.stream.groups.records import (
     Acked,
@@ -47,7 +47,7 @@ from nexo.brokers.stream.groups.status import (
     PartitionStatus,
     partition_status,
 )
-from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember, Overloaded
+from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 
 
 class SharedGroup:
@@ -97,10 +97,7 @@ class SharedGroup:
         """Make a consumer a member; joining again changes nothing. Returns the generation."""
         self.options.check_members()
         if consumer not in self._members:
-            if len(self._members) >= MAX_CONSUMERS:
-                raise Overloaded(
-                    f"the group has {MAX_CONSUMERS:,} consumers already, which is the limit"
-                )
+            check_number("consumers", len(self._members), MAX_CONSUMERS)
             self._members[consumer] = Member(consumer, reports_starts=reports_starts)
         return self.generation
 
