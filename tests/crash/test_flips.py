@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nexo.errors import Corrupt
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import NACK, Page, encode
 from nexo.services.queue import open_queue
@@ -219,3 +220,28 @@ def test_a_broker_comes_up_whatever_is_in_its_only_snapshot(desk: Opening, folde
     files.plant(Path(folder) / f"{3:020}.snap", b"?")
     desk(files)
     assert f"{3:020}.snap.damaged" in files.list(Path(folder))
+
+
+@pytest.mark.parametrize("ended", ["killed", "closed"])
+def test_a_damaged_last_record_of_zeros_is_reported_and_its_offset_not_used_again(
+    ended: str,
+) -> None:
+    """Sectors of zeros look like a write that power loss cut, but no power was lost."""
+    files = FaultyFiles()
+    desk = StreamDesk(files)
+    peer = desk.client()
+    peer.make("s")
+    for value in (b"first", bytes(4_000)):
+        peer.publish("s", value)
+    if ended == "closed":
+        desk.service.close()
+    files.sync_all(desk.runtime.folder)
+    after = files.restart() if ended == "killed" else files.crash_keeping(lambda *_: True)
+    (path,) = (p for p in files_of(after, Path("/stream/streams")) if p.name.endswith(".log"))
+    file = after.open(path)
+    at = file.read_at(0, file.size()).rindex(b"NX") + 100
+    file.write_at(at, [b"?"])
+    peer = StreamDesk(after).client()
+    assert peer.publish("s", b"third") == [(0, 2, 1)]
+    with pytest.raises(Corrupt):
+        peer.read("s", offset=1)

@@ -90,7 +90,21 @@ def test_a_tail_of_zeros_from_any_byte_on_is_cut_off(files: MemoryFiles) -> None
         if any(lost):  # else the zeros make the batch whole again
             file = segment(cut)
             file.write_at(file.size(), [bytes(8 - file.size() % 8 + 512)])
-            check(cut)
+            cut.lifetime = "after the power was lost"
+            check_after_power_loss(cut)
+
+
+def check_after_power_loss(files: MemoryFiles) -> None:
+    """All that was acknowledged is there, and no offset is used twice."""
+    peer = Desk(files).client()
+    assert peer.read("s") == ACKNOWLEDGED
+    got = peer.join("s", "g").take(1_000)
+    assert [one.offset for one in got] == list(range(2, len(ACKNOWLEDGED)))
+    ((_, offset, _),) = peer.publish("s", b"later")
+    assert offset >= len(ACKNOWLEDGED)
+    again = Desk(files).client()
+    assert again.read("s") == [*ACKNOWLEDGED, b"later"]
+    assert again.read("s", offset) == [b"later"]
 
 
 def test_an_empty_last_segment_is_gone_on_with(files: MemoryFiles) -> None:

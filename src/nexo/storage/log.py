@@ -51,12 +51,14 @@ class SegmentedLog:
         segment_bytes: int = SEGMENT_BYTES,
         sync_on_roll: bool = False,
         room_ahead: bool = False,
+        power_kept: bool = False,
     ) -> None:
         """``sync_on_roll`` keeps unsynced entries within the last segment.
 
         ``room_ahead`` is for a log that is synced after small writes (`nexo.storage.room`).
+        ``power_kept`` says that no power was lost since the last write: nothing is missing then.
         """
-        self._folder = SegmentFolder(files, folder)
+        self._folder = SegmentFolder(files, folder, power_kept)
         self._segment_bytes = segment_bytes
         self._sync_on_roll = sync_on_roll
         self._room_ahead = room_ahead

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from nexo.storage.header import body_sound, head_at
 from nexo.storage.index import SparseIndex
-from nexo.storage.room import was_torn, without_room
+from nexo.storage.room import is_cut_short, was_torn, without_room
 from nexo.storage.segment import CHUNK, HEADER, Segment
 
 
-def recover_tail(segment: Segment) -> None:
-    """Set size, end and index of the last segment, reading only what its index does not cover."""
+def recover_tail(segment: Segment, power_kept: bool = False) -> None:
+    """Set size, end and index of the last segment, reading only what its index does not cover.
+
+    With ``power_kept`` sectors of zeros are what somebody wrote, not writes that never arrived.
+    """
     segment.size = segment.file.size()
     segment.check_header()
     segment.index, position, offset = _start_of_tail(segment)
     position, offset = _note_sound(segment, position, offset)
     segment.end = offset
     if position < segment.size:
-        _settle(segment, position, offset)
+        _settle(segment, position, offset, power_kept)
 
 
 def _start_of_tail(segment: Segment) -> tuple[SparseIndex, int, int]:
@@ -74,11 +77,11 @@ def _note_run(segment: Segment, data: bytes, start: int, offset: int) -> tuple[i
     return at, offset
 
 
-def _settle(segment: Segment, position: int, offset: int) -> None:
+def _settle(segment: Segment, position: int, offset: int, power_kept: bool) -> None:
     """Cut a torn entry off; keep a decayed one, and give its offsets to nobody else."""
     file_end = segment.size
     region = without_room(segment.file.read_at(position, file_end - position))
-    if region and was_torn(region, position):
+    if region and (is_cut_short(region) if power_kept else was_torn(region, position)):
         segment.cut(position, offset)
         return
     segment.size = position + len(region)

@@ -47,6 +47,13 @@ def _is_room(sector: bytes) -> bool:
     return sector == _PAGE_OF_ROOM[: len(sector)]
 
 
+def is_cut_short(region: bytes) -> bool:
+    """Whether a last entry is shorter than it says, or was not begun: a kill can leave that."""
+    head = head_at(region, 0)
+    short = len(region) < SIZE or (head is not None and head.length > len(region))
+    return short or _begins_with_room(region)
+
+
 def was_torn(region: bytes, position: int) -> bool:
     """Whether a damaged last entry looks like a write that power loss cut, not like decay.
 
@@ -54,10 +61,7 @@ def was_torn(region: bytes, position: int) -> bool:
     A cut write is too short for its header's length, or has whole sectors that never arrived:
     they are zeros, or still room.
     """
-    head = head_at(region, 0)
-    if len(region) < SIZE or (head is not None and head.length > len(region)):
-        return True
-    if _begins_with_room(region):
+    if is_cut_short(region):
         return True
     first = -position % _SECTOR
     starts = [0, *range(first, len(region), _SECTOR)]

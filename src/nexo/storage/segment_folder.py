@@ -30,11 +30,12 @@ logger = logging.getLogger("nexo.storage")
 class SegmentFolder:
     """The segments of one log, oldest first; the last one is written to."""
 
-    __slots__ = ("_files", "_path", "segments", "start_offset")
+    __slots__ = ("_files", "_path", "_power_kept", "segments", "start_offset")
 
-    def __init__(self, files: Files, path: Path) -> None:
+    def __init__(self, files: Files, path: Path, power_kept: bool = False) -> None:
         self._files = files
         self._path = path
+        self._power_kept = power_kept
         self.segments: list[Segment] = []
         self.start_offset = 0
         self._open()
@@ -150,7 +151,7 @@ class SegmentFolder:
             last.size = self._files.size(last.path)
             self.add(last.end)
         else:
-            recover_tail(last)
+            recover_tail(last, self._power_kept)
 
     def _load_start(self) -> None:
         try:

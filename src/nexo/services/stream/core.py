@@ -72,6 +72,8 @@ class Core:
         self._capturing: Capturing | None = None
         self.losses: list[Loss] = []
         """What the journal lost."""
+        self._power_kept = False
+        """No power was lost since the last start, or since an orderly end."""
         self._unsynced_records = 0
 
     @property
@@ -114,6 +116,7 @@ class Core:
             self.runtime.folder / "streams" / folder / str(partition),
             segment_bytes=self.runtime.settings.segment_bytes,
             room_ahead=persistence is Persistence.FILE_SYNC,
+            power_kept=self._power_kept,
         )
 
     # -- life ----------------------------------------------------------------------
@@ -133,6 +136,7 @@ class Core:
 
         recovery.replay(apply)
         self.losses = recovery.losses
+        self._power_kept = self.engine.lifetime in {"", self.runtime.files.lifetime}
         self._journal_mark = self.journal.size_bytes
         for folder in self.engine.take_deleted():
             self.runtime.files.remove(self.runtime.folder / "streams" / folder)
