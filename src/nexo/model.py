@@ -39,6 +39,14 @@ class Persistence(enum.StrEnum):
     """Synced to disk before the reply."""
 
 
+class Policy(enum.StrEnum):
+    """What happens to messages that wait for a slow subscriber and no longer fit (SPEC C4)."""
+
+    DROP_OLDEST = "drop_oldest"
+    DROP_NEWEST = "drop_newest"
+    DISCONNECT = "disconnect"
+
+
 class Clock(Protocol):
     """Time as the server sees it: wall-clock milliseconds that never step."""
 

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.brokers.pubsub.message import Message, Publication
-from nexo.brokers.pubsub.outbox import Limits, Outbox, Policy
+from nexo.brokers.pubsub.outbox import Limits, Outbox
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Routes
 from nexo.brokers.pubsub.subscriber import Subscription
-from nexo.brokers.pubsub.topics import matches, parse_pattern
 from nexo.dialects.nexo.pubsub import OURS, Received
 from nexo.errors import ProtocolError
+from nexo.model import Policy
+from nexo.patterns import matches, parse_pattern
 from nexo.protocol.pubsub import message_frame, parse_run
 from tests.unit.brokers.pubsub.recorder import LIMITS, Recorder
 

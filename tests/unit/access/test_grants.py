@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.access.grants import Action, Extent, covers_topics, parse_grant
-from nexo.brokers.pubsub.topics import matches
 from nexo.errors import InvalidInput
 from nexo.model import Broker
+from nexo.patterns import matches
 
 NAME, PREFIX, TOPICS, GROUP = Extent.NAME, Extent.PREFIX, Extent.TOPICS, Extent.GROUP
 

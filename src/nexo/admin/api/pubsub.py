@@ -12,11 +12,11 @@ from nexo.admin.api.paging import Limit, Search, Seconds, Skip, matching
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Done, Routes
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
-from nexo.brokers.pubsub.topics import check_topic
 from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client.pubsub_message import Message
 from nexo.errors import InvalidInput, NotFound
 from nexo.model import Broker
+from nexo.patterns import check_topic
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, pack_command, parse_rows
 

@@ -15,8 +15,8 @@ from nexo.brokers.pubsub.outbox import Limits
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Route, Routes
 from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
-from nexo.brokers.pubsub.topics import parse_pattern
 from nexo.brokers.pubsub.traffic import Traffic
+from nexo.patterns import parse_pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-
-class Policy(enum.StrEnum):
-    """What happens to messages that do not fit."""
-
-    DROP_OLDEST = "drop_oldest"
-    DROP_NEWEST = "drop_newest"
-    DISCONNECT = "disconnect"
+from nexo.model import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 from nexo.brokers.pubsub.message import Encoding, Part
 from nexo.brokers.pubsub.shared import Group
 from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
-from nexo.brokers.pubsub.topics import Pattern, check_topic
 from nexo.brokers.pubsub.trie import Trie
 from nexo.errors import InvalidName
+from nexo.patterns import Pattern, check_topic
 
 MAX_CACHED = 65_536
 _MAX_CACHED_TOPIC = 512

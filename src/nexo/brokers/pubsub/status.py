@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from nexo.brokers.pubsub.engine import PubSub
 from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
-from nexo.brokers.pubsub.topics import covers, parse_pattern
+from nexo.patterns import covers, parse_pattern
 
 Shows: TypeAlias = Callable[[str], bool]
 """Whether a topic or pattern may be on a list."""

@@ -14,12 +14,12 @@ from nexo.access.permit import READ, WRITE, may, permit, visible
 from nexo.brokers.pubsub import status
 from nexo.brokers.pubsub.engine import LastWill, PubSub
 from nexo.brokers.pubsub.message import Encoding, Message, Publication
-from nexo.brokers.pubsub.outbox import Limits, Policy
+from nexo.brokers.pubsub.outbox import Limits
 from nexo.brokers.pubsub.subscriber import Subscriber
-from nexo.brokers.pubsub.topics import check_topic, is_reply, parse_pattern
 from nexo.errors import InvalidOption, NexoError
 from nexo.limits import PAGE_BYTES
-from nexo.model import Broker
+from nexo.model import Broker, Policy
+from nexo.patterns import check_topic, is_reply, parse_pattern
 from nexo.services.connection import Connection, Done
 from nexo.services.pubsub.journal import RetainedJournal
 from nexo.services.service import Runtime

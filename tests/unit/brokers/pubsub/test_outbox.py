@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nexo.brokers.pubsub.outbox import Limits, Outbox, Policy
+from nexo.brokers.pubsub.outbox import Limits, Outbox
+from nexo.model import Policy
 
 FOUR = [b"1", b"2", b"3", b"4"]
 

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
-from nexo.brokers.pubsub.outbox import Policy
-from nexo.brokers.pubsub.topics import SHARE, check_topic, parse_pattern
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.publisher import Publisher
 from nexo.client._async.pubsub.requests import Requests, responder, value_of
@@ -18,6 +16,8 @@ from nexo.client.pubsub_message import Message
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.client.stream_records import Headers, headers_bytes
 from nexo.errors import InvalidName, InvalidOption, NexoError
+from nexo.model import Policy
+from nexo.patterns import SHARE, check_topic, parse_pattern
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     RUN_BYTES,

@@ -12,14 +12,14 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from nexo.brokers.pubsub.outbox import Policy
-from nexo.brokers.pubsub.topics import SHARE, matches
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Duplex, Link
 from nexo.client.checks import Duration, seconds
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.client.pubsub_message import Message
 from nexo.errors import Conflict, ConnectionLost, NexoError, Overloaded, RequestTimeout
+from nexo.model import Policy
+from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Pushed, Subscribe, pack_command, parse_pushes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.brokers.pubsub.topics import check_topic, matches, parse_pattern
 from nexo.errors import InvalidName
+from nexo.patterns import check_topic, matches, parse_pattern
 
 
 @pytest.mark.parametrize(
