@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nexo.storage.faulty import FaultyFiles
 from nexo.storage.files import OsFiles
 from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import File, Files
+from tests.faulty_files import FaultyFiles
 
 MAKERS: dict[str, Callable[[], Files]] = {
     "os": OsFiles,

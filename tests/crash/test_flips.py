@@ -15,8 +15,8 @@ from nexo.errors import Corrupt
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import NACK, Page, encode
 from nexo.services.queue import open_queue
-from nexo.storage.faulty import FaultyFiles
 from nexo.storage.flusher import Flusher
+from tests.faulty_files import FaultyFiles
 from tests.unit.brokers.pubsub.desk import Desk as PubSubDesk
 from tests.unit.brokers.queue.desk import START_MS
 from tests.unit.brokers.queue.desk import Desk as QueueDesk

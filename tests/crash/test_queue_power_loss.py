@@ -13,7 +13,7 @@ from nexo.errors import DiskFull, NexoError, RequestTimeout
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import NACK, Page, Pop, decode, encode
 from nexo.services.queue import open_queue
-from nexo.storage.faulty import FaultyFiles, PowerLoss
+from tests.faulty_files import FaultyFiles, PowerLoss
 from tests.unit.brokers.queue.desk import START_MS, Desk, delivered, push_request
 
 SEEDS = range(8)

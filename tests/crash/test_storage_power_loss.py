@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import NexoError
-from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.flusher import Flusher
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import File
 from nexo.storage.snapshot import Snapshot, Snapshots
+from tests.faulty_files import FaultyFiles, PowerLoss
 from tests.unit.storage.entries import FOLDER, body_of, entry, fill, readable, rewrite, whole
 
 SEEDS = range(60 if os.environ.get("SOAK") else 12)

@@ -16,9 +16,9 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
-from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.header import Flags
 from tests.crash.test_stream_power_loss import SyncingDesk, SyncingRuntime
+from tests.faulty_files import FaultyFiles, PowerLoss
 from tests.unit.brokers.stream.desk import Desk, Got, Peer
 
 CHAINS = 24

@@ -15,10 +15,10 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
-from nexo.storage.faulty import FaultyFiles, PowerLoss
 from nexo.storage.flusher import Flusher
 from nexo.storage.header import Flags
 from nexo.storage.ports import Files
+from tests.faulty_files import FaultyFiles, PowerLoss
 from tests.unit.brokers.stream.desk import Desk, ManualRuntime, Peer
 
 SEEDS = range(12)

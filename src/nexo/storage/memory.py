@@ -1,4 +1,4 @@
-"""Files in memory: the fastest implementation, and the ground of the faulty one."""
+"""Files in memory, for tests, benchmarks and short-lived state."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.errors import Corrupt, DiskFull
-from nexo.storage.faulty import FaultyFiles
 from nexo.storage.files import OsFiles
 from nexo.storage.flusher import Flusher
 from nexo.storage.journal import Journal
@@ -24,6 +23,7 @@ from nexo.storage.recording import (
     pack,
     unpack,
 )
+from tests.faulty_files import FaultyFiles
 from tests.unit.brokers.queue.desk import Desk
 
 ROOT = Path("/data")

@@ -12,7 +12,7 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.services.stream import ordered as service
-from nexo.storage.faulty import FaultyFiles
+from tests.faulty_files import FaultyFiles
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 

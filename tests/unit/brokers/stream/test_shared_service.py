@@ -11,7 +11,7 @@ from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.errors import Conflict, Fenced, InvalidInput, InvalidOption, NotFound, OffsetOutOfRange
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.storage.faulty import FaultyFiles
+from tests.faulty_files import FaultyFiles
 from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer
 
 
