@@ -13,6 +13,7 @@ from nexo.blocks import (
     check_block,
     cut,
     id_text,
+    id_texts,
     pack_block,
     pack_id,
     parse_id,
@@ -97,6 +98,7 @@ def test_ids_are_the_same_as_bytes_and_as_text(incarnation: int, job: int) -> No
     raw = pack_id(incarnation, job)
     assert parse_id(id_text(incarnation, job)) == raw
     assert unpack_id(raw) == (incarnation, job)
+    assert id_texts(incarnation, job, 2) == [id_text(incarnation, job + n) for n in range(2)]
 
 
 Numbers = st.integers(-(2**63), 2**63 - 1)

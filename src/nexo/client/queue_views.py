@@ -8,7 +8,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from nexo.blocks import id_text
+from nexo.blocks import id_text, id_texts
 from nexo.client.checks import Duration, each, millis, pairs, positive_millis, text, whole
 from nexo.client.replies import check_sizes, room_bytes
 from nexo.errors import InvalidInput, NexoError
@@ -131,7 +131,13 @@ def decode_values(raw: Sequence[bytes], type_: type[Any] | None) -> list[Any]:
 
 def pushed_ids(replies: Iterable[PushReply]) -> list[str]:
     """The ids of pushed jobs, in order."""
-    return [pushed_id(reply, index) for reply in replies for index in range(reply.count)]
+    found: list[str] = []
+    for reply in replies:
+        ids = id_texts(reply.incarnation, reply.base, reply.count)
+        for index, older in reply.instead.items():
+            ids[index] = id_text(reply.incarnation, older)
+        found += ids
+    return found
 
 
 def pushed_id(reply: PushReply, index: int) -> str:

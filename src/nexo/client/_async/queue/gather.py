@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from nexo.blocks import pack_block
 from nexo.client._async.link.gathering import ReplyFuture, Run
 from nexo.client._async.link.link import Link
-from nexo.client.queue_views import pushed_id
+from nexo.client.queue_views import pushed_ids
 from nexo.client.replies import Reply
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
 from nexo.protocol.frames import Buffer
@@ -124,7 +124,7 @@ class _Pushes(Run[str]):
     def results(self, reply: Reply) -> list[str]:
         """See `Run.results`."""
         pushed = decode(reply or b"", PushReply)
-        return [pushed_id(pushed, index) for index in range(pushed.count)]
+        return pushed_ids([pushed])
 
 
 def _unless_empty(column: list[T | None]) -> list[T | None] | None:
