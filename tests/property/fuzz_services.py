@@ -132,7 +132,7 @@ class Requests(Fresh):
     async def _start(self) -> None:
         settings = Settings(data_dir=FOLDER, disk_reserve_bytes=0)
         self._host = Host(settings, MemoryFiles, {self._broker: factory(self._broker)})
-        self._handlers = build_table(self._host.services, None).handlers
+        self._handlers = build_table(self._host.services).handlers
         self._host.open()
 
     async def _feed(self, data: bytes) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from nexo import batch, blocks
 from nexo.access.grants import parse_grant
-from nexo.access.rules import RULES
 from nexo.access.users import parse_users
 from nexo.brokers.pubsub.message import Message
 from nexo.brokers.pubsub.records import apply, kept
@@ -57,7 +56,6 @@ from tests.property.fuzz_services import (
 from tests.unit.access.samples import REQUESTS
 
 FOLDER = Path("/data")
-OPS = sorted(RULES)
 
 
 @dataclass(frozen=True)
@@ -96,12 +94,6 @@ def _fields(data: bytes) -> None:
     reader.u32()
     reader.take(reader.u8())
     reader.end()
-
-
-def _names(data: bytes) -> None:
-    """What every request is about, as access control reads it."""
-    if data:
-        list(RULES[OPS[data[0] % len(OPS)]].names(memoryview(data)[1:]))
 
 
 def _batch(data: bytes) -> None:
@@ -157,7 +149,6 @@ WIRE = {
         [hello.encode_hello(Broker.QUEUE, hello.Hello("me", "ana", "secret", "token"))],
     ),
     "welcome": Target(hello.decode_welcome, [hello.encode_welcome(hello.Welcome("1", 10))]),
-    "request names": Target(_names, [bytes([OPS.index(op)]) + raw for op, raw in REQUESTS.items()]),
     "batch": Target(_batch, [sample_batch()]),
     "hostile batch": Target(lambda data: _batch(resealed(data)), [sample_batch()]),
     "batches": Target(_batches, [sample_batch() * 2]),

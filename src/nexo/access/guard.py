@@ -1,7 +1,6 @@
 """Logs connections in and watches over them while authentication is on.
 
-The opcode rules below are what is left of the time before use cases asked `permit` themselves:
-an opcode whose use case asks has the rule `LOGIN`.
+A dialect takes no other request before the login; what a user may do, use cases ask `permit`.
 """
 
 from __future__ import annotations
@@ -11,14 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nexo.access.door import Caller, Done, Door
-from nexo.access.forbidden import forbidden
 from nexo.access.internal import read_token
-from nexo.access.login import Identity, Logins
-from nexo.access.rules import LOGIN, NOBODY, RULES, Rule
-from nexo.model import Broker, Clock
+from nexo.access.login import Logins
+from nexo.model import Clock
 from nexo.protocol.hello import Hello
-from nexo.protocol.ops import BROKER_OF, Op
-from nexo.services.service import Handler, Peer
 
 CHECK_S = 1.0
 
@@ -57,32 +52,3 @@ class Guard:
     def login_linked(self, caller: Caller, asked: Hello, done: Done) -> None:
         """As `login`, for a client that another process of ours has logged in."""
         self._door.login_linked(caller, asked, done)
-
-    def over(self, op: int, handler: Handler) -> Handler:
-        """The handler behind its rule; the handler itself if its use case asks `permit`."""
-        rule = RULES.get(Op(op), NOBODY)
-        return handler if rule is LOGIN else _guarded(op, handler, rule)
-
-
-def _guarded(op: int, handler: Handler, rule: Rule) -> Handler:
-    broker = BROKER_OF[op]
-    assert broker is not None
-
-    def run(peer: Peer, request_id: int, payload: memoryview) -> None:
-        identity = peer.identity
-        assert identity is not None
-        check(identity, broker, rule, payload)
-        handler(peer, request_id, payload)
-
-    return run
-
-
-def check(identity: Identity, broker: Broker, rule: Rule, payload: memoryview) -> None:
-    """Raise `Forbidden` unless the user may do this to every name in the request."""
-    for name in rule.names(payload):
-        if not _allows(identity, broker, rule, name):
-            raise forbidden(identity.user.name, broker, rule.actions, rule.extent, name)
-
-
-def _allows(identity: Identity, broker: Broker, rule: Rule, name: str) -> bool:
-    return any(identity.allows(broker, action, rule.extent, name) for action in rule.actions)

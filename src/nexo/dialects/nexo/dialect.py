@@ -51,7 +51,7 @@ class NexoDialect:
 
     def start(self, host: HostPort) -> NexoSpeaker:
         """Build the table of requests."""
-        return NexoSpeaker(Shared(host, build_table(host.services, host.guard)))
+        return NexoSpeaker(Shared(host, build_table(host.services)))
 
 
 class NexoSpeaker:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, cast
 
-from nexo.access.guard import Guard
 from nexo.dialects.nexo.shared import Table
 from nexo.model import Broker
 from nexo.services.service import Answer, Handler, Service
@@ -45,7 +44,7 @@ def requests_of(service: Service) -> Requests:
             return StreamRequests(cast("StreamService", service))
 
 
-def build_table(services: Mapping[Broker, Service], guard: Guard | None) -> Table:
+def build_table(services: Mapping[Broker, Service]) -> Table:
     """Every request that this host serves."""
     handlers: list[Handler | None] = [None] * 256
     answers: list[Answer | None] = [None] * 256
@@ -53,7 +52,5 @@ def build_table(services: Mapping[Broker, Service], guard: Guard | None) -> Tabl
         requests = requests_of(service)
         quick: Mapping[int, Answer] = getattr(requests, "answers", {})
         for op, handler in requests.handlers.items():
-            checked = guard.over(op, handler) if guard else handler
-            handlers[op] = checked
-            answers[op] = quick.get(op) if checked is handler else None
+            handlers[op], answers[op] = handler, quick.get(op)
     return Table(handlers, answers)

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from nexo.access.permit import ADMIN, ANY, WRITE, permit
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
@@ -21,6 +22,7 @@ from nexo.brokers.stream.registry import Stream
 from nexo.dialects.nexo.replies import reply_ok
 from nexo.dialects.nexo.replying import data, ok
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
+from nexo.model import Broker
 from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
@@ -86,6 +88,7 @@ class ClassicRequests:
         """Create a stream; an existing one keeps its options."""
         reader = Reader(payload)
         name, options = reader.text(), _options(reader.text())
+        permit(peer.identity, Broker.STREAM, ADMIN, name)
         core = self._core
         if name not in core.engine.streams:
             core.runtime.check_writable()
@@ -95,19 +98,24 @@ class ClassicRequests:
 
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""
-        self._stream(Reader(payload).text(), "Stream not found")
+        name = Reader(payload).text()
+        permit(peer.identity, Broker.STREAM, ANY, name)
+        self._stream(name, "Stream not found")
         peer.ok(request_id)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Delete a stream and its groups."""
         name = Reader(payload).text()
+        permit(peer.identity, Broker.STREAM, ADMIN, name)
         self._stream(name, "Stream not found")
         self._admin.delete(peer, name, ok(peer, request_id))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
         reader = Reader(payload)
-        stream = self._stream(reader.text())
+        name = reader.text()
+        permit(peer.identity, Broker.STREAM, WRITE, name)
+        stream = self._stream(name)
         value = bytes(reader.rest())
         check_value(value)
 
