@@ -228,6 +228,9 @@ class Wire(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def close(self) -> None:
         if not self.closing:
             self.closing = True
