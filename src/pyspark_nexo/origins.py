@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nexo.batch import Batch
+from nexo.hot_log import StreamBroker, held
 from nexo.lake.plan import Held
-from pyspark_nexo.broker import StreamBroker, held
 from pyspark_nexo.options import SourceOptions
 from pyspark_nexo.segments import open_files
 

@@ -30,6 +30,7 @@ from nexo.errors import (
     Unauthenticated,
     Unavailable,
 )
+from nexo.hot_log import StreamBroker, held
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
 from nexo.lake.commit import LostRace, Taken, commit, offsets_of
@@ -40,7 +41,6 @@ from nexo.lake.progress import Batch, Tracker, now_ms, total
 from nexo.lake.schema import raw_schema
 from nexo.lake.typed import REJECTED
 from nexo.protocol import stream as wire
-from pyspark_nexo.broker import StreamBroker, held
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.tiering import Derivation, Probe, Range, no_probe, run_tasks, take
 

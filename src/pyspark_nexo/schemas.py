@@ -6,9 +6,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from nexo.errors import Conflict
+from nexo.hot_log import StreamBroker
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.schema import raw_schema
-from pyspark_nexo.broker import StreamBroker
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -25,9 +25,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from nexo.batch import Producer, encode
 from nexo.errors import InvalidInput, InvalidOption, OutOfOrderSequence
+from nexo.hot_log import StreamBroker
 from nexo.protocol.murmur import partition_of
 from nexo.protocol.values import ValueType
-from pyspark_nexo.broker import StreamBroker
 from pyspark_nexo.options import SourceOptions
 
 if TYPE_CHECKING:

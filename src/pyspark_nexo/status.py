@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nexo.hot_log import StreamBroker
 from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import offsets_of
-from pyspark_nexo.broker import StreamBroker
+from nexo.lake.progress import by_stream, read_progress
 
 
 def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
-    """Per partition of every stream with tiering on or a table: its place in both tiers."""
+    """Per partition of every stream with tiering on or a table: its place in both tiers.
+
+    ``error`` is why a pipeline could not take it, empty once it could again.
+    """
+    seen = by_stream(read_progress(lake.settings.folder))
     with StreamBroker(url) as broker:
         for name in list(broker.names()):
             info = broker.describe(name)
@@ -32,4 +37,5 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
                     "hot_end": part.stable_offset,
                     "behind": max(part.stable_offset - taken, 0),
                     "dead_letters": dead.get(partition, 0),
+                    "error": seen[name].error if name in seen else "",
                 }

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, Unavailable
+from nexo.hot_log import StreamBroker
 from nexo.lake.derive import Step
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.plan import packed
 from nexo.lake.rows import rows
-from pyspark_nexo.broker import StreamBroker
 from pyspark_nexo.failures import plain_errors
 
 if TYPE_CHECKING:

@@ -29,13 +29,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from nexo.errors import InvalidInput
+from nexo.hot_log import StreamBroker
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import DEAD_LETTERS, NEWEST, Lake, StreamId, table_name
 from nexo.lake.commit import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.typed import parser_of
 from nexo.protocol import stream as wire
-from pyspark_nexo.broker import StreamBroker
+from nexo.sql.groups import group_rows, offset_rows
 from pyspark_nexo.lake_frames import lake_frame
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ class Views:
             infos = [broker.describe(name) for name in names]
             frames = {info.name: self.stream(info) for info in infos}
             extra = [name for info in infos for name in self._derived(info, frames[info.name])]
-            self._view("stream_offsets", _OFFSETS, list(_offsets(broker, infos)))
-            self._view("stream_groups", _GROUPS, list(_groups(broker, infos)))
+            self._view("stream_offsets", _OFFSETS, list(offset_rows(broker, infos)))
+            self._view("stream_groups", _GROUPS, list(group_rows(broker, infos)))
         for name, frame in frames.items():
             frame.createOrReplaceTempView(table_name(name))
         self._messages(frames).createOrReplaceTempView("stream_messages")
@@ -177,33 +178,3 @@ def _newest(frame: DataFrame) -> DataFrame:
     newest = f.max("offset").over(Window.partitionBy("partition", "key"))
     kept = f.expr("key is null or (offset = newest_offset and value is not null)")
     return frame.select(*ROWS.names, newest.alias("newest_offset")).where(kept).select(*ROWS.names)
-
-
-def _offsets(
-    broker: StreamBroker, infos: Sequence[wire.StreamInfo]
-) -> Iterator[tuple[object, ...]]:
-    for info in infos:
-        for group in broker.groups(info.name):
-            for partition, lane in enumerate(group.partitions):
-                if lane.floor > 0:
-                    yield group.name, info.name, partition, lane.floor - 1, None, None
-    for ordered in broker.ordered_groups():
-        for at in ordered.offsets:
-            when = datetime.fromtimestamp(at.committed_ms / 1000, UTC)
-            yield ordered.name, at.topic, at.partition, at.offset, at.metadata, when
-
-
-def _groups(broker: StreamBroker, infos: Sequence[wire.StreamInfo]) -> Iterator[tuple[object, ...]]:
-    for info in infos:
-        for group in broker.groups(info.name):
-            members = json.dumps(group.consumers)
-            topics = json.dumps([info.name])
-            yield group.name, "shared", topics, group.generation, None, members, None
-    for ordered in broker.ordered_groups():
-        owners = [{"topic": t, "partition": p, "member": m} for t, p, m in ordered.owners]
-        topics = json.dumps(sorted({topic for topic, _, _ in ordered.owners}))
-        members = json.dumps(ordered.members)
-        yield (
-            ordered.name, "ordered", topics, ordered.generation, ordered.leader, members,
-            json.dumps(owners),
-        )  # fmt: skip

@@ -57,8 +57,9 @@ def test_the_commands_take_show_and_query_a_stream(
     status = nexo_command("pipeline", "status", "--json", *where)
     assert json.loads(status.stdout)["lake_offset"] == 20
     query = "select sum(n) as total, count(*) as records from orders"
-    result = nexo_command("sql", query, "--csv", *where)
-    assert result.stdout.splitlines() == ["total,records", "190,20"], result.stderr
+    for engine in ("duckdb", "spark"):
+        result = nexo_command("sql", query, "--csv", "--engine", engine, *where)
+        assert result.stdout.splitlines() == ["total,records", "190,20"], result.stderr
 
 
 @pytest.mark.usefixtures("spark")
@@ -67,13 +68,14 @@ def test_sql_prints_what_the_query_returned(client: nexo.Client, url: str) -> No
     select = (
         "select l.value, m.value from log l join log m on m.offset = l.offset + 1 order by l.offset"
     )
-    joined = nexo_command("sql", select, "--csv", "--url", url)
+    joined = nexo_command("sql", select, "--csv", "--engine", "spark", "--url", url)
     assert joined.stdout.splitlines() == ["value,value", "a,b", "b,c"], joined.stderr
-    few = nexo_command("sql", select, "--limit", "1", "--json", "--url", url)
+    spark = ("--engine", "spark", "--url", url)
+    few = nexo_command("sql", select, "--limit", "1", "--json", *spark)
     assert json.loads(few.stdout) == {"value": {"base64": "YQ=="}, "value_2": {"base64": "Yg=="}}
     assert few.stderr == "only the first 1 rows are shown: --limit shows more\n"
     times = "select timestamp'2026-01-01' as a, timestamp_ntz'2026-01-01' as b"
-    shown = nexo_command("sql", times, "--as-of", "2026-01-31T12:00:00.5+02:00", "--url", url)
+    shown = nexo_command("sql", times, "--as-of", "2026-01-31T12:00:00.5+02:00", *spark)
     assert shown.stdout == "2026-01-01T00:00:00Z\t2026-01-01T00:00:00\n"
     both = nexo_command("sql", "select 1", "--csv", "--json", "--url", url)
     assert both.exit_code == 2
@@ -83,7 +85,8 @@ def test_sql_says_that_spark_starts_and_nothing_that_spark_says(
     client: nexo.Client, url: str
 ) -> None:  # SPEC K5
     client.stream("orders").create().publish_many([{"n": n} for n in range(20)])
-    printed, said = on_a_terminal("sql", "select count(*) from orders", "--url", url)
+    query = ("sql", "select count(*) from orders", "--engine", "spark")
+    printed, said = on_a_terminal(*query, "--url", url)
     assert printed == b"20\n"
     assert said.startswith("starting Spark…".encode())
     assert b"query" in said
@@ -125,8 +128,14 @@ def test_bad_commands_give_one_line(url: str) -> None:
             ("pipeline", "maintain", "--catalog", "nowhere"),
             "error[CONFIG]: cannot open the catalog",
         ),
-        (("sql", "selec"), "error[INVALID]: Spark failed: [PARSE_SYNTAX_ERROR]"),
-        (("sql", "select * from nope"), "error[INVALID]: Spark failed: [TABLE_OR_VIEW_NOT_FOUND]"),
+        (
+            ("sql", "selec", "--engine", "spark"),
+            "error[INVALID]: Spark failed: [PARSE_SYNTAX_ERROR]",
+        ),
+        (
+            ("sql", "select * from nope", "--engine", "spark"),
+            "error[INVALID]: Spark failed: [TABLE_OR_VIEW_NOT_FOUND]",
+        ),
     ):
         done = nexo_command(*arguments, "--url", url)
         assert done.exit_code == 1

@@ -8,9 +8,9 @@ import pytest
 
 import nexo
 from nexo.errors import OutOfOrderSequence
+from nexo.hot_log import StreamBroker
 from nexo.protocol.values import ValueType
 from pyspark_nexo import sink
-from pyspark_nexo.broker import StreamBroker
 from pyspark_nexo.sink import BatchSink, _Outbox
 
 

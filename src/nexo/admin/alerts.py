@@ -88,6 +88,11 @@ def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
         about = f" with {streams}" if streams else ""
         message = f"the last run failed{about}: {pipeline.error}"
         yield Alert("warning", "pipeline-failed", "stream", "", message)
+    else:
+        for one in pipeline.streams if pipeline.alive(now_ms) else ():
+            if one.error:
+                message = f"the pipeline cannot take it: {one.error}"
+                yield Alert("warning", "pipeline-stream", "stream", one.stream, message)
 
 
 def _still(rates: list[float | None]) -> bool:

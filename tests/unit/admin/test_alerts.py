@@ -121,5 +121,9 @@ def test_pipelines_that_fail_or_fall_silent_are_told() -> None:
     well.error, well.streams = "disk gone", [StreamProgress(stream="orders", error="disk gone")]
     (alert,) = of_pipeline(well, 2_000)
     assert (alert.kind, "orders" in alert.message) == ("pipeline-failed", True)
+    well.error = ""  # P10: the others go on, but this one is not taken
+    (alert,) = of_pipeline(well, 2_000)
+    assert (alert.kind, alert.subject) == ("pipeline-stream", "orders")
+    assert alert.message == "the pipeline cannot take it: disk gone"
     well.error, well.running = "", False
     assert list(of_pipeline(well, 1_000 + STALE_MS)) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +16,7 @@ from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
+from nexo.sql.place import SAY_IT, told_lake
 
 if TYPE_CHECKING:
     from nexo.lake.catalog import Lake
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
 
 _SAID_BY = ("NEXO_LAKE_PATH", "NEXO_LAKE_CATALOG", "NEXO_DATA_DIR")
-_SAY_IT = "say where it is with --lake or NEXO_LAKE_PATH"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,28 +80,15 @@ def _servers() -> LakeSettings:
             return here
         if isinstance(error, ConfigError | ConnectionLost):
             raise
-        raise ConfigError(f"the server does not tell its lake: {error}; {_SAY_IT}") from error
+        raise ConfigError(f"the server does not tell its lake: {error}; {SAY_IT}") from error
 
 
 def _asked() -> LakeSettings:
     with client() as server:
         reply = server.link(Broker.STREAM).call(Op.STATUS, bytes((Broker.STREAM,)))
-    told = decode_value(reply or b"\x02{}").get("lake")
-    if not told:
-        raise ConfigError(f"the server does not tell where its lake is: {_SAY_IT}")
-    if not told["catalog"] and told["host"] != this_host():
-        raise ConfigError(
-            f"the lake is in {told['folder']} on {told['host']}, and this is {this_host()}: "
-            f"run the command there, or {_SAY_IT} here"
-        )
-    return LakeSettings(Path(told["folder"]), told["catalog"])
+    return told_lake(decode_value(reply or b"\x02{}"))
 
 
-def this_host() -> str:
-    """The machine's name, as servers and pipelines tell it too."""
-    return platform.node() or "localhost"
-
-
-def missing_extra(error: ImportError) -> ConfigError:
+def missing_extra(error: ImportError, extra: str = "spark") -> ConfigError:
     """What to install."""
-    return ConfigError(f"{error.name} is not installed: pip install 'nexo-broker[spark]'")
+    return ConfigError(f"{error.name} is not installed: pip install 'nexo-broker[{extra}]'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,14 @@ def command() -> None:
     show_default=True,
     help="Pause between micro-batches.",
 )
+@click.option(
+    "--lag",
+    "lags",
+    multiple=True,
+    metavar="[STREAM=]TIME[,ROWS]",
+    help="How late streams may be in the lake, all or one: 10s, orders=1m,100000 (whichever of "
+    "time and rows comes first). Fewer, larger files. Default: as little as possible.",
+)
 @click.option("--streams", default="", metavar="A,B", help="Only these; else all with tiering on.")
 @click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
 @click.option("--attached", is_flag=True, hidden=True, help="End with the process above.")
@@ -59,6 +67,7 @@ def run(
     once: bool,
     continuous: bool,
     every_s: float,
+    lags: tuple[str, ...],
     streams: str,
     master: str | None,
     attached: bool,
@@ -68,6 +77,7 @@ def run(
     """Take streams into the lake."""
     if once and continuous:
         raise click.UsageError("give either --once or --continuous, not both")
+    paces = _lags(lags)
     if attached:
         stand_behind_brokers()
     with _pipeline(open_lake(**where, make=True), streams, master) as pipeline:
@@ -81,7 +91,7 @@ def run(
             output.done(f"took {total:,} records", records=total)
         else:
             stop = _stop_event(attached)
-            _run_on(pipeline, every_s, stop, maintained=not no_maintenance)
+            _run_on(pipeline, every_s, paces, stop, maintained=not no_maintenance)
 
 
 def _stop_event(attached: bool) -> threading.Event:
@@ -104,10 +114,32 @@ def _stop_with_parent(parent: int, stop: threading.Event) -> None:
     stop.set()
 
 
-def _run_on(pipeline: Pipeline, every_s: float, stop: threading.Event, *, maintained: bool) -> None:
-    from pyspark_nexo.continuous import Continuous
+def _lags(given: Sequence[str]) -> dict[str, tuple[float, int | None]]:
+    """Target lags by stream, ``""`` for all: seconds, and rows if they were given."""
+    found = {}
+    for text in given:
+        stream, _, lag = text.rpartition("=")
+        time, comma, rows = lag.partition(",")
+        if comma and not (rows.isascii() and rows.isdigit() and int(rows)):
+            raise click.BadParameter(f"{text!r}: rows are a positive number, as in 10s,100000")
+        found[stream] = seconds()(time), int(rows) if comma else None
+    return found
 
-    Continuous(pipeline, every_s, maintained=maintained).run(stop, _report, output.note)
+
+def _run_on(
+    pipeline: Pipeline,
+    every_s: float,
+    lags: dict[str, tuple[float, int | None]],
+    stop: threading.Event,
+    *,
+    maintained: bool,
+) -> None:
+    from pyspark_nexo.continuous import Continuous
+    from pyspark_nexo.pace import Lag, Pace
+
+    known = {stream: Lag(*lag) for stream, lag in lags.items()}
+    pace = Pace(known.pop("", Lag()), known)
+    Continuous(pipeline, every_s, maintained=maintained, pace=pace).run(stop, _report, output.note)
 
 
 @contextmanager
@@ -142,6 +174,7 @@ def status(**where: Any) -> None:
         output.note(_line(each))
     columns = [
         "stream", "partition", "lake_offset", "hot_start", "hot_end", "behind", "dead_letters",
+        "error",
     ]  # fmt: skip
     output.rows(find(lake, terms().url), columns, "no stream has tiering on")
 

@@ -1,28 +1,38 @@
-"""``nexo sql``: Spark SQL over streams and their history."""
+"""``nexo sql``: SQL over streams and their history, with DuckDB or with Spark."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from nexo.cli import output
 from nexo.cli.lake import sparks
 from nexo.cli.lake import sql_cells as cells
-from nexo.cli.lake.lakes import lake_options, open_lake
+from nexo.cli.lake.lakes import lake_options, missing_extra, open_lake
+from nexo.cli.lake.sql_prompt import prompt
 from nexo.cli.options import terms
 from nexo.cli.sizes import moment
+from nexo.errors import NexoError
 
 if TYPE_CHECKING:
-    from nexo.lake.catalog import Lake
+    from pyspark.sql import SparkSession
 
-# ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
+    from nexo.lake.catalog import Lake
+    from nexo.sql import Engine
+
+# ruff: noqa: PLC0415 - Spark, DuckDB and Arrow are slow to import, and optional
+
+Rows = tuple[list[str], list[tuple[Any, ...]]]
 
 
 @click.command()
-@click.argument("query")
+@click.argument("query", required=False)
 @click.option("--csv", "as_csv", is_flag=True,
               help="Print comma-separated values with a header: nothing for null, "
               "\"\" for the empty string.")  # fmt: skip
@@ -32,58 +42,128 @@ if TYPE_CHECKING:
 @click.option("--as-of", metavar="TIME", type=moment,
               help="Leave out what was published later: a time (UTC unless it says otherwise) "
               "or an age, such as 2h.")  # fmt: skip
+@click.option("--engine", type=click.Choice(["duckdb", "spark"]), default=None,
+              help="What runs the query: DuckDB in this process, or Spark for scale. "
+              "Default: duckdb, but spark with --master.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Where Spark runs; else this machine's cores.")
 @lake_options
 def command(
-    query: str,
+    query: str | None,
     as_csv: bool,
     limit: int,
     streams: str,
     as_of: datetime | None,
+    engine: str | None,
     master: str | None,
     **where: Any,
 ) -> None:
     """Run QUERY on streams: their hot log and their history in the lake, each record once.
 
     Views: stream_messages, stream_offsets, stream_groups, and one of the name of each stream.
-    Times are shown in UTC, as queries see them.
+    Times are shown in UTC, as queries see them. Without QUERY, queries are read from standard
+    input: one by one at a prompt if that is a terminal.
     """
     if as_csv and terms().as_json:
         raise click.UsageError("give either --csv or --json, not both")
+    if master and engine == "duckdb":
+        raise click.UsageError("--master is for Spark: leave out --engine duckdb")
     names = [name for part in streams.split(",") if (name := part.strip())]
-    columns, rows = _run(query, limit + 1, names, as_of, master, open_lake(**where))
-    shown = rows[:limit]
-    if as_csv:
-        sys.stdout.write(cells.csv_line(columns))
-        sys.stdout.writelines(cells.csv_line(map(cells.field, row)) for row in shown)
-    else:
-        labels = list(cells.apart(columns))
-        convert = cells.plain_json if terms().as_json else cells.field
-        found = [dict(zip(labels, map(convert, row), strict=True)) for row in shown]
-        output.rows(found, labels, "no rows", literal=True)
+    with_spark = engine == "spark" or (engine is None and master is not None)
+    lake = open_lake(**where)
+    with _spark(master, lake, names, as_of) if with_spark else _duckdb(lake, names, as_of) as runs:
+        for text in prompt(runs.names) if query is None else [query]:
+            _answer(runs, text, limit, as_csv, raises=query is not None)
+
+
+def _answer(runs: Runs, text: str, limit: int, as_csv: bool, *, raises: bool) -> None:
+    """Print what a query returns; at a prompt a bad one is no reason to end."""
+    try:
+        columns, rows = runs.query(text, limit + 1)
+    except NexoError as error:
+        if raises or not sys.stdin.isatty():
+            raise
+        output.note(f"error[{error.code}]: {error.message}")
+        return
+    _print(columns, rows[:limit], as_csv)
     if len(rows) > limit:
         output.note(f"only the first {limit:,} rows are shown: --limit shows more")
 
 
-def _run(
-    query: str,
-    limit: int,
-    streams: list[str],
-    as_of: datetime | None,
-    master: str | None,
-    lake: Lake,
-) -> tuple[list[str], list[tuple[Any, ...]]]:
-    sparks.tell_start()
-    with sparks.started(master, "nexo sql", quiet=True) as spark:
+def _print(columns: list[str], shown: list[tuple[Any, ...]], as_csv: bool) -> None:
+    if as_csv:
+        sys.stdout.write(cells.csv_line(columns))
+        sys.stdout.writelines(cells.csv_line(map(cells.field, row)) for row in shown)
+        return
+    labels = list(cells.apart(columns))
+    convert = cells.plain_json if terms().as_json else cells.field
+    found = [dict(zip(labels, map(convert, row), strict=True)) for row in shown]
+    output.rows(found, labels, "no rows", literal=True)
+
+
+class Runs(Protocol):
+    """What runs queries."""
+
+    def query(self, text: str, limit: int) -> Rows:
+        """The columns and the first rows of what a query returns."""
+
+    def names(self) -> list[str]:
+        """Views that a query may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Duck:
+    engine: Engine
+    streams: list[str]
+    as_of: datetime | None
+
+    def query(self, text: str, limit: int) -> Rows:
+        found = self.engine.query(text, limit=limit, streams=self.streams or None, as_of=self.as_of)
+        return found.columns, [cells.zoned(row) for row in found.rows()]
+
+    def names(self) -> list[str]:
+        return self.engine.names()
+
+
+@contextmanager
+def _duckdb(lake: Lake, streams: list[str], as_of: datetime | None) -> Iterator[Runs]:
+    try:
+        from nexo.sql import Engine
+    except ImportError as error:
+        raise missing_extra(error, "sql") from None
+    yield _Duck(Engine(lake, terms().url), streams, as_of)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spark:
+    spark: SparkSession
+    lake: Lake
+    streams: list[str]
+    as_of: datetime | None
+
+    def query(self, text: str, limit: int) -> Rows:
         from pyspark_nexo.failures import plain_errors
         from pyspark_nexo.views import register_views
 
-        with sparks.shown(spark, "query"), plain_errors():
-            register_views(spark, lake, terms().url, streams=streams or None, as_of=as_of)
-            frame = spark.sql(query).limit(limit)
+        with sparks.shown(self.spark, "query"), plain_errors():
+            register_views(
+                self.spark, self.lake, terms().url, streams=self.streams or None, as_of=self.as_of
+            )
+            frame = self.spark.sql(text).limit(limit)
             zoneless = {
                 number
                 for number, field in enumerate(frame.schema)
                 if field.dataType.typeName() == "timestamp_ntz"
             }
             return frame.columns, [cells.read(row, zoneless) for row in frame.collect()]
+
+    def names(self) -> list[str]:
+        return [table.name for table in self.spark.catalog.listTables()]
+
+
+@contextmanager
+def _spark(
+    master: str | None, lake: Lake, streams: list[str], as_of: datetime | None
+) -> Iterator[Runs]:
+    sparks.tell_start()
+    with sparks.started(master, "nexo sql", quiet=True) as spark:
+        yield _Spark(spark, lake, streams, as_of)

@@ -1,6 +1,7 @@
-"""What Spark SQL returns, as people and programs read it: no Python in it, and times in UTC.
+"""What SQL returns, as people and programs read it: no Python in it, and times in UTC.
 
 A timestamp is a naive time in this machine's zone when Spark hands it over, while queries see UTC.
+DuckDB hands over times with their zone; a naive one is in no zone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ def read(row: Sequence[Any], zoneless: Container[int] = ()) -> tuple[Any, ...]:
     return tuple(
         item.isoformat() if number in zoneless and item is not None else item
         for number, item in enumerate(row)
+    )
+
+
+def zoned(row: Sequence[Any]) -> tuple[Any, ...]:
+    """A row of DuckDB: times without a zone stay so."""
+    return tuple(
+        item.isoformat() if isinstance(item, datetime) and item.tzinfo is None else item
+        for item in row
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
@@ -21,10 +23,13 @@ from nexo.client._async.stream.transaction import Transaction
 from nexo.client.address import Address, parse_url
 from nexo.client.checks import Duration
 from nexo.client.queue_views import QueueInfo
-from nexo.errors import NexoError
+from nexo.errors import ConfigError, NexoError
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
+
+if TYPE_CHECKING:
+    from nexo.sql.result import Result
 
 T = TypeVar("T")
 
@@ -109,6 +114,30 @@ class AsyncClient:
         from nexo.client._async.stream.groups import stream_names  # noqa: PLC0415
 
         return await stream_names(self._links[Broker.STREAM], prefix)
+
+    async def sql(
+        self,
+        query: str,
+        *,
+        streams: Sequence[str] | None = None,
+        as_of: datetime | None = None,
+        lake: str | None = None,
+    ) -> Result:
+        """Run a query over streams, their hot log and their history; see `nexo.sql`.
+
+        ``lake`` is the lake's folder, if it is not where the server says; ``as_of`` leaves out
+        what was published later, ``streams`` limits ``stream_messages``.
+        """
+        try:
+            from nexo.sql.local import answer  # noqa: PLC0415 - slow to import, and optional
+        except ImportError as error:
+            raise ConfigError(
+                f"{error.name} is not installed: pip install 'nexo-broker[sql]'"
+            ) from None
+        raw = await self._links[Broker.STREAM].call(Op.STATUS, bytes((Broker.STREAM,)))
+        status = decode_value(raw or b"\x02{}")
+        ask = partial(answer, self.address, status, query, streams=streams, as_of=as_of, lake=lake)
+        return await runtime.in_thread(ask)
 
     def transaction(self, *, timeout: Duration = 60.0) -> Transaction:
         """Records and commits that become visible together or not at all.

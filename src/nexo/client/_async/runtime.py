@@ -182,3 +182,8 @@ class StopSignal:
     async def wait(self) -> None:
         """Return when the process is asked to stop."""
         await self._stop.wait()
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do work that blocks."""
+    return await asyncio.to_thread(work)

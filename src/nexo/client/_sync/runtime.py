@@ -184,3 +184,8 @@ class Workers:
         """Wait until nothing runs; False if the time ran out first."""
         with self._change:
             return self._change.wait_for(lambda: not self._busy, timeout_s)
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Do work that blocks, here."""
+    return work()

@@ -1,4 +1,4 @@
-"""The stream broker as Spark's driver and executors use it: blocking, one connection each."""
+"""The hot log as SQL and Spark read it: blocking, one connection for all streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 from nexo.batch import Batch, decode, entries
 from nexo.client._sync.link.link import Link
-from nexo.client.address import parse_url
+from nexo.client.address import Address, parse_url
 from nexo.errors import OffsetOutOfRange
 from nexo.lake.plan import Held
 from nexo.model import Broker
@@ -22,8 +22,9 @@ READ_BYTES = 8 * 1024**2
 class StreamBroker:
     """Requests about streams; ``with`` closes the connection."""
 
-    def __init__(self, url: str | None) -> None:
-        self._link = Link(parse_url(url), Broker.STREAM)
+    def __init__(self, url: str | Address | None) -> None:
+        address = url if isinstance(url, Address) else parse_url(url)
+        self._link = Link(address, Broker.STREAM)
 
     def __enter__(self) -> StreamBroker:
         return self

@@ -1,0 +1,116 @@
+"""Queries as DuckDB reads them, so that one query means the same here and in Spark.
+
+Two things differ. ``offset`` is a reserved word in DuckDB and a column of every stream, so it is
+quoted where it names a column. A cast of bytes to text shows escapes in DuckDB and decodes UTF-8 in
+Spark, so such a cast becomes a call of `TEXT`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+TEXT = "nexo_text"
+MACROS = (
+    f"create macro {TEXT}(x) as case when typeof(x) = 'BLOB' "
+    "then try(decode(cast(cast(x as varchar) as blob))) else cast(x as varchar) end",
+    "create macro nexo_shown(x) as coalesce(try(decode(x)), base64(x))",
+    "create macro get_json_object(x, path) as json_extract_string(x, path)",
+)
+_VALUES = (duckdb.token_type.numeric_const, duckdb.token_type.string_const)
+
+
+def quoted(query: str) -> str:
+    """``query`` with ``offset`` in quotes where it is a column, not a clause."""
+    tokens = list(_tokens(query))
+    parts, at = list[str](), 0
+    for number, (start, end, _) in enumerate(tokens):
+        if query[start:end].lower() == "offset" and not _is_clause(query, tokens, number):
+            parts += [query[at:start], '"offset"']
+            at = end
+    return "".join([*parts, query[at:]])
+
+
+def _tokens(query: str) -> Iterator[tuple[int, int, Any]]:
+    """Where each token begins and ends, and its kind."""
+    found = duckdb.tokenize(query)
+    ends = [*(start for start, _ in found[1:]), len(query)]
+    for (start, kind), end in zip(found, ends, strict=True):
+        yield start, start + len(query[start:end].rstrip()), kind
+
+
+def _is_clause(query: str, tokens: list[tuple[int, int, Any]], number: int) -> bool:
+    """Whether an ``offset`` says how many rows to skip: then a number follows."""
+    if number + 1 == len(tokens):
+        return False
+    start, _, kind = tokens[number + 1]
+    return kind in _VALUES or query[start] in "?$("
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A query, and the names of the tables in it."""
+
+    text: str
+    tables: frozenset[str]
+
+
+def parse(connection: duckdb.DuckDBPyConnection, query: str) -> Parsed:
+    """A query as DuckDB is to run it; what is no SELECT, or no SQL, stays as it is."""
+    query = quoted(query)
+    found = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
+    tree = json.loads(found[0]) if found else {"error": True}
+    if tree.get("error"):
+        return Parsed(query, frozenset())
+    tables = frozenset(_tables(tree))
+    if not _replace(tree):
+        return Parsed(query, tables)
+    text = connection.execute("select json_deserialize_sql(?::json)", [json.dumps(tree)]).fetchone()
+    return Parsed(query if text is None else str(text[0]), tables)
+
+
+def _tables(node: Any) -> Iterator[str]:
+    """Names of tables in a tree, in lower case; those of a query's own ``with`` among them."""
+    if isinstance(node, dict) and node.get("type") == "BASE_TABLE":
+        yield str(node.get("table_name", "")).lower()
+    for child in node.values() if isinstance(node, dict) else node:
+        if isinstance(child, dict | list):
+            yield from _tables(child)
+
+
+def _replace(node: Any) -> int:
+    """Replace casts in a tree, in place; how many there were."""
+    count = 0
+    for child in node.values() if isinstance(node, dict) else node:
+        if isinstance(child, dict | list):
+            count += _replace(child)
+    if isinstance(node, dict) and _is_text_cast(node):
+        child = node["child"]
+        alias, location = node["alias"], node.get("query_location", 0)
+        node.clear()
+        node.update(_call(child, alias, location))
+        count += 1
+    return count
+
+
+def _is_text_cast(node: dict[str, Any]) -> bool:
+    kind = node.get("cast_type")
+    return (
+        node.get("class") == "CAST"
+        and isinstance(kind, dict)
+        and kind.get("id") == "VARCHAR"
+        and not kind.get("type_info")
+    )
+
+
+def _call(child: Any, alias: str, location: int) -> dict[str, Any]:
+    return {
+        "class": "FUNCTION", "type": "FUNCTION", "alias": alias, "query_location": location,
+        "function_name": TEXT, "schema": "", "children": [child], "filter": None,
+        "order_bys": {"type": "ORDER_MODIFIER", "orders": []}, "distinct": False,
+        "is_operator": False, "export_state": False, "catalog": "",
+    }  # fmt: skip

@@ -1,0 +1,310 @@
+"""DuckDB over streams: the views that a query names are made when it is asked, and no others.
+
+===================== ========================================================================
+view                  columns
+===================== ========================================================================
+stream_messages       topic, partition, offset, key, value, headers, timestamp
+stream_offsets        group_id, topic, partition, offset, metadata, committed_at
+stream_groups         group_id, kind, topics, generation, leader, members, assignment
+<stream>              partition, offset, timestamp, key, value, headers, value_type, typed columns
+<stream>_latest       the newest record per key, of streams that compact
+<stream>_dead_letters records whose value does not fit the typed columns, with the reason
+===================== ========================================================================
+
+Spark has the same views (`pyspark_nexo.views`); one contract suite checks both. Data files are read
+by field id, so that renamed, widened and added columns read right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from nexo.client.address import Address
+from nexo.errors import Conflict, InvalidInput, NotFound
+from nexo.hot_log import StreamBroker
+from nexo.lake import dead_letters, latest
+from nexo.lake.catalog import DEAD_LETTERS, NEWEST, Lake, StreamId, as_ours, table_name
+from nexo.lake.paths import local_path
+from nexo.lake.read import live_files
+from nexo.lake.rows import ROWS
+from nexo.sql import dialect
+from nexo.sql.filesystems import make_readable
+from nexo.sql.groups import group_rows, offset_rows
+from nexo.sql.result import Result
+from nexo.sql.streams import Seen, hot_rows, look
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+MOST_STREAMS = 200
+"""How many streams ``stream_messages`` covers unless they are named."""
+MESSAGES, OFFSETS, GROUPS = "stream_messages", "stream_offsets", "stream_groups"
+VIEWS = (MESSAGES, OFFSETS, GROUPS)
+_DERIVED = {latest.SUFFIX: NEWEST, dead_letters.SUFFIX: DEAD_LETTERS}
+_TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
+_OFFSETS = pa.schema(
+    [
+        ("group_id", _TEXT), ("topic", _TEXT), ("partition", pa.int32()), ("offset", pa.int64()),
+        ("metadata", _TEXT), ("committed_at", _TIME),
+    ]
+)  # fmt: skip
+_GROUPS = pa.schema(
+    [
+        ("group_id", _TEXT), ("kind", _TEXT), ("topics", _TEXT), ("generation", pa.int32()),
+        ("leader", _TEXT), ("members", _TEXT), ("assignment", _TEXT),
+    ]
+)  # fmt: skip
+_TYPES = {
+    "boolean": "BOOLEAN", "int": "INTEGER", "long": "BIGINT", "float": "FLOAT",
+    "double": "DOUBLE", "string": "VARCHAR", "binary": "BLOB", "date": "DATE",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+}  # fmt: skip
+_KIND = re.compile(r"^(\w+) Error: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Answers queries about one server's streams.
+
+    Without a ``lake`` that can be read from here, the broker reads it for us, which is slower.
+    """
+
+    lake: Lake | None = None
+    url: str | Address | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """DuckDB's own, such as ``{"memory_limit": "2GB"}``."""
+
+    def query(
+        self,
+        text: str,
+        *,
+        limit: int | None = None,
+        streams: Sequence[str] | None = None,
+        as_of: datetime | None = None,
+    ) -> Result:
+        """Run a query over what there is now; ``as_of`` leaves out what was published later.
+
+        ``streams`` are those that ``stream_messages`` covers. At most ``limit`` rows are returned.
+        """
+        if as_of is not None and as_of.tzinfo is None:
+            raise InvalidInput(
+                f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
+            )
+        with plain_errors(), duckdb.connect(config=dict(self.settings)) as connection:
+            return self._run(connection, text, limit, streams, as_of)
+
+    def _run(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        text: str,
+        limit: int | None,
+        streams: Sequence[str] | None,
+        as_of: datetime | None,
+    ) -> Result:
+        connection.execute("set timezone = 'UTC'")
+        for macro in dialect.MACROS:
+            connection.execute(macro)
+        query = dialect.parse(connection, text)
+        if query.tables:
+            with StreamBroker(self.url) as broker:
+                Views(connection, broker, self.lake, as_of, streams).make(query.tables)
+        return Result(_first(connection.execute(query.text), limit))
+
+    def names(self) -> list[str]:
+        """Every view that a query may name; for completion."""
+        with StreamBroker(self.url) as broker:
+            return [*VIEWS, *(table_name(name) for name in broker.names())]
+
+
+@dataclass
+class Views:
+    """Makes the views of one query."""
+
+    connection: duckdb.DuckDBPyConnection
+    broker: StreamBroker
+    lake: Lake | None
+    as_of: datetime | None
+    streams: Sequence[str] | None
+    _seen: dict[str, Seen] = field(default_factory=dict)
+    _made: set[str] = field(default_factory=set)
+
+    def make(self, names: frozenset[str]) -> None:
+        """Make the views of these names; a name that is no view of ours is left to DuckDB."""
+        for name in sorted(names):
+            if name == MESSAGES:
+                self._messages()
+            elif name == OFFSETS:
+                self._rows(name, _OFFSETS, offset_rows(self.broker, self._infos()))
+            elif name == GROUPS:
+                self._rows(name, _GROUPS, group_rows(self.broker, self._infos()))
+            elif name in self._by_view:
+                self._stream(self._by_view[name])
+            else:
+                self._derived(name)
+
+    @cached_property
+    def _by_view(self) -> dict[str, str]:
+        return {table_name(name): name for name in self.broker.names()}
+
+    def _look(self, name: str) -> Seen:
+        if name not in self._seen:
+            self._seen[name] = look(self.broker, self.lake, name)
+        return self._seen[name]
+
+    def _infos(self) -> list[Any]:
+        return [self._look(name).info for name in self._covered()]
+
+    def _covered(self) -> list[str]:
+        if self.streams:
+            return list(self.streams)
+        return list(islice(self._by_view.values(), MOST_STREAMS))
+
+    # -- views -------------------------------------------------------------------------
+
+    def _stream(self, name: str) -> str:
+        """A stream's view: the files of its table, then the log; returns its name."""
+        view = table_name(name)
+        if view in self._made:
+            return view
+        self._made.add(view)
+        seen = self._look(name)
+        hot = f"__hot_{len(self._made)}"
+        self.connection.register(hot, hot_rows(self.broker, seen))
+        parts = [f'select * from "{hot}"']
+        if seen.table is not None and (lake := self._files(seen.table)) is not None:
+            parts.insert(0, lake)
+        self._view(view, self._until(" union all by name ".join(parts)))
+        return view
+
+    def _derived(self, name: str) -> None:
+        """The newest records or the dead letters of a stream, if that is what the name says."""
+        for suffix, kind in _DERIVED.items():
+            stream = self._by_view.get(name.removesuffix(suffix))
+            if not name.endswith(suffix) or stream is None or self.lake is None:
+                continue
+            created_ms = self._look(stream).info.created_ms
+            table = self.lake.known(StreamId(stream, created_ms), suffix, kind)
+            if table is None:
+                continue
+            if kind == NEWEST and self.as_of is not None:  # the table only knows those of today
+                self._view(name, _newest(self._stream(stream)))
+            else:
+                self._view(name, self._until(self._files(table) or _nothing(table)))
+
+    def _messages(self) -> None:
+        columns = (
+            'partition, "offset", nexo_shown(key) as key, nexo_shown(value) as value, '
+            "headers, timestamp"
+        )
+        parts = [
+            f"select {_literal(name)} as topic, {columns} from {_name(self._stream(name))}"
+            for name in self._covered()
+        ]
+        empty = (
+            'select null::varchar as topic, null::integer as partition, null::bigint as "offset",'
+            " null::varchar as key, null::varchar as value, null::varchar as headers,"
+            " null::timestamptz as timestamp where false"
+        )
+        self._view(MESSAGES, " union all ".join(parts or [empty]))
+
+    def _rows(self, name: str, schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> None:
+        found = list(rows)
+        columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
+        arrays = [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)]
+        self.connection.register(name, pa.Table.from_arrays(arrays, schema=schema))
+
+    def _view(self, name: str, query: str) -> None:
+        self.connection.execute(f"create view {_name(name)} as {query}")
+
+    def _until(self, query: str) -> str:
+        if self.as_of is None:
+            return query
+        moment = self.as_of.astimezone(UTC).isoformat()
+        return f"select * from ({query}) where timestamp <= timestamptz '{moment}'"
+
+    def _files(self, table: Table) -> str | None:
+        """A query of a table's data files, matched by field id; None if it has none."""
+        with as_ours(f"cannot read table {'.'.join(table.name())}"):
+            paths = [file.file_path for file in live_files(table)]
+        if not paths:
+            return None
+        make_readable(self.connection, table.io, paths[0])
+        files = ", ".join(_literal(local_path(path) or path) for path in paths)
+        fields = ", ".join(
+            f"{each.field_id}: {{name: {_literal(each.name)}, "
+            f"type: '{_TYPES[str(each.field_type)]}', default_value: NULL}}"
+            for each in table.schema().fields
+        )
+        return f"select * from read_parquet([{files}], schema = MAP {{{fields}}})"
+
+
+def _nothing(table: Table) -> str:
+    columns = ", ".join(
+        f"null::{_TYPES[str(each.field_type)]} as {_name(each.name)}"
+        for each in table.schema().fields
+    )
+    return f"select {columns} where false"
+
+
+def _newest(view: str) -> str:
+    """The newest record of each key without tombstones, and every record without a key."""
+    columns = ", ".join(_name(name) for name in ROWS.names)
+    newest = 'max("offset") over (partition by partition, key)'
+    return (
+        f"select {columns} from (select *, {newest} as newest_offset from {_name(view)}) "
+        'where key is null or ("offset" = newest_offset and value is not null)'
+    )
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _first(found: duckdb.DuckDBPyConnection, limit: int | None) -> pa.Table:
+    """The result, or its first rows; sums of whole numbers are 64-bit, as in Spark."""
+    wide = [str(column[1]) == "HUGEINT" for column in found.description or ()]
+    reader = found.to_arrow_reader()
+    batches, count = list[pa.RecordBatch](), 0
+    for batch in reader:
+        batches.append(batch if limit is None else batch.slice(0, limit - count))
+        count += batches[-1].num_rows
+        if count == limit:
+            break
+    table = pa.Table.from_batches(batches, schema=reader.schema)
+    for number in (number for number, is_wide in enumerate(wide) if is_wide):
+        column, name = table.column(number), table.column_names[number]
+        try:
+            table = table.set_column(number, name, column.cast(pa.int64()))
+        except pa.ArrowInvalid:  # it does not fit
+            continue
+    return table
+
+
+class plain_errors:  # noqa: N801 - used like a function
+    """DuckDB's errors as ours: a query that it does not understand is `InvalidInput`."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if not isinstance(error, duckdb.Error):
+            return
+        text = _KIND.sub("", str(error)).split("\n\n")[0].strip()
+        if isinstance(error, duckdb.CatalogException) and "does not exist" in text:
+            raise NotFound(text.splitlines()[0]) from error
+        if isinstance(error, duckdb.IOException):
+            raise Conflict(f"the lake changed while it was read, ask again: {text}") from error
+        raise InvalidInput(text.splitlines()[0]) from error

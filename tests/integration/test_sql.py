@@ -1,0 +1,191 @@
+"""SQL over hot log and lake with DuckDB: each record once, from CLI and client (SPEC I10)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("duckdb")
+pytest.importorskip("pyiceberg")
+
+from click.testing import CliRunner, Result
+
+import nexo
+from nexo import cli, testing
+from nexo.errors import InvalidInput, NotFound
+from nexo.lake import typed
+from nexo.lake.catalog import Lake
+from nexo.lake.settings import LakeSettings
+from nexo.sql import Engine
+from nexo.sql import streams as sql_streams
+from nexo.sql.dialect import quoted
+
+from .tiering import take
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    with testing.server(data_dir=tmp_path / "nexo") as url:
+        yield url
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(LakeSettings(tmp_path / "nexo" / "lake"))
+
+
+@pytest.fixture
+def both(served: str, lake: Lake) -> Engine:
+    """A stream of 900 records in the lake and 100 in the log, and one in the log alone."""
+    with nexo.connect(served) as client:
+        orders = client.stream("orders").create(partitions=2, tiering=True)
+        values = [{"n": n, "who": "ü"} for n in range(1_000)]
+        keys = [f"k{n % 7}" for n in range(1_000)]
+        orders.publish_many(values[:900], keys=keys[:900])
+        take(served, lake, "orders")
+        orders.publish_many(values[900:], keys=keys[900:])
+        client.stream("hot/only").create().publish_many([b"\xff", b"text"])
+    return Engine(lake, served)
+
+
+def test_each_record_of_both_tiers_is_seen_once(both: Engine) -> None:
+    query = "select count(*), count(distinct (partition, offset)), min(offset) from orders"
+    assert both.query(query).rows() == [(1_000, 1_000, 0)]
+    total = "select sum(cast(get_json_object(cast(value as string), '$.n') as int)) from orders"
+    assert both.query(total).scalar() == sum(range(1_000))
+
+
+def test_offset_is_a_column_and_a_clause(both: Engine) -> None:
+    query = "select offset from orders where partition = 0 and offset < 5 order by offset limit 3"
+    assert both.query(f"{query} offset 1").rows() == [(1,), (2,), (3,)]
+    assert quoted("select max(o.offset) - offset from t limit 5 OFFSET 3") == (
+        'select max(o."offset") - "offset" from t limit 5 OFFSET 3'
+    )
+    assert quoted("select 'offset', \"offset\" from t -- offset") == (
+        "select 'offset', \"offset\" from t -- offset"
+    )
+
+
+def test_messages_of_all_streams_show_text_or_base64(both: Engine) -> None:
+    query = "select topic, count(*) from stream_messages group by topic order by topic"
+    assert both.query(query).rows() == [("hot/only", 2), ("orders", 1_000)]
+    values = both.query("select value from stream_messages where topic = 'hot/only'").rows()
+    assert sorted(values) == [("/w==",), ("text",)]
+    assert both.query("select count(*) from stream_messages", streams=["hot/only"]).scalar() == 2
+
+
+def test_types_and_names_are_those_of_the_stream(both: Engine) -> None:
+    found = both.query("select * from orders limit 0").arrow()
+    assert found.schema.names[:7] == [
+        "partition", "offset", "timestamp", "key", "value", "headers", "value_type",
+    ]  # fmt: skip
+    assert [str(kind) for kind in found.schema.types[:5]] == [
+        "int32", "int64", "timestamp[us, tz=UTC]", "binary", "binary",
+    ]  # fmt: skip
+
+
+def test_typed_columns_are_there_for_both_tiers(served: str, lake: Lake, both: Engine) -> None:
+    typed.set_schema(lake.get("orders"), {"n": "int"})
+    take(served, lake, "orders")
+    with nexo.connect(served) as client:
+        client.stream("orders").publish({"n": 5_000}, key="k0")
+        typed.rename(typed.set_schema(lake.get("orders"), {"n": "long"}), "n", "number")
+        client.stream("orders").publish({"n": 5_000_000_000}, key="k0")
+    assert both.query("select max(number), count(number) from orders").rows() == [
+        (5_000_000_000, 102)
+    ]
+
+
+def test_as_of_leaves_out_what_came_later(both: Engine) -> None:
+    assert both.query("select count(*) from orders", as_of=datetime.now(UTC)).scalar() == 1_000
+    early = datetime.now(UTC) - timedelta(hours=1)
+    assert both.query("select count(*) from orders", as_of=early).scalar() == 0
+    with pytest.raises(InvalidInput, match="time zone"):
+        both.query("select 1", as_of=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def test_bad_queries_are_plain_errors(both: Engine) -> None:
+    with pytest.raises(InvalidInput, match="syntax error"):
+        both.query("selec")
+    with pytest.raises(NotFound, match="nope"):
+        both.query("select * from nope")
+    with pytest.raises(InvalidInput, match="nope"):
+        both.query("select nope from orders")
+
+
+def test_a_machine_that_cannot_reach_the_lake_reads_it_through_the_broker(
+    served: str, both: Engine
+) -> None:
+    assert Engine(None, served).query("select count(*) from orders").scalar() == 1_000
+
+
+def test_many_hot_records_go_through_a_file(both: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_streams, "SPILL_BYTES", 1)
+    join = "select count(*) from orders a join orders b using (partition, offset)"
+    assert both.query(join).scalar() == 1_000
+
+
+@pytest.mark.usefixtures("both")
+def test_the_clients_give_arrow_rows_and_dicts(served: str) -> None:
+    query = "select partition, count(*) as n from orders group by partition order by partition"
+    with nexo.connect(served) as client:
+        found = client.sql(query)
+        assert (found.columns, len(found)) == (["partition", "n"], 2)
+        assert (
+            sum(row["n"] for row in found.dicts())
+            == found.arrow().column("n").to_pylist()[0] + found.rows()[1][1]
+        )
+
+
+@pytest.mark.usefixtures("both")
+async def test_the_async_client_too(served: str) -> None:
+    async with nexo.AsyncClient(served) as client:
+        assert (await client.sql("select count(*) from orders")).scalar() == 1_000
+
+
+def command(*arguments: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(cli.main, arguments, input=text)
+
+
+@pytest.mark.usefixtures("both")
+def test_the_command_prints_tables_csv_and_json(served: str) -> None:
+    query = "select cast(key as string) as key, count(*) as n from orders group by 1 order by 1"
+    table = command("sql", query, "--csv", "--limit", "2", "--url", served)
+    assert table.stdout.splitlines() == ["key,n", "k0,143", "k1,143"], table.output
+    assert table.stderr == "only the first 2 rows are shown: --limit shows more\n"
+    lines = command("sql", query, "--json", "--url", served).stdout.splitlines()
+    assert json.loads(lines[0]) == {"key": "k0", "n": 143}
+    piped = command("sql", "--csv", "--url", served, text="select 1 as one;\n")
+    assert piped.stdout.splitlines() == ["one", "1"]
+    times = "select timestamptz'2026-01-01' as a, timestamp'2026-01-01' as b"
+    shown = command("sql", times, "--url", served)
+    assert shown.stdout == "2026-01-01T00:00:00Z\t2026-01-01T00:00:00\n"
+    bad = command("sql", "selec", "--url", served)
+    assert bad.stderr.startswith("error[INVALID]: syntax error")
+
+
+@pytest.mark.usefixtures("both")
+def test_queries_are_typed_at_a_prompt(served: str, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    environ = os.environ | {"XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}
+    command = [sys.executable, "-m", "nexo", "sql", "--csv", "--url", served]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ):
+        os.close(theirs)
+        os.write(ours, b"selec;\nselect count(*) as n\nfrom orders;\n\\q\n")
+        said = b""
+        with suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 65_536):
+                said += part
+    os.close(ours)
+    assert b"\nn\r\r\n1000\r\r\n" in said
+    assert b"error[INVALID]: syntax error" in said
+    assert "from orders;" in (tmp_path / "nexo" / "sql_history").read_text()
