@@ -84,6 +84,8 @@ def test_messages_of_all_streams_show_text_or_base64(both: Engine) -> None:
 
 
 def test_types_and_names_are_those_of_the_stream(both: Engine) -> None:
+    cast = both.query("select cast(key as string), upper(cast(o.key as string)) as k from orders o")
+    assert cast.columns == ["key", "k"]
     found = both.query("select * from orders limit 0").arrow()
     assert found.schema.names[:7] == [
         "partition", "offset", "timestamp", "key", "value", "headers", "value_type",

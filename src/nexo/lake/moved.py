@@ -12,21 +12,16 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nexo.lake.paths import local_path, location_of, sync_local
 from nexo.lake.settings import CATALOG
 
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-    from pyiceberg.manifest import ManifestFile
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
-
-# ruff: noqa: PLC0415 - PyIceberg takes half a second to import
+# ruff: noqa: PLC0415 - slow to import
 
 WAREHOUSE = "warehouse"
 _PATHS = {"location", "manifest-list", "metadata-file", "statistics-path"}
@@ -99,7 +94,11 @@ def _move(location: str, warehouse: Path) -> Move | None:
 
 @dataclass(slots=True)
 class Rewriting:
-    """Writes one table's metadata anew, next to what it stands for."""
+    """Writes one table's metadata again, next to what it replaces.
+
+    Manifests and their lists are Avro files that say themselves how they are to be read, so only
+    the paths in them are looked at; whatever else they hold stays as it is.
+    """
 
     move: Move
     written: list[str] = field(default_factory=list)
@@ -107,23 +106,16 @@ class Rewriting:
 
     def table(self, location: str) -> str:
         """Write everything that names files; returns where the table's metadata is now."""
-        from pyiceberg.io import load_file_io
-        from pyiceberg.serializers import FromInputFile, ToOutputFile
-        from pyiceberg.table.metadata import TableMetadataUtil
-
         here = self.move(location)
-        io = load_file_io({}, here)
-        metadata = FromInputFile.table_metadata(io.new_input(here))
+        content = json.loads(_local(here).read_bytes())
         lists = {
-            snapshot.manifest_list: self._manifest_list(io, metadata, snapshot)
-            for snapshot in metadata.snapshots
+            snapshot["manifest-list"]: self._manifest_list(snapshot["manifest-list"])
+            for snapshot in content.get("snapshots", ())
         }
-        content = self._moved(json.loads(metadata.model_dump_json(exclude_none=True)), lists)
         folder, _, name = here.rpartition("/")
         version = int(name.partition("-")[0]) + 1 if name.partition("-")[0].isdigit() else 0
         new = self._new(f"{folder}/{version:05}-{uuid.uuid4()}.metadata.json")
-        made = TableMetadataUtil.parse_obj(content)
-        ToOutputFile.table_metadata(made, io.new_output(new))
+        _local(new).write_text(json.dumps(self._moved(content, lists)))
         sync_local(self.written)
         return new
 
@@ -141,52 +133,46 @@ class Rewriting:
                 return lists.get(value) or self.move(value)
         return value
 
-    def _manifest_list(self, io: FileIO, metadata: TableMetadata, snapshot: Snapshot) -> str:
-        from pyiceberg.manifest import read_manifest_list, write_manifest_list
+    def _manifest_list(self, location: str) -> str:
+        def moved(manifest: dict[str, Any]) -> dict[str, Any]:
+            path, size = self._manifest(manifest["manifest_path"])
+            return {**manifest, "manifest_path": path, "manifest_length": size}
 
-        here = self.move(snapshot.manifest_list)
-        found = list(read_manifest_list(io.new_input(here)))
-        for manifest in found:
-            path, size = self._manifest(io, metadata, manifest)
-            manifest[0], manifest[1] = path, size
-            assert (manifest.manifest_path, manifest.manifest_length) == (path, size)
-        folder = here.rpartition("/")[0]
-        new = self._new(f"{folder}/snap-{snapshot.snapshot_id}-0-{uuid.uuid4()}.avro")
-        with write_manifest_list(
-            metadata.format_version,
-            io.new_output(new),
-            snapshot.snapshot_id,
-            snapshot.parent_snapshot_id,
-            snapshot.sequence_number,
-            "deflate",
-        ) as writer:
-            writer.add_manifests(found)
+        here = self.move(location)
+        folder, _, name = here.rpartition("/")
+        stem = name.removesuffix(".avro").rsplit("-", 5)[0]
+        new = self._new(f"{folder}/{stem}-{uuid.uuid4()}.avro")
+        _rewrite(_local(here), _local(new), moved)
         return new
 
-    def _manifest(
-        self, io: FileIO, metadata: TableMetadata, manifest: ManifestFile
-    ) -> tuple[str, int]:
+    def _manifest(self, location: str) -> tuple[str, int]:
         """A manifest with its entries as they were but for their paths; written once."""
-        from pyiceberg.manifest import write_manifest
 
-        old = manifest.manifest_path
-        if old in self._manifests:
-            return self._manifests[old]
-        manifest[0] = self.move(old)
-        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-        new = self._new(f"{manifest.manifest_path.rpartition('/')[0]}/{uuid.uuid4()}-m0.avro")
-        with write_manifest(
-            metadata.format_version,
-            metadata.specs()[manifest.partition_spec_id],
-            metadata.schema(),
-            io.new_output(new),
-            manifest.added_snapshot_id or 0,
-            "deflate",
-        ) as writer:
-            for entry in entries:
-                path = self.move(entry.data_file.file_path)
-                entry.data_file[1] = path
-                assert entry.data_file.file_path == path
-                writer.add_entry(entry)
-        self._manifests[old] = new, len(io.new_input(new))
-        return self._manifests[old]
+        def moved(entry: dict[str, Any]) -> dict[str, Any]:
+            data_file = entry["data_file"]
+            path = self.move(data_file["file_path"])
+            return {**entry, "data_file": {**data_file, "file_path": path}}
+
+        if location not in self._manifests:
+            here = self.move(location)
+            new = self._new(f"{here.rpartition('/')[0]}/{uuid.uuid4()}-m0.avro")
+            _rewrite(_local(here), _local(new), moved)
+            self._manifests[location] = new, _local(new).stat().st_size
+        return self._manifests[location]
+
+
+def _local(location: str) -> Path:
+    path = local_path(location)
+    assert path is not None, "a lake in a folder has local files only"
+    return Path(path)
+
+
+def _rewrite(old: Path, new: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Copy an Avro file with its schema and metadata, each record changed."""
+    import fastavro  # only for a lake that was moved
+
+    with old.open("rb") as source, new.open("wb") as target:
+        found = fastavro.reader(source)
+        records = [change(record) for record in found if isinstance(record, dict)]
+        own = {key: text for key, text in found.metadata.items() if not key.startswith("avro.")}
+        fastavro.writer(target, found.writer_schema, records, codec=found.codec, metadata=own)

@@ -85,6 +85,8 @@ def _tables(node: Any) -> Iterator[str]:
 def _replace(node: Any) -> int:
     """Replace casts in a tree, in place; how many there were."""
     count = 0
+    for item in node.get("select_list", ()) if isinstance(node, dict) else ():
+        _name_as_spark_does(item)
     for child in node.values() if isinstance(node, dict) else node:
         if isinstance(child, dict | list):
             count += _replace(child)
@@ -95,6 +97,12 @@ def _replace(node: Any) -> int:
         node.update(_call(child, alias, location))
         count += 1
     return count
+
+
+def _name_as_spark_does(item: dict[str, Any]) -> None:
+    """A column that is cast keeps its name."""
+    if _is_text_cast(item) and not item["alias"]:
+        item["alias"] = item["child"].get("column_names", [""])[-1]
 
 
 def _is_text_cast(node: dict[str, Any]) -> bool:
