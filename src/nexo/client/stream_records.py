@@ -22,7 +22,7 @@ from nexo.batch import (
 )
 from nexo.errors import InvalidInput, NexoError
 from nexo.protocol.frames import Buffer
-from nexo.protocol.values import ValueType, check_type, decode_content, json_bytes, utf8
+from nexo.protocol.values import PLAIN, ValueType, check_type, decode_content, json_bytes, utf8
 
 T = TypeVar("T")
 
@@ -128,7 +128,8 @@ def batches_in(data: Buffer) -> Iterator[Batch]:
 
 def typed_content(type_: Any, value: object) -> tuple[int, bytes]:
     """`content_of` a value that is readable as ``type_``."""
-    check_type(type_, value)
+    if value.__class__ is not type_ or type_ not in PLAIN:
+        check_type(type_, value)
     return content_of(value)
 
 
@@ -277,8 +278,8 @@ def places(
     """
     if lanes is not None:
         return [Published(runs[run][0], runs[run][1] + at) for run, at in lanes]
-    return [
-        _new(Published, (partition, offset))
-        for partition, first, count in runs
-        for offset in range(first, first + count)
-    ]
+    found: list[Published] = []
+    for partition, first, count in runs:  # no bytecode per record: there may be thousands
+        pairs = zip(repeat(partition), range(first, first + count))
+        found += map(_new, repeat(Published), pairs)
+    return found

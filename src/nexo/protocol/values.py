@@ -49,23 +49,24 @@ def encode_value(value: object) -> bytes:
 def encode_as(type_: Any, value: object) -> bytes:
     """`encode_value`, after a look whether ``value`` will be readable as ``type_``."""
     raw = encode_value(value)
-    if type_ is not None and not (value.__class__ is type_ and _is_sure(type_)):
+    if not _surely_fits(type_, value):
         decode_value(raw, type_)
     return raw
 
 
 def check_type(type_: Any, value: object) -> None:
     """Refuse a value that would not be readable as ``type_``."""
-    if type_ is not None:
-        encode_as(type_, value)
+    if not _surely_fits(type_, value):
+        decode_value(encode_value(value), type_)
 
 
-def _is_sure(type_: Any) -> bool:
-    """Whether an instance of the class can only be right."""
-    return type_ in _PLAIN or is_model(type_)
+def _surely_fits(type_: Any, value: object) -> bool:
+    """Whether there is no need to read it back: no type, or an instance of it that can only fit."""
+    return type_ is None or (value.__class__ is type_ and (type_ in PLAIN or is_model(type_)))
 
 
-_PLAIN = (str, bytes, int, float, bool)
+PLAIN = frozenset((str, bytes, int, float, bool))
+"""Classes whose instances are readable as their own class."""
 
 
 def utf8(text: str) -> bytes:
