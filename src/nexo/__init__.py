@@ -8,7 +8,7 @@ nexo.AsyncClient(url)``. Names are loaded when first used, so that ``import nexo
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 if TYPE_CHECKING:
     from nexo import errors as errors
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nexo import xstreams as xstreams
     from nexo.client._async.client import AsyncClient as AsyncClient
     from nexo.client._sync.client import Client as Client
+    from nexo.client.address import ConnectOptions
     from nexo.errors import NexoError as NexoError
     from nexo.model import Broker as Broker
     from nexo.model import Persistence as Persistence
@@ -54,12 +55,12 @@ if not TYPE_CHECKING:  # or else every misspelt name would pass the check of typ
         raise AttributeError(f"module 'nexo' has no attribute {name!r}")
 
 
-def connect(url: str | None = None, **options: Any) -> Client:
+def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Client:
     """A sync client whose server has answered; close it, or use it in ``with``.
 
-    Without a URL, ``NEXO_URL`` or a local server is meant; without a login in it, that in
-    ``NEXO_TOKEN``, or ``NEXO_USER`` and ``NEXO_PASSWORD``. Options are fields of
-    `nexo.client.address.Address`. Raises `ConnectionLost` if the server cannot be reached.
+    ``url`` defaults to ``NEXO_URL``, then to a server on this machine; credentials default to
+    ``NEXO_TOKEN``, or ``NEXO_USER`` and ``NEXO_PASSWORD``. Raises `ConnectionLost` if the server
+    cannot be reached.
     """
     from nexo.client._sync.client import Client  # noqa: PLC0415 - keeps ``import nexo`` cheap
 
@@ -72,7 +73,7 @@ def connect(url: str | None = None, **options: Any) -> Client:
     return client
 
 
-async def connect_async(url: str | None = None, **options: Any) -> AsyncClient:
+async def connect_async(url: str | None = None, **options: Unpack[ConnectOptions]) -> AsyncClient:
     """`connect` for asyncio: an async client whose server has answered."""
     from nexo.client._async.client import AsyncClient  # noqa: PLC0415 - as above
 

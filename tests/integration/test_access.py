@@ -137,7 +137,7 @@ def test_who_is_new_waits_while_too_many_log_in_at_once(
     monkeypatch.setattr(door, "MOST_CHECKS", 0)
 
     async def run() -> None:
-        async with nexo.AsyncClient(url_for(guarded, "root"), timeout_s=1.0) as client:
+        async with nexo.AsyncClient(url_for(guarded, "root"), timeout=1.0) as client:
             with pytest.raises(NexoError, match="within 1 s: too many logins at once"):
                 await client.store.get("k")
             monkeypatch.undo()
@@ -150,7 +150,7 @@ def test_who_was_in_waits_while_others_are_locked_out(
     guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A5, A10
     async def run() -> None:
-        async with nexo.AsyncClient(url_for(guarded, "root"), timeout_s=1.0) as client:
+        async with nexo.AsyncClient(url_for(guarded, "root"), timeout=1.0) as client:
             await client.store.set("k", 1)
             await asyncio.to_thread(restart_locked, guarded, monkeypatch)
             with pytest.raises(NexoError, match="within 1 s: too many failed logins"):
@@ -180,7 +180,7 @@ def test_a_subscription_comes_back_after_it_was_locked_out(
     guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A5, A10
     url = url_for(guarded, "root")
-    with nexo.connect(url, timeout_s=1.0) as client, client.pubsub.subscribe("news") as news:
+    with nexo.connect(url, timeout=1.0) as client, client.pubsub.subscribe("news") as news:
         restart_locked(guarded, monkeypatch)
         with pytest.raises(LockedOut):
             client.pubsub.subscribe("more")

@@ -62,7 +62,7 @@ async def test_closing_waits_for_what_need_not_be_awaited(aclient: nexo.AsyncCli
 
 def test_an_async_client_on_another_loop_is_told_at_once(url: str) -> None:
     """SPEC A6: also while its own loop runs, where a request would be sent and never answered."""
-    client = nexo.AsyncClient(url, down_wait_s=60)
+    client = nexo.AsyncClient(url, down_wait=60)
 
     async def incr() -> float:
         return await client.store.incr("uses")
@@ -93,7 +93,7 @@ def test_the_url_may_come_from_the_environment(url: str, monkeypatch: pytest.Mon
 
 
 def test_options_go_before_the_url() -> None:
-    with nexo.Client("nexo://host?timeout=1", timeout_s=2.0) as client:
+    with nexo.Client("nexo://host?timeout=1", timeout=2.0) as client:
         assert client.address.timeout_s == 2.0
 
 

@@ -396,7 +396,7 @@ async def test_one_that_ends_while_it_is_renewed_does_not_stay_with_the_server(
 
 
 async def test_ending_and_closing_wait_for_no_server_that_is_down(nexo_server: Server) -> None:
-    client = await nexo.connect_async(nexo_server.url, down_wait_s=60)  # SPEC A5
+    client = await nexo.connect_async(nexo_server.url, down_wait=60)  # SPEC A5
     subscription = await client.pubsub.subscribe("a")
     await client.pubsub.will("b", "gone")
     await asyncio.to_thread(nexo_server.crash)
@@ -410,7 +410,7 @@ async def test_ending_and_closing_wait_for_no_server_that_is_down(nexo_server: S
 def test_ending_and_closing_in_threads_wait_for_no_server_that_is_down(
     nexo_server: Server,
 ) -> None:
-    client = nexo.connect(nexo_server.url, down_wait_s=60)  # SPEC A5
+    client = nexo.connect(nexo_server.url, down_wait=60)  # SPEC A5
     subscription = client.pubsub.subscribe("a")
     client.pubsub.will("b", "gone")
     nexo_server.crash()

@@ -43,7 +43,7 @@ def test_a_consumer_stops_at_once_though_the_server_is_down(
     nexo_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "nexo.client")
-    with nexo.connect(nexo_server.url, down_wait_s=60) as client:  # SPEC A5, D3
+    with nexo.connect(nexo_server.url, down_wait=60) as client:  # SPEC A5, D3
         consumer = client.queue("jobs").create().subscribe(print)
         nexo_server.crash()
         wait_until(lambda: "queue jobs: cannot connect" in caplog.text)

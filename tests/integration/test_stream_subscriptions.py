@@ -133,7 +133,7 @@ async def test_one_record_takes_one_place_of_many(events: Stream[Any]) -> None: 
 
 async def test_a_subscription_stops_while_the_server_is_down(nexo_server: Server) -> None:
     """SPEC A5, F5: nothing runs, so there is nothing to wait for."""
-    async with nexo.AsyncClient(nexo_server.url, down_wait_s=0.1) as client:
+    async with nexo.AsyncClient(nexo_server.url, down_wait=0.1) as client:
         stream = await client.stream("events").create()
         subscription = await stream.subscribe("g", print)
         await asyncio.to_thread(nexo_server.stop)
@@ -145,7 +145,7 @@ async def test_a_subscription_stops_while_the_server_is_down(nexo_server: Server
 
 def test_a_subscription_of_threads_stops_while_the_server_is_down(nexo_server: Server) -> None:
     """SPEC A5, F5."""
-    with nexo.connect(nexo_server.url, down_wait_s=0.1) as client:
+    with nexo.connect(nexo_server.url, down_wait=0.1) as client:
         subscription = client.stream("events").create().subscribe("g", print)
         nexo_server.stop()
         subscription.close(timeout=5)

@@ -43,16 +43,16 @@ class Place:
 
     def client(self, who: Credentials) -> AsyncClient:
         """A new client of the brokers; a request that cannot be sent fails at once."""
+        within: Any = {**self.reach, "caller": who.caller}  # not for users of the client
         return AsyncClient(
             "nexo://127.0.0.1",
-            **self.reach,
+            **within,
             client="dashboard",
             user=who.user,
             password=who.password,
             token=who.token,
-            caller=who.caller,
             while_down="fail",
-            timeout_s=10.0,
+            timeout=10.0,
         )
 
 

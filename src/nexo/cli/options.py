@@ -21,6 +21,7 @@ from nexo.errors import NotFound
 
 if TYPE_CHECKING:
     from nexo import Client
+    from nexo.client.address import ConnectOptions
 
 _KEY = "nexo.terms"
 
@@ -33,9 +34,9 @@ class Terms:
     timeout_s: float | None = None
     as_json: bool = False
 
-    def client_options(self) -> dict[str, float]:
+    def client_options(self) -> ConnectOptions:
         """What a client is to be told besides the address."""
-        return {} if self.timeout_s is None else {"timeout_s": self.timeout_s}
+        return {} if self.timeout_s is None else {"timeout": self.timeout_s}
 
 
 class Failure(click.ClickException):

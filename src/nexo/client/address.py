@@ -1,7 +1,7 @@
 """Where a server is and how to talk to it, read from a URL.
 
 ``nexo://user:password@host:7654?timeout=30&while_down=fail``; ``nexos://`` is the same
-over TLS. Every query option is a field of `Address`.
+over TLS. Several servers are ``nexo://a:7654,b:7654``: the first that answers is used.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nexo.client.certificates import checked_ca, load_chain
+from nexo.client.checks import Duration, millis
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.model import Broker
 
@@ -42,8 +43,9 @@ class Address:
     """How long one attempt to connect may take."""
     while_down: WhileDown = "wait"
     """What a request does while there is no connection."""
-    down_wait_s: float = 5.0
-    """How long such a request waits with ``while_down='wait'``."""
+    down_wait_s: float | None = None
+    """How long such a request waits with ``while_down='wait'``. None: 5 seconds for a server that
+    was never reached, and through a restart for as long as the request may take."""
     ping_s: float = 15.0
     """A connection silent this long is pinged, and given up after twice this."""
     ca_file: str | None = None
@@ -52,6 +54,8 @@ class Address:
     """The client's own certificate with its key, for servers that ask for one."""
     verify: bool = True
     """False accepts any certificate: for tests only."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Hosts and ports to try where ``host`` does not answer."""
     door_folder: str | None = None
     """Of the server's own processes: unix sockets to use instead, see `door_path`."""
     caller: str | None = None
@@ -71,7 +75,41 @@ class Address:
             return "the broker"
         scheme = "nexos" if self.tls else "nexo"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}"
+        return f"{scheme}://{host}:{self.port}" + "".join(f",{h}:{p}" for h, p in self.others)
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Every host and port, in the order to try them."""
+        return ((self.host, self.port), *self.others)
+
+    def patience_s(self, timeout_s: float | None, *, was_up: bool) -> float:
+        """How long a request may wait for a connection."""
+        most_s = self.timeout_s if timeout_s is None else timeout_s
+        if self.down_wait_s is not None:
+            return min(most_s, self.down_wait_s)
+        return most_s if was_up else min(most_s, _FIRST_WAIT_S)
+
+
+class ConnectOptions(TypedDict, total=False):
+    """What a client can be told beside its URL, over which these win."""
+
+    user: str | None
+    password: str | None
+    token: str | None
+    client: str
+    timeout: Duration
+    connect_timeout: Duration
+    while_down: WhileDown
+    down_wait: Duration
+    ping: Duration
+    ca_file: str | None
+    cert_file: str | None
+    verify: bool
+    tls: bool
+
+
+_DURATIONS = ("timeout", "connect_timeout", "down_wait", "ping")
+_FIRST_WAIT_S = 5.0
 
 
 def door_path(folder: str, broker: Broker) -> str:
@@ -82,12 +120,16 @@ def door_path(folder: str, broker: Broker) -> str:
 def parse_url(url: str | None = None, **options: Any) -> Address:
     """The address in ``url``, or in ``NEXO_URL``, or of a local server.
 
-    ``options`` are fields of `Address` and win over the URL's. If neither says who calls, the
-    environment does: ``NEXO_TOKEN``, or ``NEXO_USER`` with ``NEXO_PASSWORD``.
+    ``options`` are `ConnectOptions`, or fields of `Address`, and win over the URL's. If neither
+    says who calls, the environment does: ``NEXO_TOKEN``, or ``NEXO_USER`` with
+    ``NEXO_PASSWORD``.
     """
+    for name in _DURATIONS:
+        if name in options:
+            options[f"{name}_s"] = millis(options.pop(name), name) / 1_000
     unknown = options.keys() - _CHECKS.keys()
     if unknown:
-        known = ", ".join(sorted(_CHECKS))
+        known = ", ".join(sorted(ConnectOptions.__annotations__))
         raise InvalidOption(f"unknown option {min(unknown)!r}; known are {known}")
     address = replace(_parse(url or os.environ.get("NEXO_URL") or DEFAULT_URL), **options)
     told = {"user", "password", "token", "door_folder"} & options.keys()
@@ -110,19 +152,28 @@ def _parse(url: str) -> Address:
         raise InvalidInput(f"a URL is text, not {type(url).__name__}: write nexo://host:port")
     try:
         parts = urlsplit(url)
-        port = DEFAULT_PORT if parts.port is None else parts.port
+        login, _, hosts = parts.netloc.rpartition("@")
+        places = [_place(host) for host in hosts.split(",")]
+        parts = parts._replace(netloc=f"{login}@host")
     except ValueError as error:
         raise InvalidInput(f"{url!r} is not a Nexo URL: {error}") from None
-    if parts.scheme not in ("nexo", "nexos") or not parts.hostname or parts.path.strip("/"):
+    named = all(host for host, _ in places)
+    if parts.scheme not in ("nexo", "nexos") or not named or parts.path.strip("/"):
         raise InvalidInput(
             f"{url!r} is not a Nexo URL: write nexo://host:port or nexos://host:port"
         )
-    address = Address(parts.hostname, port, tls=parts.scheme == "nexos")
+    (host, port), *others = places
+    address = Address(host, port, tls=parts.scheme == "nexos", others=tuple(others))
     given = _options(parse_qsl(parts.query, keep_blank_values=True))
     for name, raw in (("user", parts.username), ("password", parts.password)):
         if raw:
             given[name] = unquote(raw)
     return replace(address, **given)
+
+
+def _place(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    return parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
 
 
 _LONGEST_S = 1e9
@@ -132,6 +183,17 @@ def _seconds(value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < _LONGEST_S:
         raise ValueError("must be a positive number of seconds")
+
+
+def _optional_seconds(value: Any) -> None:
+    if value is not None:
+        _seconds(value)
+
+
+def _others(value: Any) -> None:
+    for host, port in value:
+        _host(host)
+        _port(port)
 
 
 def _while_down(value: Any) -> None:
@@ -182,13 +244,14 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "timeout_s": _seconds,
     "connect_timeout_s": _seconds,
     "while_down": _while_down,
-    "down_wait_s": _seconds,
+    "down_wait_s": _optional_seconds,
     "ping_s": _seconds,
     "ca_file": _optional_text,
     "cert_file": _optional_text,
     "verify": _flag,
     "door_folder": _optional_text,
     "caller": _optional_text,
+    "others": _others,
 }
 """What each field may be; a `ValueError` says what it may."""
 

@@ -48,6 +48,9 @@ def no_welcome(address: Address, error: ConnectionLost) -> ConnectionLost:
 
 _FIRST_S, _LONGEST_S = 0.05, 2.0
 
+RESTART_S = 0.05
+"""Before a request is sent again that a server refused or lost because it stops."""
+
 _jitter = SystemRandom()
 """Not the module's generator: what a program seeds for itself stays its own, on any thread."""
 

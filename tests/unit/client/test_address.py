@@ -72,7 +72,7 @@ def test_the_environment_logs_in_who_did_not_say_who_they_are(
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"foo": 1}, "unknown option 'foo'; known are .*timeout_s"),
+        ({"foo": 1}, "unknown option 'foo'; known are .*timeout"),
         ({"timeout_s": "x"}, "timeout_s='x': must be a positive number of seconds"),
         ({"timeout_s": -1}, "positive number of seconds"),
         ({"timeout_s": 0}, "positive number of seconds"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
@@ -20,7 +20,7 @@ from nexo.client._async.stream.publisher import Publisher
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.traced import TracedStream
 from nexo.client._async.stream.transaction import Transaction
-from nexo.client.address import Address, parse_url
+from nexo.client.address import Address, ConnectOptions, parse_url
 from nexo.client.checks import Duration
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import ConfigError, NexoError
@@ -38,12 +38,12 @@ class AsyncClient:
     """Store, Pub/Sub, Queue and Stream of one server.
 
     ``async with AsyncClient(url) as client`` closes it at the end. Each broker has its own
-    connection, opened on first use. ``options`` are fields of `Address` and win over the
-    URL's; without a URL, ``NEXO_URL`` or a local server is meant. A login that is not in
-    either is taken from ``NEXO_TOKEN``, or ``NEXO_USER`` and ``NEXO_PASSWORD``.
+    connection, opened on first use. ``url`` defaults to ``NEXO_URL``, then to a server on this
+    machine; ``options`` win over the URL's. Credentials default to ``NEXO_TOKEN``, or
+    ``NEXO_USER`` and ``NEXO_PASSWORD``.
     """
 
-    def __init__(self, url: str | None = None, **options: Any) -> None:
+    def __init__(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
         self._publishers: dict[str, Publisher] = {}
@@ -149,7 +149,7 @@ class AsyncClient:
     async def ping(self, broker: Broker = Broker.STORE) -> float:
         """Seconds that a round trip to ``broker`` takes."""
         start_s = runtime.now_s()
-        await self._links[broker].call(Op.ECHO, b"ping")
+        await self._links[broker].repeat(Op.ECHO, b"ping")
         return runtime.now_s() - start_s
 
     async def info(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class AsyncClient:
         return {broker.label: await self._status(broker) for broker in Broker}
 
     async def _status(self, broker: Broker) -> Any:
-        reply = await self._links[broker].call(Op.STATUS, bytes((broker,)))
+        reply = await self._links[broker].repeat(Op.STATUS, bytes((broker,)))
         return decode_value(reply or b"\x02{}")
 
     def link(self, broker: Broker) -> Link:

@@ -12,10 +12,12 @@ import asyncio
 import logging
 import sys
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from nexo.client.connecting import RESTART_S
 from nexo.client.replies import Reply, room_bytes
-from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError
+from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError, ShuttingDown
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome
 
@@ -53,6 +55,9 @@ class Sends(Protocol):
 
     def let_end(self, work: asyncio.Future[Any]) -> None:
         """Have `close` wait for it."""
+
+    def may_wait(self, since_s: float) -> bool:
+        """Whether a request of that time may still be sent again."""
 
 
 class Gatherer:
@@ -176,7 +181,7 @@ class Run(Generic[R]):
     Each has a receipt of its own, since giving up one must not give up the others.
     """
 
-    __slots__ = ("_new_receipt", "link", "receipts", "rest", "room_bytes", "size_bytes")
+    __slots__ = ("_new_receipt", "began_s", "link", "receipts", "rest", "room_bytes", "size_bytes")
 
     due_to_one: ClassVar[tuple[type[NexoError], ...]] = (InvalidInput,)
     """Errors of which one send of many may be the cause, and that mean nothing was done: the
@@ -188,6 +193,7 @@ class Run(Generic[R]):
         self.link = link
         self.room_bytes = room_bytes(link.welcome, most_bytes)
         self.size_bytes = 0
+        self.began_s = monotonic()
         self.receipts: list[asyncio.Future[R]] = []
         """One for each send, in their order."""
         self.rest: Run[R] | None = None
@@ -263,11 +269,19 @@ class Run(Generic[R]):
         self._ended(None)
 
     def refuse(self, error: BaseException) -> None:
-        """The request failed: try again in halves if that can help, or else fail every send."""
-        if len(self.receipts) > 1 and isinstance(error, self.due_to_one):
+        """The request failed: try again, or in halves, if that can help, or fail every send."""
+        if isinstance(error, ShuttingDown) and self.link.may_wait(self.began_s):
+            self.link.gatherer.block()  # what follows must not overtake it
+            asyncio.get_running_loop().call_later(RESTART_S, self._send_again)
+        elif len(self.receipts) > 1 and isinstance(error, self.due_to_one):
             self.divide()
         else:
             self.fail(error)
+
+    def _send_again(self) -> None:
+        """A server that stops refused it, and so has not run it (SPEC O3)."""
+        self.send()
+        self.link.gatherer.unblock(self.link)
 
     def fail(self, error: BaseException) -> None:
         """Fail every send."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -18,10 +19,10 @@ from nexo.client._async.link.offline import HeldRequest, HeldRequests
 from nexo.client._async.link.poll import Poll
 from nexo.client._async.link.wire import PushHandler, ReplyFuture, Wire, check_loop
 from nexo.client.address import Address, door_path, tls_context
-from nexo.client.connecting import is_final, no_welcome, pause_s, reason
+from nexo.client.connecting import RESTART_S, is_final, no_welcome, pause_s, reason
 from nexo.client.forks import NotPicklable
 from nexo.client.replies import Reply, hello_frame
-from nexo.errors import ClientClosed, ConnectionLost, NexoError
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
@@ -58,6 +59,8 @@ class Link(NotPicklable):
         self._ready: asyncio.Future[None] | None = None
         self._closed = False
         self._was_up = False
+        self._place = 0
+        """Which of the address's servers is tried next."""
 
     # -- for the brokers' clients
 
@@ -86,6 +89,36 @@ class Link(NotPicklable):
         if wire is None:
             return self._hold(op, parts, timeout_s, future)
         return wire.request(op, parts, timeout_s, future)
+
+    async def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` for a request that may run twice: sent again if the connection ends before the
+        reply, for as long as the request may take (SPEC O3)."""
+        return await self._insist((ConnectionLost, ShuttingDown), op, parts, timeout_s)
+
+    async def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` that waits through a restart: sent again if a server that stops refused it, and
+        so has not run it (SPEC O3)."""
+        return await self._insist((ShuttingDown,), op, parts, timeout_s)
+
+    async def _insist(
+        self,
+        passing: tuple[type[NexoError], ...],
+        op: int,
+        parts: tuple[Buffer, ...],
+        timeout_s: float | None,
+    ) -> Reply:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + (self.address.timeout_s if timeout_s is None else timeout_s)
+        while True:
+            try:
+                return await self.call(op, *parts, timeout_s=timeout_s)
+            except ClientClosed:
+                raise
+            except passing:
+                timeout_s = until_s - loop.time()
+                if self.address.while_down == "fail" or timeout_s <= 0:
+                    raise
+            await asyncio.sleep(RESTART_S)
 
     def poll(
         self,
@@ -176,6 +209,11 @@ class Link(NotPicklable):
                 await self._runner
             self._runner = None
 
+    def may_wait(self, since_s: float) -> bool:
+        """Whether a request of that time may still be sent again."""
+        patient = self.address.while_down == "wait" and not self._closed
+        return patient and time.monotonic() < since_s + self.address.timeout_s
+
     def raise_unheard(self) -> None:
         """Raise the failure of a send that nobody awaited; for a client that closes."""
         self.gatherer.raise_unheard(closing=True)
@@ -256,6 +294,9 @@ class Link(NotPicklable):
                     self._fail_waiters(error)
                     return
                 failures += 1
+                self._place += 1  # the next one may be there
+                if self._place % len(self.address.places):
+                    continue
                 self._connect_failed(error)
                 await asyncio.sleep(pause_s(failures))
                 continue
@@ -279,9 +320,8 @@ class Link(NotPicklable):
                 path = door_path(address.door_folder, self.broker)
                 _, wire = await loop.create_unix_connection(opened, path)
             else:
-                _, wire = await loop.create_connection(
-                    opened, address.host, address.port, ssl=context
-                )
+                host, port = address.places[self._place % len(address.places)]
+                _, wire = await loop.create_connection(opened, host, port, ssl=context)
             hello: ReplyFuture = loop.create_future()
             wire.waiting[0] = hello
             wire.send(hello_frame(address, self.broker))
@@ -309,7 +349,7 @@ class Link(NotPicklable):
             self._opening = wire
             await self._run_hooks()
             self._opening = None
-        self._was_up = True
+        self._was_up = self._held.was_up = True
         if not wire.closed.done():
             self._wire = wire
             self._held.release(wire)

@@ -25,6 +25,8 @@ class HeldRequests:
     """What leaves, in order, once there is a connection; each waits no longer than allowed."""
 
     def __init__(self, address: Address) -> None:
+        self.was_up = False
+        """Whether there ever was a connection."""
         self.reason = "no answer yet"
         """Why there is no connection, for the error of those who waited too long."""
         self._address = address
@@ -32,14 +34,17 @@ class HeldRequests:
 
     def add(self, request: HeldRequest) -> None:
         """Hold a request."""
-        limit_s = min(self._address.down_wait_s, request.timeout_s or self._address.timeout_s)
+        limit_s = self._address.patience_s(request.timeout_s, was_up=self.was_up)
         loop = request.future.get_loop()
         self._timers[request] = loop.call_later(limit_s, self._expire, request, limit_s)
 
     def _expire(self, request: HeldRequest, limit_s: float) -> None:
         del self._timers[request]
         if not request.future.done():
-            text = f"no connection to {self._address} within {limit_s:g} s: {self.reason}"
+            text = (
+                f"the request was not sent: no connection to {self._address} within"
+                f" {limit_s:g} s: {self.reason}"
+            )
             request.future.set_exception(ConnectionLost(text))
 
     def release(self, wire: Wire) -> None:

@@ -187,7 +187,9 @@ class Wire(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every request in flight (SPEC A5)."""
         reason = f": {exc}" if exc else ""
-        error = self._error or ConnectionLost(f"the connection ended before the reply{reason}")
+        error = self._error or ConnectionLost(
+            f"the connection ended before the reply{reason}; the request may or may not have run"
+        )
         self._transport = None
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()

@@ -252,7 +252,7 @@ class PubSub:
 
     async def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
         command = pack_command(asked)
-        return parse_rows(await self._link.call(op, command) or b"")
+        return parse_rows(await self._link.repeat(op, command) or b"")
 
     async def close(self) -> None:
         """Say goodbye: no last will is published."""

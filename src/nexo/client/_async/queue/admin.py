@@ -33,7 +33,7 @@ class DeadLetters(Generic[T]):
 
     async def _page(self, limit: int, offset: int) -> dict[str, Any]:
         request = Page(self._queue, limit, offset)
-        reply = await self._link.call(Op.Q_DLQ_LIST, encode(request))
+        reply = await self._link.repeat(Op.Q_DLQ_LIST, encode(request))
         return decode(reply or b"", dict[str, Any])
 
     async def replay(self, job_id: str | None = None) -> int:
@@ -53,7 +53,7 @@ class DeadLetters(Generic[T]):
         return await self._act(Op.Q_DLQ_DELETE, None)
 
     async def _act(self, op: Op, ids: list[str] | None) -> int:
-        reply = await self._link.call(op, encode(Jobs(self._queue, ids)))
+        reply = await self._link.ask(op, encode(Jobs(self._queue, ids)))
         return decode(reply or b"", int)
 
 
@@ -68,12 +68,12 @@ class Scheduled(Generic[T]):
     async def list(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next jobs to become due, soonest first."""
         request = Page(self._queue, limit, offset, "scheduled")
-        reply = await self._link.call(Op.Q_PEEK, encode(request))
+        reply = await self._link.repeat(Op.Q_PEEK, encode(request))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     async def cancel(self, job_id: str) -> bool:
         """Remove a job that has not started; says whether it was there."""
-        reply = await self._link.call(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
+        reply = await self._link.ask(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
         return decode(reply or b"", int) > 0
 
 
@@ -94,13 +94,13 @@ class Crons:
         Returns when it fires next, in milliseconds since the epoch.
         """
         request = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
-        return decode(await self._link.call(Op.Q_CRON_SET, encode(request)) or b"", int)
+        return decode(await self._link.ask(Op.Q_CRON_SET, encode(request)) or b"", int)
 
     async def delete(self, name: str) -> None:
         """Remove a schedule; `NotFound` if there is none."""
-        await self._link.call(Op.Q_CRON_DELETE, encode(CronRequest(self._queue, name)))
+        await self._link.ask(Op.Q_CRON_DELETE, encode(CronRequest(self._queue, name)))
 
     async def list(self) -> list[Schedule]:
         """The queue's schedules."""
-        reply = await self._link.call(Op.Q_CRON_LIST, encode(Named(self._queue)))
+        reply = await self._link.repeat(Op.Q_CRON_LIST, encode(Named(self._queue)))
         return [Schedule(**row) for row in decode(reply or b"", list[dict[str, Any]])]

@@ -82,22 +82,22 @@ class Queue(Generic[T]):
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
         request = Declare(self.name, wire_options({**options}), update)
-        await self._link.call(Op.Q_DECLARE, encode(request))
+        await self._link.ask(Op.Q_DECLARE, encode(request))
         return self
 
     async def update(self, **options: Unpack[QueueSettings]) -> QueueInfo:
         """Change options while the queue runs; those not given stay."""
         request = Update(self.name, wire_options({**options}))
-        return _info(await self._link.call(Op.Q_UPDATE, encode(request)) or b"")
+        return _info(await self._link.ask(Op.Q_UPDATE, encode(request)) or b"")
 
     async def info(self) -> QueueInfo:
         """Options and counts."""
-        return _info(await self._link.call(Op.Q_INFO, encode(Named(self.name))) or b"")
+        return _info(await self._link.repeat(Op.Q_INFO, encode(Named(self.name))) or b"")
 
     async def exists(self) -> bool:
         """Whether the queue was created."""
         try:
-            await self._link.call(Op.Q_EXISTS, pack_str(self.name))
+            await self._link.repeat(Op.Q_EXISTS, pack_str(self.name))
         except NotFound:
             return False
         return True
@@ -105,22 +105,22 @@ class Queue(Generic[T]):
     async def delete(self) -> bool:
         """Remove the queue with all its jobs; says whether it existed."""
         try:
-            await self._link.call(Op.Q_DELETE, pack_str(self.name))
+            await self._link.ask(Op.Q_DELETE, pack_str(self.name))
         except NotFound:
             return False
         return True
 
     async def purge(self) -> int:
         """Remove every job that waits or is scheduled; returns how many."""
-        return decode(await self._link.call(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
+        return decode(await self._link.ask(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
 
     async def pause(self) -> None:
         """Deliver nothing until `resume`; running jobs go on, pushes are taken."""
-        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, True)))
+        await self._link.ask(Op.Q_PAUSE, encode(Pause(self.name, True)))
 
     async def resume(self) -> None:
         """Deliver again."""
-        await self._link.call(Op.Q_PAUSE, encode(Pause(self.name, False)))
+        await self._link.ask(Op.Q_PAUSE, encode(Pause(self.name, False)))
 
     # -- pushing --------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Queue(Generic[T]):
         if not raw and not await self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
-            await self._link.call(Op.ECHO)  # to know how much the server takes at once
+            await self._link.ask(Op.ECHO)  # to know how much the server takes at once
         replies: list[PushReply] = []
         for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome, said):
             full = PushHead(
@@ -183,7 +183,7 @@ class Queue(Generic[T]):
                 _part(said, start, stop),
             )  # fmt: skip
             block = pack_block(raw[start:stop])
-            reply = await self._link.call(Op.Q_PUSH_MANY, encode_head(full), block)
+            reply = await self._link.ask(Op.Q_PUSH_MANY, encode_head(full), block)
             replies.append(decode(reply or b"", PushReply))
         return pushed_ids(replies)
 
@@ -235,7 +235,7 @@ class Queue(Generic[T]):
         handler runs. With ``concurrency=1`` jobs run strictly one after another.
         """
         subscription = self._subscription(handler, batch, wait, concurrency, lease)
-        await self._link.call(Op.Q_INFO, encode(Look(self.name, to_use=True)))
+        await self._link.repeat(Op.Q_INFO, encode(Look(self.name, to_use=True)))
         subscription.start()
         return subscription
 
@@ -269,7 +269,7 @@ class Queue(Generic[T]):
 
     async def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next waiting jobs, without leasing them."""
-        reply = await self._link.call(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
+        reply = await self._link.repeat(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
@@ -316,7 +316,7 @@ class Queue(Generic[T]):
 
 async def list_queues(link: Link) -> list[QueueInfo]:
     """Every queue of the server."""
-    rows = decode(await link.call(Op.Q_LIST) or b"", list[dict[str, Any]])
+    rows = decode(await link.repeat(Op.Q_LIST) or b"", list[dict[str, Any]])
     return [QueueInfo(**row) for row in rows]
 
 

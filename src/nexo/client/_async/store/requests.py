@@ -11,10 +11,19 @@ from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.values import MAX_TTL_S
 
+_READS = frozenset({
+    Op.KEY_MGET, Op.KEY_EXISTS, Op.KEY_INSPECT, Op.KEY_SCAN, Op.FIELDS_GET, Op.FIELDS_ALL,
+    Op.FIELDS_COUNT, Op.LIST_RANGE, Op.LIST_LENGTH, Op.SET_CONTAINS, Op.SET_MEMBERS, Op.SET_SIZE,
+})  # fmt: skip
+"""Requests that change nothing, and so may be sent again."""
+
 
 async def ask(link: Link, op: Op, command: wire.Command) -> Any:
     """Send one of the store's requests; returns its decoded reply."""
-    return wire.decode_reply(op, await link.call(op, wire.encode_request(command)))
+    request = wire.encode_request(command)
+    if op in _READS:
+        return wire.decode_reply(op, await link.repeat(op, request))
+    return wire.decode_reply(op, await link.ask(op, request))
 
 
 async def expire(link: Link, key: str, ttl: Duration) -> bool:

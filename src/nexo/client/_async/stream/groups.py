@@ -51,7 +51,7 @@ class Group(Generic[T]):
     async def info(self) -> GroupInfo:
         """Consumers, lag, what is in flight and parked; `NotFound` if there is no such group."""
         ask = wire.GroupsAsk(stream=self.stream, group=self.name)
-        reply = await self._link.call(Op.S_GROUPS, wire.pack(ask))
+        reply = await self._link.repeat(Op.S_GROUPS, wire.pack(ask))
         return wire.unpack(list[GroupInfo], reply or b"")[0]
 
     async def lag(self) -> int:
@@ -70,7 +70,7 @@ class Group(Generic[T]):
         """Forget the group and where it was; says whether it existed."""
         ask = wire.GroupName(stream=self.stream, group=self.name)
         try:
-            await self._link.call(Op.S_GROUP_DELETE, wire.pack(ask))
+            await self._link.ask(Op.S_GROUP_DELETE, wire.pack(ask))
         except NotFound:
             return False
         return True
@@ -83,7 +83,7 @@ class Group(Generic[T]):
         """
         place, time_ms = position(to, "the position")
         ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
-        return wire.unpack(int, await self._link.call(Op.S_GROUP_SEEK, wire.pack(ask)) or b"")
+        return wire.unpack(int, await self._link.ask(Op.S_GROUP_SEEK, wire.pack(ask)) or b"")
 
 
 class Parked(Generic[T]):
@@ -106,7 +106,7 @@ class Parked(Generic[T]):
             limit=whole(limit, "limit", 1, MAX_BATCH),
             skip=whole(offset, "offset", 0, MAX_OFFSET),
         )
-        reply = await self._link.call(Op.S_PARKED, wire.pack(ask))
+        reply = await self._link.repeat(Op.S_PARKED, wire.pack(ask))
         head, rest = wire.unpack_headed(wire.ParkedList, reply or b"")
         rows = {
             (partition, row.offset): row
@@ -143,12 +143,12 @@ class Parked(Generic[T]):
         if record is not None:
             spans = [(record.partition, record.offset, record.offset + 1)]
         ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, spans=spans)
-        return wire.unpack(int, await self._link.call(Op.S_PARKED_SETTLE, wire.pack(ask)) or b"")
+        return wire.unpack(int, await self._link.ask(Op.S_PARKED_SETTLE, wire.pack(ask)) or b"")
 
 
 async def list_groups(link: Link, stream: str) -> list[GroupInfo]:
     """Every shared group of a stream."""
-    reply = await link.call(Op.S_GROUPS, wire.pack(wire.GroupsAsk(stream=stream)))
+    reply = await link.repeat(Op.S_GROUPS, wire.pack(wire.GroupsAsk(stream=stream)))
     return wire.unpack(list[GroupInfo], reply or b"")
 
 
@@ -157,7 +157,7 @@ async def stream_names(link: Link, prefix: str = "") -> list[str]:
     names: list[str] = []
     while True:
         ask = wire.ListAsk(prefix=prefix, after=names[-1] if names else "")
-        page = wire.unpack(list[str], await link.call(Op.S_LIST, wire.pack(ask)) or b"")
+        page = wire.unpack(list[str], await link.repeat(Op.S_LIST, wire.pack(ask)) or b"")
         names += page
         if len(page) < ask.limit:
             return names

@@ -98,14 +98,15 @@ class Stream(Generic[T]):
         return await self._describe(Op.S_DESCRIBE, wire.Name(stream=self.name))
 
     async def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
-        info = wire.unpack(wire.StreamInfo, await self._link.call(op, wire.pack(ask)) or b"")
+        send = self._link.repeat if op is Op.S_DESCRIBE else self._link.ask
+        info = wire.unpack(wire.StreamInfo, await send(op, wire.pack(ask)) or b"")
         self._publisher.learned(info)
         return info
 
     async def exists(self) -> bool:
         """Whether it was created."""
         try:
-            await self._link.call(Op.S_EXISTS, pack_str(self.name))
+            await self._link.repeat(Op.S_EXISTS, pack_str(self.name))
         except NotFound:
             return False
         return True
@@ -113,7 +114,7 @@ class Stream(Generic[T]):
     async def delete(self) -> bool:
         """Delete its records and groups; says whether it existed."""
         try:
-            await self._link.call(Op.S_DELETE, pack_str(self.name))
+            await self._link.ask(Op.S_DELETE, pack_str(self.name))
         except NotFound:
             return False
         self._publisher.count = None
@@ -131,7 +132,7 @@ class Stream(Generic[T]):
         return wire.unpack(int, await self._ask(Op.S_RETAIN, wire.Name(stream=self.name)))
 
     async def _ask(self, op: Op, message: object) -> Buffer:
-        return await self._link.call(op, wire.pack(message)) or b""
+        return await self._link.ask(op, wire.pack(message)) or b""
 
     # -- groups
 
@@ -369,7 +370,7 @@ class Stream(Generic[T]):
             millis(wait, "wait"),
         )
         timeout_s = ask.wait_ms / 1000 + 30.0
-        reply = await self._link.call(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
+        reply = await self._link.repeat(Op.S_READ, wire.pack(ask), timeout_s=timeout_s)
         _, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
         return [
             Record(partition, row, self._type)
@@ -381,7 +382,7 @@ class Stream(Generic[T]):
     async def get(self, key: str | bytes) -> Record[T] | None:
         """The newest record of a key; None if there is none or it was deleted."""
         ask = wire.Get(stream=self.name, key=needed_key(key))
-        reply = await self._link.call(Op.S_GET, wire.pack(ask))
+        reply = await self._link.repeat(Op.S_GET, wire.pack(ask))
         if reply is None:
             return None
         found, rest = wire.unpack_headed(int, reply)
@@ -394,7 +395,9 @@ class Stream(Generic[T]):
         at: tuple[int, int] | None = (0, 0)
         while at is not None:
             ask = wire.StateAsk(stream=self.name, partition=at[0], offset=at[1])
-            head, rest = wire.unpack_headed(wire.StateReply, await self._ask(Op.S_STATE, ask))
+            head, rest = wire.unpack_headed(
+                wire.StateReply, await self._link.repeat(Op.S_STATE, wire.pack(ask)) or b""
+            )
             for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
                 for row in batch.records():
                     record: Record[T] = Record(partition, row, self._type)

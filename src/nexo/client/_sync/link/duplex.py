@@ -13,16 +13,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 from weakref import ref
 
 from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.link.wire import Wire
 from nexo.client.address import Address
-from nexo.client.connecting import is_final, pause_s
+from nexo.client.connecting import RESTART_S, is_final, pause_s
 from nexo.client.forks import NotPicklable, from_before, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, ShuttingDown
 from nexo.model import Broker
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
 from nexo.protocol.hello import Welcome
@@ -66,6 +66,16 @@ class Duplex(NotPicklable):
         """Send a request and wait for its reply; any thread may call."""
         return self.poll(op, *parts, timeout_s=timeout_s).reply()
 
+    def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` for a request that may run twice: sent again if the connection ends before the
+        reply, for as long as the request may take (SPEC O3)."""
+        return insist(self, (ConnectionLost, ShuttingDown), op, parts, timeout_s)
+
+    def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` that waits through a restart: sent again if a server that stops refused it, and
+        so has not run it (SPEC O3)."""
+        return insist(self, (ShuttingDown,), op, parts, timeout_s)
+
     def poll(
         self,
         op: int,
@@ -81,7 +91,8 @@ class Duplex(NotPicklable):
         """
         limit_s = self.address.timeout_s if timeout_s is None else timeout_s
         fail_fast = impatient or self.address.while_down == "fail"
-        wire = self._up(min(limit_s, self.address.down_wait_s), fail_fast=fail_fast)
+        patience_s = self.address.patience_s(limit_s, was_up=self._was_up)
+        wire = self._up(patience_s, fail_fast=fail_fast)
         future: Future[Reply] = Future()
         with self._send_lock:
             request_id = self._request(wire, future, op, parts)
@@ -381,6 +392,36 @@ class DuplexPoll:
         if not self._future.done():
             with suppress(ConnectionLost):  # then `reply` ends with it
                 self._duplex.send(self._wire, cancel_frame(self._duplex.broker, self._request_id))
+
+
+def insist(
+    link: Caller,
+    passing: tuple[type[NexoError], ...],
+    op: int,
+    parts: tuple[Buffer, ...],
+    timeout_s: float | None,
+) -> Reply:
+    """Call again after errors that are ``passing``, for as long as the request may take."""
+    until_s = time.monotonic() + (link.address.timeout_s if timeout_s is None else timeout_s)
+    while True:
+        try:
+            return link.call(op, *parts, timeout_s=timeout_s)
+        except ClientClosed:
+            raise
+        except passing:
+            timeout_s = until_s - time.monotonic()
+            if link.address.while_down == "fail" or timeout_s <= 0:
+                raise
+        time.sleep(RESTART_S)
+
+
+class Caller(Protocol):
+    """A link that calls can be made on."""
+
+    address: Address
+
+    def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """Send a request and wait for its reply."""
 
 
 def added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:

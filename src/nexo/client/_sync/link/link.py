@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from nexo.client._sync.link.duplex import Duplex, Hook, added
+from nexo.client._sync.link.duplex import Duplex, Hook, added, insist
 from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.link.wire import Wire, open_wire
 from nexo.client.address import Address
 from nexo.client.forks import NotPicklable, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame
-from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError
+from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError, ShuttingDown
 from nexo.model import Broker
 from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome
@@ -57,6 +57,16 @@ class Link(NotPicklable):
             raise
         self._give_back(wire)
         return reply
+
+    def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` for a request that may run twice: sent again if the connection ends before the
+        reply, for as long as the request may take (SPEC O3)."""
+        return insist(self, (ConnectionLost, ShuttingDown), op, parts, timeout_s)
+
+    def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
+        """`call` that waits through a restart: sent again if a server that stops refused it, and
+        so has not run it (SPEC O3)."""
+        return insist(self, (ShuttingDown,), op, parts, timeout_s)
 
     def poll(
         self,

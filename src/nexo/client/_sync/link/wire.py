@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from contextlib import suppress
 from struct import Struct
 
 from nexo.client._sync.link.tls import TlsSocket
@@ -190,7 +191,10 @@ class Wire:
         except OSError as error:
             raise ConnectionLost(f"reading from {self.address} failed: {reason(error)}") from None
         if not received:
-            raise ConnectionLost(f"{self.address} ended the connection before the reply")
+            raise ConnectionLost(
+                f"{self.address} ended the connection before the reply; the"
+                " request may or may not have run"
+            )
         self._filled += received
         return self._filled
 
@@ -244,12 +248,23 @@ class PlainSocket(socket.socket):
 
 
 def _connect(address: Address, broker: Broker) -> PlainSocket | TlsSocket:
+    """To the first server of the address that answers."""
     context = tls_context(address, broker) if address.tls else None
+    *others, last = address.places
+    for place in others:
+        with suppress(ConnectionLost):
+            return _connect_to(place, address, context)
+    return _connect_to(last, address, context)
+
+
+def _connect_to(
+    place: tuple[str, int], address: Address, context: ssl.SSLContext | None
+) -> PlainSocket | TlsSocket:
     try:
-        raw = socket.create_connection((address.host, address.port), address.connect_timeout_s)
+        raw = socket.create_connection(place, address.connect_timeout_s)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
-            return TlsSocket(context.wrap_socket(raw, server_hostname=address.host))
+            return TlsSocket(context.wrap_socket(raw, server_hostname=place[0]))
         raw.settimeout(None)
         return PlainSocket(raw.family, raw.type, raw.proto, fileno=raw.detach())
     except (OSError, ssl.SSLError) as error:
@@ -268,7 +283,7 @@ def _result(status: int, payload: Buffer) -> Reply:
 
 def open_wire(address: Address, broker: Broker, *, was_up: bool) -> Wire:
     """Connect, trying again while the server is down if the address says so (SPEC A5)."""
-    deadline_s = time.monotonic() + address.down_wait_s
+    deadline_s = time.monotonic() + address.patience_s(None, was_up=was_up)
     failures = 0
     while True:
         try:

@@ -251,7 +251,7 @@ class PubSub:
 
     def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
         command = pack_command(asked)
-        return parse_rows(self._link.call(op, command) or b"")
+        return parse_rows(self._link.repeat(op, command) or b"")
 
     def close(self) -> None:
         """Say goodbye: no last will is published."""

@@ -34,7 +34,7 @@ class DeadLetters(Generic[T]):
 
     def _page(self, limit: int, offset: int) -> dict[str, Any]:
         request = Page(self._queue, limit, offset)
-        reply = self._link.call(Op.Q_DLQ_LIST, encode(request))
+        reply = self._link.repeat(Op.Q_DLQ_LIST, encode(request))
         return decode(reply or b"", dict[str, Any])
 
     def replay(self, job_id: str | None = None) -> int:
@@ -54,7 +54,7 @@ class DeadLetters(Generic[T]):
         return self._act(Op.Q_DLQ_DELETE, None)
 
     def _act(self, op: Op, ids: list[str] | None) -> int:
-        reply = self._link.call(op, encode(Jobs(self._queue, ids)))
+        reply = self._link.ask(op, encode(Jobs(self._queue, ids)))
         return decode(reply or b"", int)
 
 
@@ -69,12 +69,12 @@ class Scheduled(Generic[T]):
     def list(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next jobs to become due, soonest first."""
         request = Page(self._queue, limit, offset, "scheduled")
-        reply = self._link.call(Op.Q_PEEK, encode(request))
+        reply = self._link.repeat(Op.Q_PEEK, encode(request))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     def cancel(self, job_id: str) -> bool:
         """Remove a job that has not started; says whether it was there."""
-        reply = self._link.call(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
+        reply = self._link.ask(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
         return decode(reply or b"", int) > 0
 
 
@@ -95,13 +95,13 @@ class Crons:
         Returns when it fires next, in milliseconds since the epoch.
         """
         request = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
-        return decode(self._link.call(Op.Q_CRON_SET, encode(request)) or b"", int)
+        return decode(self._link.ask(Op.Q_CRON_SET, encode(request)) or b"", int)
 
     def delete(self, name: str) -> None:
         """Remove a schedule; `NotFound` if there is none."""
-        self._link.call(Op.Q_CRON_DELETE, encode(CronRequest(self._queue, name)))
+        self._link.ask(Op.Q_CRON_DELETE, encode(CronRequest(self._queue, name)))
 
     def list(self) -> list[Schedule]:
         """The queue's schedules."""
-        reply = self._link.call(Op.Q_CRON_LIST, encode(Named(self._queue)))
+        reply = self._link.repeat(Op.Q_CRON_LIST, encode(Named(self._queue)))
         return [Schedule(**row) for row in decode(reply or b"", list[dict[str, Any]])]

@@ -14,7 +14,7 @@ from nexo.client._sync.store.coordination import Lock, RateKind, RateLimiter
 from nexo.client._sync.store.requests import ask, ttl_ms
 from nexo.client.checks import Duration, each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
-from nexo.errors import InvalidInput
+from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
 from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.frames import Buffer
@@ -63,7 +63,10 @@ class Store:
     def get(self, key: str, type_: type[T], *, default: D) -> T | D: ...
     def get(self, key: str, type_: type[Any] | None = None, *, default: Any = None) -> Any:
         """The value of ``key``, or ``default`` if there is none."""
-        value = self._link.call(_GET, encode_map_key(key))
+        try:
+            value = self._link.call(_GET, encode_map_key(key))
+        except (ConnectionLost, ShuttingDown):  # reading twice does no harm
+            value = self._link.repeat(_GET, encode_map_key(key))
         return default if value is None else decode_value(value, type_)
 
     def set(
@@ -81,7 +84,11 @@ class Store:
         """
         raw = encode_value(value)
         if ttl is None and not keep_ttl and not if_absent:
-            self._link.call(_SET, encode_map_set(key, raw))
+            request = encode_map_set(key, raw)
+            try:
+                self._link.call(_SET, request)
+            except ShuttingDown:  # it was refused
+                self._link.ask(_SET, request)
             return True
         reply = self._set(wire.SetKey(key, raw, ttl_ms(ttl), keep_ttl, if_absent))
         return reply.done
@@ -232,7 +239,7 @@ class Store:
 
     def info(self) -> dict[str, Any]:
         """Keys, memory, hits, evictions and saves, as the server counts them."""
-        reply = self._link.call(Op.STATUS, bytes((Broker.STORE,)))
+        reply = self._link.repeat(Op.STATUS, bytes((Broker.STORE,)))
         return decode_value(reply or b"", dict)
 
     # -- coordination ---------------------------------------------------------

@@ -52,7 +52,7 @@ class Group(Generic[T]):
     def info(self) -> GroupInfo:
         """Consumers, lag, what is in flight and parked; `NotFound` if there is no such group."""
         ask = wire.GroupsAsk(stream=self.stream, group=self.name)
-        reply = self._link.call(Op.S_GROUPS, wire.pack(ask))
+        reply = self._link.repeat(Op.S_GROUPS, wire.pack(ask))
         return wire.unpack(list[GroupInfo], reply or b"")[0]
 
     def lag(self) -> int:
@@ -71,7 +71,7 @@ class Group(Generic[T]):
         """Forget the group and where it was; says whether it existed."""
         ask = wire.GroupName(stream=self.stream, group=self.name)
         try:
-            self._link.call(Op.S_GROUP_DELETE, wire.pack(ask))
+            self._link.ask(Op.S_GROUP_DELETE, wire.pack(ask))
         except NotFound:
             return False
         return True
@@ -84,7 +84,7 @@ class Group(Generic[T]):
         """
         place, time_ms = position(to, "the position")
         ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
-        return wire.unpack(int, self._link.call(Op.S_GROUP_SEEK, wire.pack(ask)) or b"")
+        return wire.unpack(int, self._link.ask(Op.S_GROUP_SEEK, wire.pack(ask)) or b"")
 
 
 class Parked(Generic[T]):
@@ -107,7 +107,7 @@ class Parked(Generic[T]):
             limit=whole(limit, "limit", 1, MAX_BATCH),
             skip=whole(offset, "offset", 0, MAX_OFFSET),
         )
-        reply = self._link.call(Op.S_PARKED, wire.pack(ask))
+        reply = self._link.repeat(Op.S_PARKED, wire.pack(ask))
         head, rest = wire.unpack_headed(wire.ParkedList, reply or b"")
         rows = {
             (partition, row.offset): row
@@ -144,12 +144,12 @@ class Parked(Generic[T]):
         if record is not None:
             spans = [(record.partition, record.offset, record.offset + 1)]
         ask = wire.ParkedSettle(stream=self._stream, group=self._group, verb=verb, spans=spans)
-        return wire.unpack(int, self._link.call(Op.S_PARKED_SETTLE, wire.pack(ask)) or b"")
+        return wire.unpack(int, self._link.ask(Op.S_PARKED_SETTLE, wire.pack(ask)) or b"")
 
 
 def list_groups(link: Link, stream: str) -> list[GroupInfo]:
     """Every shared group of a stream."""
-    reply = link.call(Op.S_GROUPS, wire.pack(wire.GroupsAsk(stream=stream)))
+    reply = link.repeat(Op.S_GROUPS, wire.pack(wire.GroupsAsk(stream=stream)))
     return wire.unpack(list[GroupInfo], reply or b"")
 
 
@@ -158,7 +158,7 @@ def stream_names(link: Link, prefix: str = "") -> list[str]:
     names: list[str] = []
     while True:
         ask = wire.ListAsk(prefix=prefix, after=names[-1] if names else "")
-        page = wire.unpack(list[str], link.call(Op.S_LIST, wire.pack(ask)) or b"")
+        page = wire.unpack(list[str], link.repeat(Op.S_LIST, wire.pack(ask)) or b"")
         names += page
         if len(page) < ask.limit:
             return names

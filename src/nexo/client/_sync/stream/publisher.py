@@ -49,7 +49,7 @@ class Publisher:
     def _counted(self) -> int:
         while (count := self.count) is None:
             ask = wire.pack(wire.Name(stream=self._stream))
-            reply = self._link.call(Op.S_DESCRIBE, ask)
+            reply = self._link.ask(Op.S_DESCRIBE, ask)
             self.learned(wire.unpack(wire.StreamInfo, reply or b""))
         return count
 
@@ -60,13 +60,13 @@ class Publisher:
     def _publish(self, partition: int, count: int, records: Outgoing) -> Published:
         head, body = records.encode(int(time.time() * 1000))
         where = publish_head(self._stream, partition, count)
-        reply = self._link.call(Op.S_PUBLISH, where, head, *body)
+        reply = self._link.ask(Op.S_PUBLISH, where, head, *body)
         found, offset, _ = next(read_places(reply or b""))
         return Published(found, offset)
 
     def _add(self, partition: int, kind: int, content: bytes) -> Published:
         """A plain record: the broker makes the batch, which is quicker for one."""
         where = publish_head(self._stream, partition)
-        reply = self._link.call(Op.S_ADD, where + _KINDS[kind] + content)
+        reply = self._link.ask(Op.S_ADD, where + _KINDS[kind] + content)
         found, offset, _ = PLACE.unpack(reply or b"")
         return Published(found, offset)

@@ -1,0 +1,123 @@
+"""Restarts and several servers, as clients see them (SPEC O3, N5; finding F11)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import nexo
+from nexo import testing
+from nexo.client.address import parse_url
+from nexo.errors import ConnectionLost
+
+
+def refused() -> str:
+    """A place where nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def restart(server: testing.Server) -> None:
+    server.stop()
+    server.start()
+
+
+def place(url: str) -> str:
+    return url.removeprefix("nexo://")
+
+
+async def test_reads_wait_through_a_restart(nexo_server: testing.Server) -> None:
+    """Requests that change nothing are sent again; none of them fails."""
+    async with nexo.AsyncClient(nexo_server.url) as client:
+        stream = await client.stream("s").create()
+        queue = await client.queue("q").create()
+        await client.store.set("k", 1)
+        restarted = threading.Event()
+
+        async def look() -> int:
+            looks = 0
+            while not restarted.is_set():
+                await asyncio.gather(
+                    client.store.get("k"), client.store.exists("k"), queue.info(), stream.info(),
+                    client.queues(), client.streams(), client.ping(),
+                )  # fmt: skip
+                looks += 1
+            return looks
+
+        looking = asyncio.create_task(look())
+        await asyncio.sleep(0)
+        try:
+            await asyncio.to_thread(restart, nexo_server)
+        finally:
+            restarted.set()
+        assert await looking > 0
+        assert (await queue.info()).name == "q"
+
+
+def test_reads_of_threads_wait_through_a_restart(nexo_server: testing.Server) -> None:
+    with nexo.Client(nexo_server.url) as client, ThreadPoolExecutor(4) as threads:
+        client.queue("q").create()
+        restarted = threading.Event()
+
+        def look() -> int:
+            looks = 0
+            while not restarted.is_set():
+                client.store.get("k")
+                client.queue("q").info()
+                looks += 1
+            return looks
+
+        looking = [threads.submit(look) for _ in range(4)]
+        try:
+            restart(nexo_server)
+        finally:
+            restarted.set()
+        assert all(each.result() >= 0 for each in looking)
+
+
+async def test_what_may_have_run_is_reported_as_such(nexo_server: testing.Server) -> None:
+    async with nexo.AsyncClient(nexo_server.url) as client:
+        queue = await client.queue("q").create()
+        popping = asyncio.create_task(queue.pop(wait=60))
+        await client.ping(nexo.Broker.QUEUE)
+        await asyncio.to_thread(nexo_server.crash)
+        with pytest.raises(ConnectionLost, match="may or may not have run"):
+            await popping
+
+
+async def test_what_was_not_sent_is_reported_as_such() -> None:
+    async with nexo.AsyncClient(f"nexo://{refused()}", down_wait=0.01) as client:
+        with pytest.raises(ConnectionLost, match="was not sent"):
+            await client.queue("q").push(1)
+
+
+def test_a_client_that_may_not_wait_fails_at_once() -> None:
+    with (
+        nexo.Client(f"nexo://{refused()}?while_down=fail") as client,
+        pytest.raises(ConnectionLost),
+    ):
+        client.store.get("k")
+
+
+async def test_the_first_server_that_answers_is_used(url: str) -> None:
+    """SPEC N5: several addresses in one URL."""
+    several = f"nexo://{refused()},{place(url)}"
+    async with nexo.AsyncClient(several) as client:
+        await client.store.set("k", 1)
+    with nexo.Client(several) as sync, sync.pubsub.subscribe("t"):
+        assert sync.store.get("k") == 1
+
+
+def test_addresses_are_read() -> None:
+    address = parse_url("nexo://ann:secret@a,b:7655,[::1]:7656?timeout=2", ping="1m")
+    assert address.places == (("a", 7654), ("b", 7655), ("::1", 7656))
+    assert (address.user, address.password, address.timeout_s, address.ping_s) == (
+        "ann", "secret", 2.0, 60.0,
+    )  # fmt: skip
+    with pytest.raises(nexo.errors.InvalidInput, match="not a Nexo URL"):
+        parse_url("nexo://a,,b")
