@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.paths import PATHS, HotPath, Work, ground
 from nexo.server.loops import run as run_loop
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 
 BASELINE = Path(__file__).parent / "baseline.json"
 SAMPLES = 7

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.paths import PATHS, HotPath, ground
 from nexo.server.loops import run as run_loop
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.files import OsFiles
 
 _PROFILED_S = 1.0
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 from nexo.errors import DiskFull, ReadOnly
-from nexo.storage.memory import cut, moved, put
+from nexo.storage.disk.memory import cut, moved, put
 from nexo.storage.ports import Buffer, File, Settles
 
 _SECTOR = 512

@@ -231,7 +231,7 @@ class Process:
 
     def _has_announced(self) -> bool:
         """Whether it is this process that serves the port, and not a server that had it before."""
-        from nexo.server.folder_lock import FILE
+        from nexo.server.processes.folder_lock import FILE
 
         try:
             facts = json.loads((self.data_dir / FILE).read_bytes())

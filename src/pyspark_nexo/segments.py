@@ -25,7 +25,7 @@ from nexo.config import Settings
 from nexo.errors import InvalidOption, NexoError, OffsetOutOfRange, Unavailable
 from nexo.lake.plan import Held
 from nexo.model import Broker, Persistence
-from nexo.storage.dry_files import DryFiles
+from nexo.storage.disk.dry_files import DryFiles
 from nexo.storage.header import Flags, parse
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nexo.storage.files import OsFiles
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import File, Files
 from tests.faulty_files import FaultyFiles
 

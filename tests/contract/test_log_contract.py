@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import InvalidInput, OffsetOutOfRange
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.header import seal, verify
 from nexo.storage.log import SegmentedLog
-from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import Files
 from tests.faulty_files import FaultyFiles
 from tests.unit.storage.entries import bodies, body_of, entry, fill, rewrite, whole

@@ -176,7 +176,7 @@ class FullDisk:
         self.full = False
         self.refusals = 0
         self._pwritev = os.pwritev
-        patch.setattr("nexo.storage.files.os.pwritev", self._write)
+        patch.setattr("nexo.storage.disk.files.os.pwritev", self._write)
 
     def _write(self, fd: int, parts: list[bytes], position: int) -> int:
         if not self.full:
@@ -407,7 +407,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more(
         write = WRITES[name]
         with monkeypatch.context() as patch:
             for call in ("fdatasync", "fsync"):
-                patch.setattr(f"nexo.storage.files.os.{call}", failing)
+                patch.setattr(f"nexo.storage.disk.files.os.{call}", failing)
             until_read_only(write, client)
         for _ in range(3):  # the disk works again, but what it lost nobody knows
             with pytest.raises(ReadOnly, match="sync to disk failed"):

@@ -15,7 +15,7 @@ from nexo.errors import Corrupt
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import NACK, Page, encode
 from nexo.services.queue import open_queue
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.flusher import Flusher
 from tests.faulty_files import FaultyFiles
 from tests.unit.brokers.pubsub.desk import Desk as PubSubDesk
 from tests.unit.brokers.queue.desk import START_MS

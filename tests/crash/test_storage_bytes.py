@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nexo.errors import Corrupt
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.log import SegmentedLog
-from nexo.storage.memory import MemoryFiles
 from nexo.storage.room import MARK
 from nexo.storage.segment import Segment
 from tests.unit.storage.entries import (

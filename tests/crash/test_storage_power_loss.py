@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import NexoError
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.flusher import Flusher
 from nexo.storage.journal import Journal
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import File

@@ -15,7 +15,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.flusher import Flusher
 from nexo.storage.header import Flags
 from nexo.storage.ports import Files
 from tests.faulty_files import FaultyFiles, PowerLoss

@@ -15,7 +15,7 @@ from nexo.brokers.store.engine import Store
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.services.store import snapshot
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.flusher import Flusher
 from tests.crash.test_stream_power_loss import SyncingDesk
 from tests.faulty_files import FaultyFiles, PowerLoss
 from tests.unit.brokers.pubsub.desk import Desk as PubSubDesk

@@ -16,7 +16,7 @@ from nexo.config import load
 from nexo.errors import ConfigError, ConnectionLost, NexoError
 from nexo.protocol.frames import Kind, frame
 from nexo.protocol.ops import Op
-from nexo.server.tls import server_context
+from nexo.server.entrance.tls import server_context
 from nexo.testing import Process, Server
 from tests.integration.certificates import Certificates, make
 

@@ -640,7 +640,7 @@ def admin_pid(server: Process) -> int | None:
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes()
             ours = str(server.data_dir).encode() in words
-            if b"nexo.server.admin_worker" in words and ours:
+            if b"nexo.server.processes.admin_worker" in words and ours:
                 return int(folder.name)
     return None
 

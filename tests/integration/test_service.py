@@ -29,8 +29,8 @@ def broker_pids(server: Process) -> dict[str, int]:
         with contextlib.suppress(OSError, IndexError, ValueError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
             ours = str(server.data_dir).encode() in b"".join(words)
-            if b"nexo.server.worker" in words and ours:
-                label = words[words.index(b"nexo.server.worker") + 1].decode()
+            if b"nexo.server.processes.worker" in words and ours:
+                label = words[words.index(b"nexo.server.processes.worker") + 1].decode()
                 found[label] = int(folder.name)
     return found
 

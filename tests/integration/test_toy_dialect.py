@@ -16,7 +16,7 @@ from nexo.dialects.dialect import Claim
 from nexo.model import Broker
 from nexo.server.dialects import DIALECTS
 from nexo.server.embedded import EmbeddedServer
-from nexo.server.gate import route
+from nexo.server.entrance.gate import route
 from tests.integration import certificates
 from tests.toy_dialect import ToyDialect
 

@@ -19,7 +19,7 @@ from nexo.admin.app import Admin
 from nexo.admin.desk import Place
 from nexo.admin.openapi import document
 from nexo.server.embedded import EmbeddedServer
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 from tests.integration.admin_api import ACTION
 from tests.property.fuzz_services import Fresh, Wire, settings_in
 

@@ -13,7 +13,7 @@ from nexo import testing
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Persistence
-from nexo.server.folder_lock import FolderLock
+from nexo.server.processes.folder_lock import FolderLock
 from pyspark_nexo.origins import BrokerOrigin, Origin
 from pyspark_nexo.segments import open_files
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.files import OsFiles
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -11,7 +11,7 @@ import msgspec
 
 from nexo.errors import Corrupt
 from nexo.storage import sealed
-from nexo.storage.recording import Operation
+from nexo.storage.disk.recording import Operation
 
 MAGIC = b"NEXOGRP\0"
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nexo.replication import groups
 from nexo.replication.groups import Group
 from nexo.replication.objects import log_key
-from nexo.storage.recording import Operation, Written
+from nexo.storage.disk.recording import Operation, Written
 
 MAX_GROUP_BYTES = 8 * 1024 * 1024
 """Data in one object, unless a single turn has more."""

@@ -18,8 +18,8 @@ from nexo.errors import Corrupt, NexoError
 from nexo.model import Broker
 from nexo.services.store import snapshot as store_snapshot
 from nexo.storage import index, sealed
-from nexo.storage.dry_files import Change, DryFiles
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.dry_files import Change, DryFiles
+from nexo.storage.disk.files import OsFiles
 from nexo.storage.journal import DAMAGED, Journal, Loss
 from nexo.storage.log import SegmentedLog
 from nexo.storage.ports import Files

@@ -12,11 +12,11 @@ from nexo.config import Settings
 from nexo.dialects.dialect import Dialect
 from nexo.model import Broker
 from nexo.server.dialects import DIALECTS
-from nexo.server.gate import Arrival, Gate, Listener, listening_socket
+from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
+from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
 from nexo.server.services import factory
-from nexo.server.tls import server_context
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.files import OsFiles
 from nexo.storage.ports import Files
 
 _TURNS = 4

@@ -24,9 +24,9 @@ from nexo.errors import NexoError, Overloaded, Unavailable
 from nexo.model import Broker
 from nexo.server.clock import SteadyClock
 from nexo.server.dialects import DIALECTS
+from nexo.server.entrance.strangers import Strangers
 from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
-from nexo.server.strangers import Strangers
 from nexo.services.service import Service
 from nexo.storage.ports import Files
 

@@ -13,7 +13,7 @@ from nexo.errors import NexoError
 from nexo.model import Broker, Clock, Persistence
 from nexo.services.durability import Committer
 from nexo.services.service import Service
-from nexo.storage.flusher import DiskGuard, Flusher
+from nexo.storage.disk.flusher import DiskGuard, Flusher
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.runtime")

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from nexo.errors import NexoError, ReadOnly
 from nexo.model import Persistence
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.flusher import Flusher
 
 Callback: TypeAlias = Callable[[NexoError | None], None]
 

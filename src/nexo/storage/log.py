@@ -334,7 +334,7 @@ class SegmentedLog:
             self._active.file.truncate(max(self._active.size, self._active.room_end))
 
     def sync(self) -> None:
-        """Make this log durable now; `nexo.storage.flusher` does it for many at once."""
+        """Make this log durable now; `nexo.storage.disk.flusher` does it for many at once."""
         for segment in self._folder.segments:
             segment.sync()
 

@@ -10,6 +10,7 @@ import pytest
 from nexo.access.login import Identity
 from nexo.access.users import User
 from nexo.config import Settings
+from nexo.dialects.nexo.handlers import Handler
 from nexo.dialects.nexo.requests import build_table
 from nexo.errors import Forbidden, NexoError
 from nexo.model import Broker
@@ -17,8 +18,7 @@ from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.host import Host
 from nexo.server.services import factory
-from nexo.services.service import Handler
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 from tests.unit.access.samples import REQUESTS
 
 OPS = sorted(op for op in REQUESTS if BROKER_OF[op] is not None)

@@ -15,7 +15,7 @@ from nexo.cli import completion, negative, options, output
 from nexo.cli.operate import serve
 from nexo.config import Settings, load
 from nexo.errors import ConfigError, NotFound
-from nexo.server.addresses import Addresses
+from nexo.server.processes.addresses import Addresses
 
 
 @click.group()

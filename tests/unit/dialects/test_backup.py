@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from nexo.dialects.nexo.backup import Backup, Backups
+from nexo.dialects.nexo.handlers import Peer
 from nexo.errors import Conflict, InvalidInput, NexoError, ProtocolError
 from nexo.protocol import backup as wire
 from nexo.protocol.frames import Buffer
-from nexo.services.service import Peer
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from nexo.replication.objects import (
     base_key,
     log_key,
 )
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.files import OsFiles
 from tests.unit.storage.test_recording import contents
 
 

@@ -10,7 +10,7 @@ from nexo.replication.following import Follower
 from nexo.replication.groups import Group
 from nexo.replication.objects import AlreadyThere, MemoryObjects, ObjectStore
 from nexo.replication.shipping import Fenced, Put, Shipper
-from nexo.storage.recording import Operation, Written
+from nexo.storage.disk.recording import Operation, Written
 
 
 def write(text: str) -> list[Operation]:

@@ -17,7 +17,7 @@ from nexo.errors import Corrupt
 from nexo.replication.following import Follower
 from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
 from nexo.replication.shipping import Fenced, Put, Shipper
-from nexo.storage.recording import Written
+from nexo.storage.disk.recording import Written
 from tests.unit.replication.misbehaving import MisbehavingObjects
 
 SEEDS = 20_000 if os.environ.get("SOAK") else 1_500

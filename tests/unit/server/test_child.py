@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from nexo.server import child
-from nexo.server.child import Child
+from nexo.server.processes import child
+from nexo.server.processes.child import Child
 from tests.timing import wait_until
 
 

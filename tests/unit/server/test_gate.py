@@ -10,7 +10,7 @@ from nexo.model import Broker
 from nexo.protocol.frames import Kind, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
-from nexo.server import gate
+from nexo.server.entrance import gate
 
 
 def route(first: bytes) -> Broker | None:

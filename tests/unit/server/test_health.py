@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nexo import limits
-from nexo.server.health import Health, HealthServer, State
+from nexo.server.processes.health import Health, HealthServer, State
 
 
 class Probed:

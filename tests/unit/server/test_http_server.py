@@ -12,8 +12,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from nexo import limits
-from nexo.server import http_server
-from nexo.server.http_server import HttpServer
+from nexo.server.processes import http_server
+from nexo.server.processes.http_server import HttpServer
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

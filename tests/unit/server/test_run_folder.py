@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from nexo.server.run_folder import RunFolder, remove_stale
+from nexo.server.processes.run_folder import RunFolder, remove_stale
 
 OWNER = (
-    "from nexo.server.run_folder import RunFolder\nprint(RunFolder().path, flush=True)\ninput()\n"
+    "from nexo.server.processes.run_folder import RunFolder\n"
+    "print(RunFolder().path, flush=True)\n"
+    "input()\n"
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexo.server.strangers import Strangers
+from nexo.server.entrance.strangers import Strangers
 
 
 def test_the_oldest_of_a_full_address_gives_way() -> None:

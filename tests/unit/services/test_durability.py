@@ -12,9 +12,9 @@ from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.services import durability
 from nexo.services.durability import Committer
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.flusher import Flusher
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.journal import Journal
-from nexo.storage.memory import MemoryFiles
 from nexo.storage.ports import File
 from tests.timing import eventually
 

@@ -11,7 +11,7 @@ from nexo.config import Settings
 from nexo.errors import DiskFull, NexoError, NotFound, ReadOnly
 from nexo.model import Clock, Persistence
 from nexo.services.turn import RETRY_MS, Turn
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
 
 SYNC, ASYNC = Persistence.FILE_SYNC, Persistence.FILE_ASYNC

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nexo.storage.dry_files import Change, DryFiles
+from nexo.storage.disk.dry_files import Change, DryFiles
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from threading import Event, Thread
 import pytest
 
 from nexo.errors import DiskFull, ReadOnly
-from nexo.storage.files import OsFile, OsFiles
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.files import OsFile, OsFiles
+from nexo.storage.disk.flusher import Flusher
+from nexo.storage.disk.open_files import Closable, OpenFiles
 from nexo.storage.log import SegmentedLog
-from nexo.storage.open_files import Closable, OpenFiles
 from nexo.storage.ports import Buffer, File
 from tests.unit.storage.entries import bodies, body_of, entry, fill
 
@@ -51,7 +51,7 @@ def test_a_dirty_file_is_synced_before_its_descriptor_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("nexo.storage.files._syncfs", synced.append)
+    monkeypatch.setattr("nexo.storage.disk.files._syncfs", synced.append)
     files = OsFiles(max_open_files=2)
     for name in "abc":
         files.open(tmp_path / name, create=True).write_at(0, [b"1"])
@@ -197,7 +197,7 @@ def test_new_names_are_synced_up_to_the_first_known_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("nexo.storage.files._sync_folder", synced.append)
+    monkeypatch.setattr("nexo.storage.disk.files._sync_folder", synced.append)
     files = OsFiles()
     files.make_folder(tmp_path / "a/b")
     file: OsFile = files.open(tmp_path / "a/b/c", create=True)
@@ -251,7 +251,7 @@ def test_a_sync_waits_for_one_of_all_files_that_is_under_way(
     file = files.open(tmp_path / "f", create=True)
     file.write_at(0, [b"1"])
     held = Held()
-    monkeypatch.setattr("nexo.storage.files._syncfs", held)
+    monkeypatch.setattr("nexo.storage.disk.files._syncfs", held)
     everything = Thread(target=files.sync_all, args=(tmp_path,))
     assert not returns_early(everything, held, Thread(target=file.sync))
 
@@ -263,7 +263,7 @@ def test_a_rename_waits_for_a_sync_of_all_files_that_took_its_folder_over(
     files = OsFiles()
     files.open(tmp_path / "f", create=True)
     held = Held()
-    monkeypatch.setattr("nexo.storage.files._syncfs", held)
+    monkeypatch.setattr("nexo.storage.disk.files._syncfs", held)
     everything = Thread(target=files.sync_all, args=(tmp_path,))
     renaming = Thread(target=files.sync_names, args=(tmp_path,))
     assert not returns_early(everything, held, renaming)

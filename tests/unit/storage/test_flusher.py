@@ -8,9 +8,9 @@ from threading import Thread
 import pytest
 
 from nexo.errors import DiskFull, ReadOnly
-from nexo.storage.files import OsFiles
-from nexo.storage.flusher import DiskGuard, Flusher, SyncTimes
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.flusher import DiskGuard, Flusher, SyncTimes
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import File
 from tests.faulty_files import FaultyFiles
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import ReadOnly
+from nexo.storage.disk.memory import MemoryFile, MemoryFiles
 from nexo.storage.header import head_at, seal
 from nexo.storage.log import SegmentedLog
-from nexo.storage.memory import MemoryFile, MemoryFiles
 from nexo.storage.ports import Buffer, File
 from tests.unit.storage.entries import FOLDER, bodies, body_of, entry, fill, readable
 

@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.errors import Corrupt, DiskFull
-from nexo.storage.files import OsFiles
-from nexo.storage.flusher import Flusher
-from nexo.storage.journal import Journal
-from nexo.storage.memory import MemoryFiles
-from nexo.storage.ports import Files
-from nexo.storage.recording import (
+from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.flusher import Flusher
+from nexo.storage.disk.memory import MemoryFiles
+from nexo.storage.disk.recording import (
     Created,
     Operation,
     RecordingFiles,
@@ -23,6 +21,8 @@ from nexo.storage.recording import (
     pack,
     unpack,
 )
+from nexo.storage.journal import Journal
+from nexo.storage.ports import Files
 from tests.faulty_files import FaultyFiles
 from tests.unit.brokers.queue.desk import Desk
 

@@ -12,7 +12,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import xstreams as x
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_content, encode_value
-from nexo.services.stream.xmessages import TRIM_STEP
+from nexo.services.stream.groups.xmessages import TRIM_STEP
 from nexo.storage.log import SegmentedLog
 from tests.unit.brokers.stream.desk import Desk, Peer
 

@@ -19,7 +19,7 @@ from nexo.cli.options import read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.client.stop_signal import StopSignal
 from nexo.errors import Conflict
-from nexo.server.priority import stand_behind_brokers
+from nexo.server.processes.priority import stand_behind_brokers
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

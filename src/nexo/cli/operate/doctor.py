@@ -16,7 +16,7 @@ from nexo.cli import output
 from nexo.cli.options import terms
 from nexo.cli.sizes import size_text
 from nexo.errors import Conflict, NotFound
-from nexo.server.folder_lock import FolderInUse, FolderLock, holds_data
+from nexo.server.processes.folder_lock import FolderInUse, FolderLock, holds_data
 
 if TYPE_CHECKING:
     from nexo.server.checkup import Finding

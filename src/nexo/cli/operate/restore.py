@@ -16,7 +16,7 @@ from nexo.cli.operate import backup_file
 from nexo.cli.sizes import size_text
 from nexo.errors import Conflict
 from nexo.model import Broker
-from nexo.server.folder_lock import FolderLock, absent_paths
+from nexo.server.processes.folder_lock import FolderLock, absent_paths
 
 _ASIDE = ".restoring"
 

@@ -16,8 +16,8 @@ from nexo.config import Settings
 from nexo.model import Broker
 
 if TYPE_CHECKING:
-    from nexo.server.addresses import Addresses
-    from nexo.server.folder_lock import FolderLock
+    from nexo.server.processes.addresses import Addresses
+    from nexo.server.processes.folder_lock import FolderLock
 
 # ruff: noqa: PLC0415 - ``nexo serve --help`` need not import the server
 
@@ -119,7 +119,7 @@ def _is_loopback(host: str) -> bool:
 
 def _run(settings: Settings, pipeline: bool) -> None:
     from nexo.cli.lake.pipeline_process import PipelineProcess
-    from nexo.server import supervisor
+    from nexo.server.processes import supervisor
 
     with PipelineProcess(settings) as beside:
 
@@ -142,7 +142,7 @@ def _say(settings: Settings, level: str, message: str, text: str) -> None:
     if settings.log_format != "json":
         click.echo(text, err=True)
         return
-    from nexo.server import logs
+    from nexo.server.processes import logs
 
     click.echo(logs.json_line("supervisor", level, message), err=True)
 
@@ -166,8 +166,9 @@ def _on(switch: bool) -> str:
 
 
 def _run_embedded(settings: Settings) -> None:
-    from nexo.server import logs, loops
-    from nexo.server.folder_lock import FolderLock, make_folders
+    from nexo.server import loops
+    from nexo.server.processes import logs
+    from nexo.server.processes.folder_lock import FolderLock, make_folders
 
     logs.configure(settings, "server")
     make_folders(settings)
@@ -182,8 +183,8 @@ async def _serve_embedded(settings: Settings, lock: FolderLock) -> None:
     import asyncio
     import signal
 
-    from nexo.server.addresses import Addresses
     from nexo.server.embedded import EmbeddedServer
+    from nexo.server.processes.addresses import Addresses
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from nexo.dialects.nexo.handlers import Peer
 from nexo.errors import Conflict, InvalidInput, Unavailable
 from nexo.protocol import backup as wire
-from nexo.services.service import Peer
 
 _PREFIX = ".backup-"
 _LEFT_OUT = (".idx", ".new", ".sock", ".lock")

@@ -10,7 +10,8 @@ import msgspec
 
 from nexo.blocks import ID_SIZE, pack_block, pack_id, parse_id, values_of
 from nexo.brokers.queue.jobs import NewJobs
-from nexo.dialects.nexo.replying import data, ok
+from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.errors import InvalidInput, LeaseLost, NexoError, NotFound
 from nexo.protocol.frames import Buffer, Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
@@ -19,7 +20,6 @@ from nexo.services.connection import Done
 from nexo.services.queue import QueueService
 from nexo.services.queue.views import DeadView, Delivered
 from nexo.services.queue.work import Outcome
-from nexo.services.service import Handler, Peer
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class ClassicQueueRequests:
         """Idempotent; the first options stay."""
         reader = Reader(payload)
         name, given = reader.text(), _options(reader.text(), _Create)
-        self._queues.create(peer, name, self._rules(given), ok(peer, request_id), "keep")
+        self._queues.create(peer, name, self._rules(given), reply_ok(peer, request_id), "keep")
 
     def _rules(self, given: _Create) -> dict[str, Any]:
         deliveries = given.max_retries
@@ -115,7 +115,7 @@ class ClassicQueueRequests:
         name, given, value = reader.text(), _options(reader.text(), _Push), bytes(reader.rest())
         check_value(value)
         jobs = NewJobs(1, pack_block([value]), given.priority or 0, given.delay_ms or 0)
-        self._queues.push(peer, name, jobs, ok(peer, request_id))
+        self._queues.push(peer, name, jobs, reply_ok(peer, request_id))
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = Reader(payload)
@@ -135,14 +135,16 @@ class ClassicQueueRequests:
         reader = Reader(payload)
         raw_id, name = bytes(reader.take(ID_SIZE)), reader.text()
         with _in_its_words("ACK failed"):
-            self._queues.settle_held(peer, name, raw_id, Outcome.ACK, ok(peer, request_id))
+            self._queues.settle_held(peer, name, raw_id, Outcome.ACK, reply_ok(peer, request_id))
 
     def _nack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         reader = Reader(payload)
         raw_id, name, reason = bytes(reader.take(ID_SIZE)), reader.text(), reader.text()
         outcome = Outcome.RELEASE if reason == RETURNED else Outcome.NACK
         with _in_its_words("NACK failed"):
-            self._queues.settle_held(peer, name, raw_id, outcome, ok(peer, request_id), reason)
+            self._queues.settle_held(
+                peer, name, raw_id, outcome, reply_ok(peer, request_id), reason
+            )
 
     # -- dead letters -------------------------------------------------------------
 
@@ -173,13 +175,13 @@ class ClassicQueueRequests:
         with _in_its_words():
             self._queues.check_admin(peer, name)
         try:
-            act(peer, name, [job_id], data(peer, request_id, lambda count: bytes((count,))))
+            act(peer, name, [job_id], reply_data(peer, request_id, lambda count: bytes((count,))))
         except NotFound:  # a job that never was in this queue
             peer.data(request_id, b"\0")
 
     def _purge_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         with _in_its_words():
-            done = data(peer, request_id, pack_u32)
+            done = reply_data(peer, request_id, pack_u32)
             self._queues.delete_dead(peer, Reader(payload).text(), None, done)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from nexo.brokers.pubsub.engine import LastWill
 from nexo.brokers.pubsub.message import Encoding, Message, Part, Publication
+from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.errors import InvalidName, NexoError
 from nexo.protocol import pubsub as wire
 from nexo.protocol.frames import Reader, pack_str
 from nexo.protocol.ops import Op
 from nexo.services.pubsub.service import Asked, Outlet, PubSubService, Receivers
-from nexo.services.service import Handler, Peer
 from nexo.values import check_value
 
 # -- messages -----------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import pairs
 from nexo.brokers.queue.status import QueueInfo, Schedule
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
-from nexo.dialects.nexo.replying import data, ok
+from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.errors import InvalidInput, NexoError
 from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
@@ -41,7 +42,6 @@ from nexo.protocol.survey import QueueSurvey, SurveyAsk
 from nexo.services.queue import QueueService
 from nexo.services.queue.views import Delivered
 from nexo.services.queue.work import Outcome, Settlement
-from nexo.services.service import Handler, Peer
 
 
 class QueueRequests:
@@ -84,7 +84,7 @@ class QueueRequests:
             check_block(block), block, asked.priority, asked.delay_ms, asked.ttl_ms, asked.keys,
             asked.dedup_keys, asked.replace, headers=asked.headers,
         )  # fmt: skip
-        self._queues.push(peer, asked.queue, jobs, data(peer, request_id, _push_reply))
+        self._queues.push(peer, asked.queue, jobs, reply_data(peer, request_id, _push_reply))
 
     def _pop(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Pop)
@@ -146,7 +146,7 @@ class QueueRequests:
 
     def _job(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, JobRequest)
-        done = data(peer, request_id, encode)
+        done = reply_data(peer, request_id, encode)
         self._queues.job(peer, request_id, asked.queue, asked.id, asked.wait_ms, done)
 
     # -- queues -------------------------------------------------------------------
@@ -154,13 +154,13 @@ class QueueRequests:
     def _declare(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Declare)
         self._queues.create(
-            peer, asked.queue, asked.options, data(peer, request_id, encode),
+            peer, asked.queue, asked.options, reply_data(peer, request_id, encode),
             "update" if asked.update else "agree",
         )  # fmt: skip
 
     def _update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Update)
-        self._queues.update(peer, asked.queue, asked.options, data(peer, request_id, encode))
+        self._queues.update(peer, asked.queue, asked.options, reply_data(peer, request_id, encode))
 
     def _info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         peer.data(request_id, encode(self._looked(peer, decode(payload, Look))))
@@ -179,11 +179,11 @@ class QueueRequests:
         peer.data(request_id, encode(QueueSurvey(**found._asdict())))
 
     def _purge(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        self._queues.purge(peer, decode(payload, Named).queue, data(peer, request_id, encode))
+        self._queues.purge(peer, decode(payload, Named).queue, reply_data(peer, request_id, encode))
 
     def _pause(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Pause)
-        self._queues.pause(peer, asked.queue, asked.paused, ok(peer, request_id))
+        self._queues.pause(peer, asked.queue, asked.paused, reply_ok(peer, request_id))
 
     # -- jobs and dead letters ----------------------------------------------------
 
@@ -194,7 +194,7 @@ class QueueRequests:
 
     def _cancel_jobs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Jobs)
-        done = data(peer, request_id, encode)
+        done = reply_data(peer, request_id, encode)
         self._queues.cancel_jobs(peer, asked.queue, asked.ids or (), done)
 
     def _dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -204,23 +204,23 @@ class QueueRequests:
 
     def _replay(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Jobs)
-        self._queues.replay(peer, asked.queue, asked.ids, data(peer, request_id, encode))
+        self._queues.replay(peer, asked.queue, asked.ids, reply_data(peer, request_id, encode))
 
     def _delete_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, Jobs)
-        self._queues.delete_dead(peer, asked.queue, asked.ids, data(peer, request_id, encode))
+        self._queues.delete_dead(peer, asked.queue, asked.ids, reply_data(peer, request_id, encode))
 
     # -- schedules ----------------------------------------------------------------
 
     def _set_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, CronRequest)
         schedule = Schedule(asked.name, asked.cron, 0, asked.priority, asked.key, asked.zone)
-        done = data(peer, request_id, encode)
+        done = reply_data(peer, request_id, encode)
         self._queues.set_cron(peer, asked.queue, schedule, asked.value, done)
 
     def _drop_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, CronRequest)
-        self._queues.drop_cron(peer, asked.queue, asked.name, ok(peer, request_id))
+        self._queues.drop_cron(peer, asked.queue, asked.name, reply_ok(peer, request_id))
 
     def _crons(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         found = self._queues.crons(peer, decode(payload, Named).queue)

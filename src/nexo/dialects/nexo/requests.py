@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, cast
 
+from nexo.dialects.nexo.handlers import Answer, Handler
 from nexo.dialects.nexo.shared import Table
 from nexo.model import Broker
-from nexo.services.service import Answer, Handler, Service
+from nexo.services.service import Service
 
 
 class Requests(Protocol):

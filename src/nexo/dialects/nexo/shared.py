@@ -7,11 +7,11 @@ from typing import Protocol
 
 from nexo.dialects.dialect import HostPort
 from nexo.dialects.nexo.backup import Backups
+from nexo.dialects.nexo.handlers import Answer, Handler, Peer
 from nexo.dialects.nexo.inbox import ReadBuffer
 from nexo.dialects.nexo.timings import Timings
 from nexo.errors import ShuttingDown, Unauthenticated
 from nexo.protocol.ops import Op
-from nexo.services.service import Answer, Handler, Peer
 
 
 class Table:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from nexo.brokers.store.coordination import LeaseAnswer
+from nexo.dialects.nexo.handlers import Answer, Handler, Peer, handler_of
 from nexo.errors import NexoError
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 from nexo.services.connection import Connection
-from nexo.services.service import Answer, Handler, Peer, handler_of
 from nexo.services.store.service import StoreService
 
 Run: TypeAlias = Callable[[StoreService, Connection, Any], object]

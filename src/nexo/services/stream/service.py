@@ -14,16 +14,16 @@ from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core
 from nexo.services.stream.granting import Runtime
-from nexo.services.stream.groups import Groups
+from nexo.services.stream.groups.ordered import Ordered
+from nexo.services.stream.groups.parked import Parked
+from nexo.services.stream.groups.shared import Groups
+from nexo.services.stream.groups.xgroups import XGroups
+from nexo.services.stream.groups.xmessages import XMessages
 from nexo.services.stream.keyed import Keyed
 from nexo.services.stream.lake import lake_place
-from nexo.services.stream.ordered import Ordered
-from nexo.services.stream.parked import Parked
 from nexo.services.stream.publish import Publishing
 from nexo.services.stream.reading import Reading
 from nexo.services.stream.transact import Transact
-from nexo.services.stream.xgroups import XGroups
-from nexo.services.stream.xmessages import XMessages
 from nexo.storage.journal import shown
 
 SWEEP = 50

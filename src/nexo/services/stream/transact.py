@@ -19,7 +19,7 @@ from nexo.model import Broker, Persistence
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.conditions import Conditions, KeyAt
 from nexo.services.stream.core import Core, safest
-from nexo.services.stream.ordered import Ordered
+from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.publish import Publishing
 
 MAX_TIMEOUT_MS = 900_000

@@ -22,7 +22,7 @@ from nexo.protocol.pubsub import (
     pack_publish,
 )
 from nexo.services.pubsub.service import PubSubService
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
 from tests.unit.brokers.pubsub.recorder import messages, split
 

@@ -30,7 +30,7 @@ from nexo.protocol.queue import (
     split_head,
 )
 from nexo.services.queue import QueueService
-from nexo.storage.flusher import Flusher
+from nexo.storage.disk.flusher import Flusher
 from nexo.storage.ports import Files
 
 START_MS = 1_700_000_000_000

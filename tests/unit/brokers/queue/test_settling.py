@@ -7,7 +7,7 @@ import pytest
 from nexo.errors import InvalidInput
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import ACK, Settle, Settled, encode
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk
 
 

@@ -21,8 +21,8 @@ from nexo.protocol.frames import Buffer, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME
-from nexo.storage.flusher import Flusher
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.flusher import Flusher
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
 
 VALUE = b'\x02{"name":"Max"}'

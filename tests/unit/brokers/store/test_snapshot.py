@@ -11,7 +11,7 @@ from nexo.brokers.store.engine import Store
 from nexo.errors import Corrupt
 from nexo.services.store import snapshot
 from nexo.services.store.snapshot import NAME, SnapshotWriter
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 
 NOW = 1_000_000
 FOLDER = Path("/data/store")

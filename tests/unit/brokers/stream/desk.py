@@ -18,7 +18,7 @@ from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.services.stream import StreamService
-from nexo.storage.memory import MemoryFiles
+from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.ports import Files
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.services.stream import ordered as service
+from nexo.services.stream.groups import ordered as service
 from tests.faulty_files import FaultyFiles
 from tests.unit.brokers.stream.desk import Desk, Peer
 

@@ -15,7 +15,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import xstreams
 from nexo.protocol.ops import Op
-from nexo.services.stream import parked, xgroups
+from nexo.services.stream.groups import parked, xgroups
 from tests.unit.brokers.stream.desk import Desk, Peer
 
 

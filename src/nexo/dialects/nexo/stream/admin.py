@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from nexo.dialects.nexo.replying import data, ok
+from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import StreamSurvey, SurveyAsk
-from nexo.services.service import Handler, Peer
 from nexo.services.stream.admin import Admin, GroupDescription, StreamDescription
 
 
@@ -31,13 +31,13 @@ class AdminRequests:
     def make(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Create a stream."""
         ask = wire.unpack(wire.Make, payload)
-        done = data(peer, request_id, _pack_stream)
+        done = reply_data(peer, request_id, _pack_stream)
         self._admin.create(peer, ask.stream, ask.options, done, fresh=ask.fresh)
 
     def update(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Change options."""
         ask = wire.unpack(wire.Make, payload)
-        done = data(peer, request_id, _pack_stream)
+        done = reply_data(peer, request_id, _pack_stream)
         self._admin.update(peer, ask.stream, ask.options, done)
 
     def describe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -61,7 +61,7 @@ class AdminRequests:
     def tiered(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Note what the lake holds."""
         ask = wire.unpack(wire.TieredTo, payload)
-        done = ok(peer, request_id)
+        done = reply_ok(peer, request_id)
         self._admin.tiered(peer, ask.stream, ask.partition, ask.offset, done, ask.created_ms)
 
     def retain(self, peer: Peer, request_id: int, payload: memoryview) -> None:

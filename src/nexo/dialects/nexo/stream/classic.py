@@ -19,18 +19,17 @@ from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.registry import Stream
-from nexo.dialects.nexo.replies import reply_ok
-from nexo.dialects.nexo.replying import data, ok
+from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model import Broker
 from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
-from nexo.services.service import Handler, Peer
 from nexo.services.stream.admin import Admin
 from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups import Groups, Joined, Settlement, Taken, Verb
+from nexo.services.stream.groups.shared import Groups, Joined, Settlement, Taken, Verb
 from nexo.services.stream.publish import Publishing
 
 _NO_STREAM = "Topic not found"
@@ -94,7 +93,7 @@ class ClassicRequests:
             core.runtime.check_writable()
             core.engine.create(name, options.given(), core.now_ms)
         mode = core.engine.streams.get(name).options.persistence
-        core.when_safe(mode, ok(peer, request_id))
+        core.when_safe(mode, reply_ok(peer, request_id))
 
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""
@@ -108,7 +107,7 @@ class ClassicRequests:
         name = Reader(payload).text()
         permit(peer.identity, Broker.STREAM, ADMIN, name)
         self._stream(name, "Stream not found")
-        self._admin.delete(peer, name, ok(peer, request_id))
+        self._admin.delete(peer, name, reply_ok(peer, request_id))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
@@ -123,7 +122,7 @@ class ClassicRequests:
             count = stream.options.partitions
             return _SEQUENCE.pack(_sequence(count, placed.partition, placed.offset))
 
-        done = data(peer, request_id, encode)
+        done = reply_data(peer, request_id, encode)
         self._publishing.publish_one(peer, stream.name, value[0], value[1:], done)
 
     # -- groups ----------------------------------------------------------------------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nexo.brokers.stream.groups.flight import Refusal
+from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_ok, reply_packed
 from nexo.errors import NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.groups import Groups, Joined, Settlement, Taken
-from nexo.services.stream.parked import Parked, ParkedRecords
+from nexo.services.stream.groups.parked import Parked, ParkedRecords
+from nexo.services.stream.groups.shared import Groups, Joined, Settlement, Taken
 
 
 class GroupRequests:

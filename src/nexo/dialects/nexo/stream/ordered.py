@@ -6,12 +6,12 @@ import msgspec
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
 from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit
+from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_ok, reply_packed
 from nexo.protocol import stream_ordered as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.ordered import Membership, Ordered, OrderedView
+from nexo.services.stream.groups.ordered import Membership, Ordered, OrderedView
 
 
 class OrderedRequests:

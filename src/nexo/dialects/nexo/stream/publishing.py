@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import Placed
-from nexo.dialects.nexo.replying import data
+from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_data
 from nexo.protocol.frames import Reader
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
 from nexo.protocol.stream_transactions import ProducerStart
 from nexo.protocol.values import check_value
-from nexo.services.service import Handler, Peer
 from nexo.services.stream.publish import Published, Publishing
 
 
@@ -30,20 +30,20 @@ class PublishingRequests:
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one batch."""
         name, partition, partitions, entry = read_publish(payload)
-        done = data(peer, request_id, pack_places)
+        done = reply_data(peer, request_id, pack_places)
         self._publishing.publish(peer, name, entry, done, partition, partitions)
 
     def publish_each(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store the records of one batch that the stream takes."""
         name, partition, partitions, entry = read_publish(payload)
-        done = data(peer, request_id, _pack_published)
+        done = reply_data(peer, request_id, _pack_published)
         self._publishing.publish_fitting(peer, name, entry, done, partition, partitions)
 
     def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one plain record."""
         name, partition, partitions, value = read_publish(payload)
         check_value(value)
-        done, content = data(peer, request_id, _pack_place), value[1:]
+        done, content = reply_data(peer, request_id, _pack_place), value[1:]
         self._publishing.publish_one(peer, name, value[0], content, done, partition, partitions)
 
     def start_producer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -52,7 +52,7 @@ class PublishingRequests:
         def encode(session: ProducerSession) -> bytes:
             return pack(ProducerStart(session.producer, session.epoch))
 
-        done = data(peer, request_id, encode)
+        done = reply_data(peer, request_id, encode)
         self._publishing.start_producer(peer, Reader(payload).text(), done)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nexo.dialects.nexo.replying import data
+from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_data
 from nexo.errors import NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.services.service import Handler, Peer
 from nexo.services.stream.keyed import Keyed, KeyedRecord, StatePage
 from nexo.services.stream.reading import ReadFrom, Reading, Slice
 
@@ -55,7 +55,7 @@ class ReadingRequests:
     def offsets_at(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Find a time in every partition."""
         ask = wire.unpack(wire.OffsetsAt, payload)
-        done = data(peer, request_id, wire.pack)
+        done = reply_data(peer, request_id, wire.pack)
         self._reading.offsets_at(peer, ask.stream, ask.time_ms, done)
 
 
@@ -101,4 +101,4 @@ class KeyRequests:
     def compact(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Compact a stream now."""
         name = wire.unpack(wire.Name, payload).stream
-        self._keyed.compact(peer, name, data(peer, request_id, wire.pack))
+        self._keyed.compact(peer, name, reply_data(peer, request_id, wire.pack))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nexo.dialects.nexo.handlers import Handler
 from nexo.dialects.nexo.stream.admin import AdminRequests
 from nexo.dialects.nexo.stream.classic import ClassicRequests
 from nexo.dialects.nexo.stream.groups import GroupRequests
@@ -12,7 +13,6 @@ from nexo.dialects.nexo.stream.publishing import PublishingRequests
 from nexo.dialects.nexo.stream.reading import KeyRequests, ReadingRequests
 from nexo.dialects.nexo.stream.transactions import TransactionRequests
 from nexo.dialects.nexo.stream.xstreams import XRequests
-from nexo.services.service import Handler
 from nexo.services.stream import StreamService
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nexo.dialects.nexo.replying import data, ok
+from nexo.dialects.nexo.handlers import Handler, Peer
+from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.dialects.nexo.stream.publishing import pack_places
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import Reader
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import read_publish
-from nexo.services.service import Handler, Peer
 from nexo.services.stream.conditions import KeyAt
 from nexo.services.stream.transact import AckInput, OffsetInput, Transact
 
@@ -38,7 +38,7 @@ class TransactionRequests:
         reader = Reader(payload)
         number = reader.u64()
         name, partition, partitions, entry = read_publish(reader.rest())
-        done = data(peer, request_id, pack_places)
+        done = reply_data(peer, request_id, pack_places)
         self._transact.publish(peer, number, name, entry, done, partition, partitions)
 
     def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -54,12 +54,12 @@ class TransactionRequests:
 
     def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Make everything visible together."""
-        self._transact.commit(peer, wire.unpack(int, payload), ok(peer, request_id))
+        self._transact.commit(peer, wire.unpack(int, payload), reply_ok(peer, request_id))
 
     def abort(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Hide everything it wrote."""
-        self._transact.abort(peer, wire.unpack(int, payload), ok(peer, request_id))
+        self._transact.abort(peer, wire.unpack(int, payload), reply_ok(peer, request_id))
 
     def outcome(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Tell how a transaction ended."""
-        self._transact.outcome(peer, wire.unpack(int, payload), ok(peer, request_id))
+        self._transact.outcome(peer, wire.unpack(int, payload), reply_ok(peer, request_id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_packed
 from nexo.errors import InvalidInput, NexoError
 from nexo.protocol import xstreams as wire
@@ -9,9 +10,8 @@ from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.values import ValueType
 from nexo.services.connection import Done
-from nexo.services.service import Handler, Peer
-from nexo.services.stream.xgroups import GroupView, Messages, XGroups
-from nexo.services.stream.xmessages import XMessages
+from nexo.services.stream.groups.xgroups import GroupView, Messages, XGroups
+from nexo.services.stream.groups.xmessages import XMessages
 
 
 class XRequests:

@@ -1,4 +1,4 @@
-"""The process of one broker: ``python -m nexo.server.worker`` as the supervisor starts it."""
+"""The process of one broker, as the supervisor starts it: ``python -m`` this module."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from nexo.config import Settings
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.dialect import NexoDialect
 from nexo.model import Broker
-from nexo.server import descriptors, handover, logs, loops
-from nexo.server.gate import Arrival
+from nexo.server import loops
+from nexo.server.entrance import handover
+from nexo.server.entrance.gate import Arrival
+from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
+from nexo.server.processes import descriptors, logs
 from nexo.server.services import factory
-from nexo.server.tls import server_context
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.files import OsFiles
 
 READY = b"ready"
 
@@ -31,7 +33,7 @@ READY = b"ready"
 def command(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> list[str]:
     """The command line that starts this process."""
     arguments = [broker.label, str(channel.fileno()), str(run), settings_text(settings)]
-    return [sys.executable, "-m", "nexo.server.worker", *arguments]
+    return [sys.executable, "-m", "nexo.server.processes.worker", *arguments]
 
 
 def settings_text(settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""The process of the dashboard and HTTP API: ``python -m nexo.server.admin_worker``.
+"""The process of the dashboard and HTTP API: ``python -m nexo.server.processes.admin_worker``.
 
 It serves on a socket that the supervisor listens on, so the address survives a restart, and
 talks to the brokers as any client does: whatever it does to them, a client could do. Only the
@@ -22,10 +22,11 @@ from nexo.access.internal import read_token
 from nexo.admin.app import Admin
 from nexo.admin.desk import Credentials, Place
 from nexo.config import Settings, load
-from nexo.server import logs, loops
-from nexo.server.admin_process import Start
-from nexo.server.http_server import HttpServer
-from nexo.server.priority import stand_behind_brokers
+from nexo.server import loops
+from nexo.server.processes import logs
+from nexo.server.processes.admin_process import Start
+from nexo.server.processes.http_server import HttpServer
+from nexo.server.processes.priority import stand_behind_brokers
 
 log = logging.getLogger("nexo.admin")
 

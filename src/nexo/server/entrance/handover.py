@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from nexo.server.gate import Arrival
+from nexo.server.entrance.gate import Arrival
 
 _NAME_BYTES = 64
 

@@ -28,9 +28,9 @@ from nexo.services.stream.bounds import (
     positions,
 )
 from nexo.services.stream.core import Core
-from nexo.services.stream.leasing import Leasing
+from nexo.services.stream.groups.leasing import Leasing
+from nexo.services.stream.groups.polling import Polling
 from nexo.services.stream.permits import permit_group
-from nexo.services.stream.polling import Polling
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
 

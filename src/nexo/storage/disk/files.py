@@ -16,7 +16,7 @@ from threading import Lock
 from uuid import uuid4
 
 from nexo.errors import DiskFull, ReadOnly
-from nexo.storage.open_files import OpenFiles
+from nexo.storage.disk.open_files import OpenFiles
 from nexo.storage.ports import Buffer, File, Settles
 
 _IOV_MAX = 1024

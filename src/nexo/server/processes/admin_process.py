@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from nexo.config import Settings
-from nexo.server.child import Child
-from nexo.server.worker import settings_text
+from nexo.server.processes.child import Child
+from nexo.server.processes.worker import settings_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class AdminProcess:
     def _command(self) -> tuple[list[str], Sequence[int]]:
         text = msgspec.json.encode(self._start, enc_hook=str).decode()
         arguments = [text, settings_text(self._settings)]
-        command = [sys.executable, "-m", "nexo.server.admin_worker", *arguments]
+        command = [sys.executable, "-m", "nexo.server.processes.admin_worker", *arguments]
         return command, (self._start.listener_fd, self._start.lifeline_fd)
 
     def close(self) -> None:

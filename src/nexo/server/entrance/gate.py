@@ -20,9 +20,9 @@ from nexo import limits
 from nexo.dialects.dialect import Claim, Dialect
 from nexo.errors import ConfigError, ProtocolError
 from nexo.model import Broker
-from nexo.server.alpn import alpn_names
 from nexo.server.dialects import DIALECTS
-from nexo.server.strangers import Strangers
+from nexo.server.entrance.alpn import alpn_names
+from nexo.server.entrance.strangers import Strangers
 
 log = logging.getLogger("nexo.gate")
 

@@ -19,16 +19,18 @@ from nexo.access.users import UsersFile
 from nexo.config import Settings
 from nexo.errors import ConfigError, Unavailable
 from nexo.model import Broker
-from nexo.server import descriptors, handover, logs, loops, worker
-from nexo.server.addresses import Addresses
-from nexo.server.admin_process import AdminProcess
-from nexo.server.child import Child
-from nexo.server.folder_lock import FolderLock, make_folders
-from nexo.server.gate import Arrival, Gate, Listener, listening_socket
-from nexo.server.health import Health, HealthServer, State
-from nexo.server.run_folder import RunFolder
-from nexo.server.service_manager import notify
-from nexo.server.tls import server_context
+from nexo.server import loops
+from nexo.server.entrance import handover
+from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
+from nexo.server.entrance.tls import server_context
+from nexo.server.processes import descriptors, logs, worker
+from nexo.server.processes.addresses import Addresses
+from nexo.server.processes.admin_process import AdminProcess
+from nexo.server.processes.child import Child
+from nexo.server.processes.folder_lock import FolderLock, make_folders
+from nexo.server.processes.health import Health, HealthServer, State
+from nexo.server.processes.run_folder import RunFolder
+from nexo.server.processes.service_manager import notify
 
 log = logging.getLogger("nexo.supervisor")
 

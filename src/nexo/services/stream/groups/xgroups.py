@@ -20,8 +20,8 @@ from nexo.model import check_name
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS, REPLY_BYTES
 from nexo.services.stream.core import Core
+from nexo.services.stream.groups.xmessages import XMessages, following, ranges_of
 from nexo.services.stream.permits import permit_group
-from nexo.services.stream.xmessages import XMessages, following, ranges_of
 from nexo.services.waiting import Wait
 
 MAX_CLAIMED = 10_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nexo.storage.files import boot_id
+from nexo.storage.disk.files import boot_id
 from nexo.storage.ports import Buffer, File, Settles
 
 Verb: TypeAlias = Literal["write", "cut", "remove", "rename"]

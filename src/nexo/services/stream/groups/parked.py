@@ -16,7 +16,7 @@ from nexo.errors import Corrupt, NexoError
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_limit, check_not_negative
 from nexo.services.stream.core import Core
-from nexo.services.stream.leasing import Leasing
+from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import Place
 

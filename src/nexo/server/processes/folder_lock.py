@@ -19,7 +19,7 @@ from pathlib import Path
 from nexo.config import Settings
 from nexo.errors import ConfigError
 from nexo.model import Broker
-from nexo.storage.files import OsFiles
+from nexo.storage.disk.files import OsFiles
 
 log = logging.getLogger("nexo.supervisor")
 

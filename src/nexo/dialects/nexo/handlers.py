@@ -1,0 +1,59 @@
+"""Handlers of our protocol's requests, and the connection they reply through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from nexo.errors import NexoError
+from nexo.protocol.frames import Buffer
+from nexo.services.connection import Connection
+
+
+class Peer(Connection, Protocol):
+    """One client connection as a handler sees it.
+
+    A reply may be sent at any later time; on a closed connection it is dropped.
+    """
+
+    said_hello: bool
+    """Speaks our additions (coded errors, timestamped pushes)."""
+
+    def ok(self, request_id: int) -> None:
+        """Reply OK."""
+
+    def null(self, request_id: int) -> None:
+        """Reply NULL."""
+
+    def data(self, request_id: int, *parts: Buffer) -> None:
+        """Reply DATA; the parts follow one another on the wire and must not change later."""
+
+    def fail(self, request_id: int, error: NexoError) -> None:
+        """Reply with an error."""
+
+    def push(self, frames: Buffer) -> None:
+        """Send whole frames that answer no request."""
+
+
+Handler: TypeAlias = Callable[[Peer, int, memoryview], None]
+"""``handler(peer, request_id, payload)``. It replies through ``peer``, now or later, or raises
+a `NexoError`, which is sent as the reply. ``payload`` is only valid during the call."""
+
+Answer: TypeAlias = Callable[[Peer, memoryview], bytes | None]
+"""``answer(peer, payload)``, for requests that never wait: what it returns is the reply, NULL for
+None and OK for nothing but ``b""``. Cheaper than a `Handler`, which see for the rest."""
+
+
+def handler_of(answer: Answer) -> Handler:
+    """The same request for those who call handlers."""
+
+    def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
+        reply = answer(peer, payload)
+        if reply is None:
+            peer.null(request_id)
+        elif reply:
+            peer.data(request_id, reply)
+        else:
+            peer.ok(request_id)
+
+    return handle

@@ -1,0 +1,1 @@
+"""Consumer groups: shared, ordered, and those of the Redis-Streams-style API."""

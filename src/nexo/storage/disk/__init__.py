@@ -1,0 +1,1 @@
+"""Files: the operating system, memory, and what is dirty; see `nexo.storage.ports`."""
