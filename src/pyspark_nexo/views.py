@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -31,7 +31,14 @@ from typing import TYPE_CHECKING
 from nexo.errors import InvalidInput
 from nexo.hot_log import StreamBroker
 from nexo.lake import dead_letters, latest
-from nexo.lake.catalog import DEAD_LETTERS, NEWEST, Lake, StreamId, table_name
+from nexo.lake.catalog import (
+    DEAD_LETTERS,
+    NEWEST,
+    Lake,
+    StreamId,
+    derived_view,
+    table_name,
+)
 from nexo.lake.commit import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.typed import parser_of
@@ -76,7 +83,10 @@ class Views:
                 )
             infos = [broker.describe(name) for name in names]
             frames = {info.name: self.stream(info) for info in infos}
-            extra = [name for info in infos for name in self._derived(info, frames[info.name])]
+            taken = {table_name(name) for name in frames}
+            extra = [
+                view for info in infos for view in self._derived(info, frames[info.name], taken)
+            ]
             self._view("stream_offsets", _OFFSETS, list(offset_rows(broker, infos)))
             self._view("stream_groups", _GROUPS, list(group_rows(broker, infos)))
         for name, frame in frames.items():
@@ -101,13 +111,15 @@ class Views:
 
         return frame if self.as_of is None else frame.where(f.col("timestamp") <= f.lit(self.as_of))
 
-    def _derived(self, info: wire.StreamInfo, frame: DataFrame) -> Iterator[str]:
+    def _derived(
+        self, info: wire.StreamInfo, frame: DataFrame, taken: Container[str]
+    ) -> Iterator[str]:
         """Views of what the lake makes of a stream: newest per key, and what a schema refused."""
         stream = StreamId(info.name, info.created_ms)
         for suffix, kind in ((latest.SUFFIX, NEWEST), (dead_letters.SUFFIX, DEAD_LETTERS)):
             table = self.lake.known(stream, suffix, kind)
             if table is not None:
-                name = table_name(info.name, suffix)
+                name = derived_view(info.name, suffix, taken)
                 if kind == NEWEST and self.as_of is not None:
                     found = _newest(frame)  # the table only knows those of today
                 else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,6 +65,25 @@ def table_name(stream: str, suffix: str = "") -> str:
     return f"s_{readable}_{digest}{suffix}"
 
 
+def _names(stream: str, suffix: str) -> tuple[str, str]:
+    """The name that a table has, and the one that it has if the first is another stream's."""
+    digest = hashlib.blake2s(f"{stream}\n{suffix}".encode(), digest_size=4).hexdigest()
+    own = table_name(stream, suffix)
+    return own, f"{own}_{digest}"
+
+
+def derived_view(stream: str, suffix: str, taken: Container[str]) -> str:
+    """What SQL calls a table made from a stream's; ``taken`` are the views of streams."""
+    own, other = _names(stream, suffix)
+    return other if own in taken else own
+
+
+def _belongs(table: Table, stream: str, suffix: str) -> bool:
+    """Whether a table is this stream's, and of the kind that the suffix means."""
+    derived = table.properties.get(KIND, RECORDS) != RECORDS
+    return table.properties.get(STREAM) == stream and derived == bool(suffix)
+
+
 class Lake:
     """The tables behind the streams. Opens its catalog on first use.
 
@@ -105,23 +124,29 @@ class Lake:
 
     def find(self, stream: str, suffix: str = "") -> Table | None:
         """A stream's table, as it is now; None if there is none yet."""
-        table = self._load(stream, suffix)
-        if table is not None and (owner := table.properties.get(STREAM)) != stream:
-            raise Conflict(
-                f"table {'.'.join(table.name())} belongs to {owner or 'something else'!r}: "
-                f"rename it, or give the lake another namespace, to keep stream {stream!r} there"
-            )
-        return table
+        return self._load(stream, suffix)
 
     def _load(self, stream: str, suffix: str) -> Table | None:
+        """The stream's table under its own name, or beside another stream's of that name.
+
+        A stream ``orders_latest`` and the newest records of a stream ``orders`` want one name:
+        whoever comes second has a number in it.
+        """
+        if not self.settings.there:
+            return None
+        for name in _names(stream, suffix):
+            table = self._at(name, stream)
+            if table is not None and _belongs(table, stream, suffix):
+                return table
+        return None
+
+    def _at(self, name: str, stream: str) -> Table | None:
         """The table of that name, whosever it is."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        if not self.settings.there:
-            return None
         with as_ours(f"cannot read the table of stream {stream!r}"):
             try:
-                return self.catalog.load_table(self._identifier(stream, suffix))
+                return self.catalog.load_table((self.settings.namespace, name))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
@@ -138,7 +163,7 @@ class Lake:
         None if there is none: whatever else has its name holds nothing of this stream.
         """
         found = self._load(stream.name, suffix)
-        if found is None or found.properties.get(STREAM) != stream.name:
+        if found is None:
             return None
         is_kind = found.properties.get(KIND, kind) == kind
         return found if is_kind and _is_of(found, stream) else None
@@ -173,6 +198,7 @@ class Lake:
     ) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
+        name = self._free_name(stream.name, suffix)
         properties = {
             STREAM: stream.name, CREATED_MS: str(stream.created_ms), OFFSETS: "{}", KIND: kind,
         }  # fmt: skip
@@ -180,7 +206,7 @@ class Lake:
             self.catalog.create_namespace_if_not_exists(self.settings.namespace)
             try:
                 return self.catalog.create_table(
-                    self._identifier(stream.name, suffix),
+                    (self.settings.namespace, name),
                     schema,
                     location=folder,
                     partition_spec=_unpartitioned() if kind == NEWEST else _by_day(schema),
@@ -189,8 +215,18 @@ class Lake:
             except TableAlreadyExistsError:
                 return self.get(stream.name, suffix)
 
-    def _identifier(self, stream: str, suffix: str) -> tuple[str, ...]:
-        return (self.settings.namespace, table_name(stream, suffix))
+    def _free_name(self, stream: str, suffix: str) -> str:
+        """A name for a new table: the stream's own, unless another stream of ours has it."""
+        own, other = _names(stream, suffix)
+        taken = self._at(own, stream)
+        if taken is None:
+            return own
+        if STREAM not in taken.properties:
+            raise Conflict(
+                f"table {'.'.join(taken.name())} is none of Nexo's: rename it, or give the lake "
+                f"another namespace, to keep stream {stream!r} there"
+            )
+        return other
 
     def tables(self) -> Iterator[Table]:
         """Every table of ours."""

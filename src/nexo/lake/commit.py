@@ -233,8 +233,10 @@ def _check_files(table: Table, taken: Sequence[Taken]) -> None:
             path = local_path(facts.path)
             if path is not None and not os.path.exists(path):  # noqa: PTH110
                 raise Unavailable(
-                    f"{facts.path} is gone before its commit to {'.'.join(table.name())}: "
-                    "files in use were deleted; keep a grace when maintaining beside a pipeline"
+                    f"{facts.path} is not there to be committed to {'.'.join(table.name())}: "
+                    "either it was deleted (keep a grace when maintaining beside a pipeline), or "
+                    "executors write to a disk that this machine does not share (use one, or an "
+                    "object store)"
                 )
 
 

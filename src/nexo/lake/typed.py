@@ -8,6 +8,7 @@ are bound to JSON fields by field id, so renaming one rewrites nothing.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
@@ -154,9 +155,14 @@ def rename(table: Table, old: str, new: str) -> Table:
     return table.refresh()
 
 
+MOST_COLUMNS = 200
+"""Columns that are inferred at most; the fields that occur most often have them."""
+
+
 def infer(values: Iterable[bytes | None]) -> dict[str, str]:
     """Columns that fit the JSON objects among ``values``; what varies is kept as ``json``."""
     found: dict[str, str] = {}
+    counts: Counter[str] = Counter()
     for value in values:
         try:
             record = json.loads(value or b"")
@@ -167,7 +173,9 @@ def infer(values: Iterable[bytes | None]) -> dict[str, str]:
                 if item is not None:
                     kind = _kind(item)
                     found[source] = _common(found.get(source, kind), kind)
-    return found
+                    counts[source] += 1
+    kept = {source for source, _ in counts.most_common(MOST_COLUMNS)}
+    return {source: kind for source, kind in found.items() if source in kept}
 
 
 def _kind(item: object) -> str:
@@ -175,18 +183,32 @@ def _kind(item: object) -> str:
         case bool():
             return "boolean"
         case int():
-            return "long"
+            return "long" if -(2**63) <= item < 2**63 else "json"
         case float():
             return "double"
         case str():
-            return "string"
+            return _kind_of_text(item)
     return "json"
+
+
+def _kind_of_text(text: str) -> str:
+    """``date`` or ``timestamp`` for what is written as ISO 8601 says."""
+    for kind in ("date", "timestamp"):
+        try:
+            msgspec.convert(text, KINDS[kind][0])
+        except msgspec.ValidationError:
+            continue
+        return kind
+    return "string"
 
 
 def _common(left: str, right: str) -> str:
     if left == right:
         return left
-    return "double" if {left, right} == {"long", "double"} else "json"
+    kinds = {left, right}
+    if kinds <= {"string", "date", "timestamp"}:
+        return "string"
+    return "double" if kinds == {"long", "double"} else "json"
 
 
 # -- the values ------------------------------------------------------------------------

@@ -32,7 +32,15 @@ from nexo.client.address import Address
 from nexo.errors import Conflict, InvalidInput, NotFound
 from nexo.hot_log import StreamBroker
 from nexo.lake import dead_letters, latest
-from nexo.lake.catalog import DEAD_LETTERS, NEWEST, Lake, StreamId, as_ours, table_name
+from nexo.lake.catalog import (
+    DEAD_LETTERS,
+    NEWEST,
+    Lake,
+    StreamId,
+    as_ours,
+    derived_view,
+    table_name,
+)
 from nexo.lake.paths import local_path
 from nexo.lake.read import live_files
 from nexo.lake.rows import ROWS
@@ -188,17 +196,24 @@ class Views:
     def _derived(self, name: str) -> None:
         """The newest records or the dead letters of a stream, if that is what the name says."""
         for suffix, kind in _DERIVED.items():
-            stream = self._by_view.get(name.removesuffix(suffix))
-            if not name.endswith(suffix) or stream is None or self.lake is None:
-                continue
-            created_ms = self._look(stream).info.created_ms
-            table = self.lake.known(StreamId(stream, created_ms), suffix, kind)
-            if table is None:
-                continue
-            if kind == NEWEST and self.as_of is not None:  # the table only knows those of today
-                self._view(name, _newest(self._stream(stream)))
-            else:
-                self._view(name, self._until(self._files(table) or _nothing(table)))
+            for stream in self._candidates(name, suffix):
+                if self.lake is None or derived_view(stream, suffix, self._by_view) != name:
+                    continue
+                created_ms = self._look(stream).info.created_ms
+                table = self.lake.known(StreamId(stream, created_ms), suffix, kind)
+                if table is not None:
+                    self._derived_view(name, stream, table, kind)
+
+    def _candidates(self, name: str, suffix: str) -> list[str]:
+        """Streams that a derived view may be of: with or without a number after its suffix."""
+        bases = [name.removesuffix(suffix), name.rpartition("_")[0].removesuffix(suffix)]
+        return [self._by_view[base] for base in bases if base != name and base in self._by_view]
+
+    def _derived_view(self, name: str, stream: str, table: Table, kind: str) -> None:
+        if kind == NEWEST and self.as_of is not None:  # the table only knows those of today
+            self._view(name, _newest(self._stream(stream)))
+        else:
+            self._view(name, self._until(self._files(table) or _nothing(table)))
 
     def _messages(self) -> None:
         columns = (

@@ -10,11 +10,13 @@ import pytest
 from pyiceberg import catalog as pyiceberg_catalog
 from pyiceberg.utils.config import Config
 
-from nexo.errors import ConfigError, Unavailable
-from nexo.lake.catalog import Lake
+from nexo.errors import ConfigError, Conflict, Unavailable
+from nexo.lake import latest
+from nexo.lake.catalog import NEWEST, Lake, StreamId
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
+from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings
 
 from .conftest import Filler
@@ -100,3 +102,27 @@ def test_a_damaged_catalog_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"this is no database" * 100)
     with pytest.raises(Unavailable, match=r"catalog\.db: file is not a database"):
         Lake(LakeSettings(tmp_path)).find("log")
+
+
+def test_a_stream_and_a_derived_table_of_one_name_have_a_table_each(tmp_path: Path) -> None:
+    """P12: a stream 'orders_latest' beside a compacted 'orders' was refused for ever."""
+    lake = Lake(LakeSettings(tmp_path / "lake"))
+    orders, other = StreamId("orders", 1), StreamId("orders_latest", 2)
+    newest = lake.ensure(orders, raw_schema, latest.SUFFIX, NEWEST)
+    records = lake.ensure(other, raw_schema)
+    assert newest.name() != records.name()
+    assert lake.get("orders_latest").name() == records.name()
+    known = lake.known(orders, latest.SUFFIX, NEWEST)
+    assert known is not None
+    assert known.name() == newest.name()
+    assert lake.ensure(other, raw_schema).name() == records.name()
+    assert lake.find("orders") is None
+
+
+def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    lake = Lake(LakeSettings(tmp_path / "lake"))
+    lake.catalog.create_namespace("nexo")
+    lake.catalog.create_table(("nexo", "orders"), raw_schema())
+    with pytest.raises(Conflict, match=r"none of Nexo's"):
+        lake.ensure(StreamId("orders", 1), raw_schema)
+    assert lake.find("orders") is None

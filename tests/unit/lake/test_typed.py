@@ -156,3 +156,21 @@ def test_a_schema_is_inferred_from_what_was_published() -> None:
     values = [b'{"a": 1, "b": "x", "c": null}', b'{"a": 1.5, "b": 2, "d": [1]}', b"raw", None]
     values.append(b"[" * 100_000)
     assert infer(values) == {"a": "double", "b": "json", "d": "json"}
+
+
+def test_inference_keeps_within_what_columns_hold() -> None:
+    """P12: 10^20 is no long, ISO times are times, and a map of ids is not thousands of columns."""
+    values = [
+        b'{"big": 100000000000000000000, "at": "2026-01-31T12:00:00Z", "on": "2026-01-31"}',
+        b'{"big": 1, "at": "2026-01-31T12:00:00.5+02:00", "on": "2026-02-01", "text": "2026"}',
+        b'{"mixed": "2026-01-31", "n": -9223372036854775808}',
+        b'{"mixed": "yesterday", "n": 9223372036854775807}',
+    ]
+    assert infer(values) == {
+        "big": "json", "at": "timestamp", "on": "date", "text": "string", "mixed": "string",
+        "n": "long",
+    }  # fmt: skip
+    many = [b'{"id": 1, "k%d": 1}' % n for n in range(1_000)]
+    found = infer(many)
+    assert len(found) == 200
+    assert found["id"] == "long"
