@@ -1,12 +1,14 @@
-"""A lakehouse in one command: publish, take into Iceberg tables, join and travel in time.
+"""A lakehouse in one command: publish, take into Iceberg tables, ask in SQL, travel in time.
 
-``make demo`` runs it against a server of its own, in a temporary folder.
+``make demo`` runs it against a server of its own and leaves the data in ``nexo-demo``.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
+import shutil
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +17,21 @@ from pathlib import Path
 
 import nexo
 from nexo import testing
-from nexo.cli.sparks import quiet_start
+from nexo.cli.lake.sparks import quiet_start
 from nexo.lake.catalog import Lake
+from nexo.lake.paths import local_path
+from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import set_schema
-from pyspark_nexo import register_views, session
+from nexo.sql import Result
+from pyspark_nexo import session
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.schemas import stream_table
 
 CHUNK = 20_000
 ROUNDS = 2
+FOLDER = Path("nexo-demo")
+MARK = "made-by-the-demo"
 
 
 @contextmanager
@@ -54,23 +61,21 @@ TYPES = {
     "orders": {"id": "long", "country": "string", "amount": "long"},
     "payments": {"order": "long", "amount": "long"},
 }
-JOIN = """
-    select o.country, count(*) as orders, count(p.order) as paid, sum(p.amount) as revenue
-    from orders o left join payments p on o.key = p.key
-    group by o.country order by o.country
-"""
+JOIN = """\
+select o.country, count(*) as orders, count(p.order) as paid, sum(p.amount) as revenue
+from orders o left join payments p on o.key = p.key
+group by o.country order by o.country"""
+COUNT = "select count(*) as orders from orders"
+WEIGHT = "select count(*) as orders, sum(weight) as weight from orders where weight is not null"
 
 
-def main(count: int) -> None:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        testing.process(Path(folder) / "nexo") as server,
-        nexo.connect(server.url) as client,
-    ):
-        lake = Lake(LakeSettings(Path(folder) / "nexo" / "lake"))
+def main(count: int, folder: Path) -> None:
+    make_room(folder)
+    with testing.process(folder) as server, nexo.connect(server.url) as client:
+        lake = Lake(LakeSettings(folder / "lake"))
         for name in ("orders", "payments"):
             client.stream(name).create(partitions=2, tiering=True)
-        set_types(lake, server.url)
+        set_types(lake, server.url, TYPES)
         with step("starting Spark"), quiet_start(afterwards=False):
             spark = session("local[*]", app="demo")
         pipeline = Pipeline(spark, lake, server.url)
@@ -82,25 +87,75 @@ def main(count: int) -> None:
                 total = pipeline.run_once()
             moments.append(datetime.now(UTC))
             print(f"  {total:,} records, each once")
-        with step("joining orders and payments over both tiers"):
-            register_views(spark, lake, server.url)
-            rows = spark.sql(JOIN).collect()
-        for row in rows:
-            print(f"  {row.country}: {row.orders:,} orders, {row.paid:,} paid, {row.revenue:,}")
-        with step("counting orders as of the first run"):
-            register_views(spark, lake, server.url, as_of=moments[0])
-            earlier = spark.sql("select count(*) from orders").collect()[0][0]
-        print(f"  {earlier:,} orders then, {count:,} now")
+        show_files(lake)
+        ask(client, "joining orders and payments over hot log and lake", JOIN)
+        ask(client, "travelling back to the first round", COUNT, moments[0])
+        with step("adding a column while it runs"):
+            set_types(lake, server.url, {"orders": {"weight": "double"}})
+            client.stream("orders").publish({"id": count, "country": "DE", "weight": 1.5})
+            pipeline.run_once()
+        ask(client, "asking for the new column", WEIGHT)
         spark.stop()
+    say_what_next(folder)
 
 
-def set_types(lake: Lake, url: str) -> None:
+def make_room(folder: Path) -> None:
+    """Remove what an earlier demo left, and nothing else."""
+    if folder.exists():
+        if not (folder / MARK).exists():
+            sys.exit(f"{folder} is there and not from a demo: give another --folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+
+
+def set_types(lake: Lake, url: str, types: dict[str, dict[str, str]]) -> None:
     """Typed columns, so that SQL sees ``country`` and ``amount`` instead of JSON."""
-    for name, columns in TYPES.items():
+    for name, columns in types.items():
         set_schema(stream_table(lake, url, name), columns)
+
+
+def ask(client: nexo.Client, what: str, query: str, as_of: datetime | None = None) -> None:
+    """Show a query and its result."""
+    with step(what):
+        found = client.sql(query, as_of=as_of)
+    print(textwrap.indent(query, "  > "))
+    show(found)
+
+
+def show(found: Result) -> None:
+    rows = [
+        found.columns,
+        *([f"{item:,}" if isinstance(item, int) else str(item) for item in row] for row in found),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def show_files(lake: Lake) -> None:
+    """Where the records are now."""
+    table = lake.get("orders")
+    files = spans(table)
+    size = sum(span.file.file_size_in_bytes for span in files) / 1024**2
+    print(f"  table {'.'.join(table.name())}: {len(files)} Parquet files, {size:.1f} MiB, such as")
+    print(f"  {local_path(files[0].path)}")
+
+
+def say_what_next(folder: Path) -> None:
+    print(f"\nThe data stays in {folder}. To go on:\n")
+    for command, what in (
+        (f"nexo serve --data-dir {folder} --pipeline", "dashboard: http://localhost:8080"),
+        ("nexo sql", "a prompt: select * from orders limit 5;"),
+        ("nexo pipeline status", "how far the lake is"),
+        (f"rm -r {folder}", "when you are done"),
+    ):
+        print(f"  {command:46} # {what}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=600_000, help="1 M records with payments")
-    main(parser.parse_args().orders)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the data stays")
+    given = parser.parse_args()
+    main(given.orders, given.folder)
