@@ -21,6 +21,7 @@ from nexo.admin import metrics, openapi
 from nexo.admin.api import TABLE
 from nexo.admin.desk import Desk, Place
 from nexo.admin.guard import Guard
+from nexo.admin.iceberg import IcebergCatalog
 from nexo.admin.replies import Health, Ready, answer, as_json, body_of, failure, problem
 from nexo.admin.routes import PREFIX, Endpoint
 from nexo.admin.sampler import Sampler
@@ -103,6 +104,7 @@ class Admin:
             Route(f"{PREFIX}/logout", self._sessions.log_out, methods=["POST"]),
             *(Route(row.path, self._endpoint(row), methods=[row.method]) for row in TABLE),
             Route(f"{PREFIX}/{{path:path}}", _no_such_endpoint, methods=["GET", "POST"]),
+            *IcebergCatalog(self.desk.place.settings, self._sessions.desk).routes(),
             Mount("/", StaticFiles(directory=str(_STATIC), html=True)),
         ]
 

@@ -140,6 +140,10 @@ class Lake:
                 return table
         return None
 
+    def at(self, name: str) -> Table | None:
+        """The table of that name, whosever it is."""
+        return self._at(name, name) if self.settings.there else None
+
     def _at(self, name: str, stream: str) -> Table | None:
         """The table of that name, whosever it is."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
