@@ -121,7 +121,7 @@ def _stored(bench: Bench) -> Mapping[int, Probe]:
 
 
 async def _fill_stream(client: Any, size: int) -> Any:
-    stream = await client.stream(f"log{size}", bytes).create(retention_bytes=0)
+    stream = await client.stream(f"log{size}", bytes).create(retention={"max_bytes": 0})
     await _publish(stream, size)
     return stream
 
@@ -279,7 +279,7 @@ async def _fill_server(url: str, count: int) -> None:
     import nexo
 
     async with nexo.AsyncClient(url) as client:
-        await _publish(await client.stream("log", bytes).create(retention_bytes=0), count)
+        await _publish(await client.stream("log", bytes).create(retention={"max_bytes": 0}), count)
 
 
 def _restart_s(server: Any) -> float:

@@ -185,7 +185,7 @@ def _replay(bench: Bench) -> Measure:
     ground.publish("old", _rows(bench))
     ground.pipeline.run_once()
     stream = ground.client.stream("old")
-    stream.update(cleanup="delete", retention_bytes=1)
+    stream.update(cleanup="delete", retention={"max_bytes": 1})
     stream.apply_retention()
     ends = [part.tiered_offset for part in stream.info().partitions]
     turn = iter(range(10**9))

@@ -113,7 +113,7 @@ def _fan_out(bench: Bench, subscribers: int) -> Probe:
 def _consumers(bench: Bench) -> Mapping[int, Probe]:
     client = _client(bench)
     total = bench.scaled(CONSUMED)
-    stream = bench.run(client.stream("log", bytes).create(retention_bytes=0))
+    stream = bench.run(client.stream("log", bytes).create(retention={"max_bytes": 0}))
     queue = bench.run(client.queue("work", bytes).create(persistence="file_async"))
     bench.run(_times(total // 1_000, lambda: stream.publish_many([VALUE] * 1_000)))
     groups = iter(range(10**9))
@@ -170,7 +170,7 @@ def _published(bench: Bench, client: Any, size: int) -> Probe:
     streams = {
         mode: bench.run(
             client.stream(f"{mode}{size}", bytes).create(
-                persistence=mode, retention_bytes=4 * PUBLISHED_BYTES
+                persistence=mode, retention={"max_bytes": 4 * PUBLISHED_BYTES}
             )
         )
         for mode in ("file_async", "file_sync")
@@ -188,7 +188,9 @@ def _published(bench: Bench, client: Any, size: int) -> Probe:
 
 def _batches(bench: Bench) -> Mapping[int, Probe]:
     client = _client(bench)
-    stream = bench.run(client.stream("log", bytes).create(retention_bytes=4 * PUBLISHED_BYTES))
+    stream = bench.run(
+        client.stream("log", bytes).create(retention={"max_bytes": 4 * PUBLISHED_BYTES})
+    )
     return {size: partial(_probe_batches, bench, stream, size) for size in BATCHES}
 
 

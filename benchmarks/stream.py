@@ -149,7 +149,7 @@ async def _drain(stream: Any, group: str, count: int) -> list[float]:
 
 def _groups(bench: Bench, count: int) -> Callable[[], Coroutine[Any, Any, list[float]]]:
     """A filled stream, and a coroutine that drains it with a new group each time."""
-    stream = bench.run(_client(bench).stream("log", bytes).create(retention_bytes=0))
+    stream = bench.run(_client(bench).stream("log", bytes).create(retention={"max_bytes": 0}))
     bench.run(_fill(stream, count))
     number = 0
 

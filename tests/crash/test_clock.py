@@ -83,8 +83,8 @@ def test_a_group_and_retained_messages_keep_their_time(
         records.publish("leased")
         client.pubsub.publish("t", "kept", retain=True, ttl=60)
         with (
-            records.consume("g", wait=0, ack_wait_ms=60_000) as first,
-            records.consume("g", wait=0, ack_wait_ms=60_000) as second,
+            records.consume("g", wait=0, ack_wait=60) as first,
+            records.consume("g", wait=0, ack_wait=60) as second,
         ):
             held = list(first.fetch())
             wall.step_ns = step_ns

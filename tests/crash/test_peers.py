@@ -80,7 +80,7 @@ def test_a_stream_consumer_that_goes_away_releases_its_records_at_once(
     take = stream.Take(name, "g", joined.consumer, 10, 0)
     assert len(consumer.ask(Op.S_TAKE, stream.pack(take))[1]) > 100
     end(consumer)
-    with records.consume("g", wait=WAIT_S, ack_wait_ms=600_000) as late:
+    with records.consume("g", wait=WAIT_S, ack_wait=600) as late:
         found = [record.value for record in late.fetch()]  # the lease would be longer
     assert found == list(range(10))
 
@@ -91,7 +91,7 @@ def held(client):
     if sys.argv[2] == "queue":
         (job,) = client.queue("frozen").pop(1, wait=10)
         return job.ack
-    consumer = client.stream("frozen").consume("g", wait=10, ack_wait_ms=1_000)
+    consumer = client.stream("frozen").consume("g", wait=10, ack_wait=1)
     records = list(consumer.fetch())
     return lambda: consumer.ack(*records)
 with nexo.connect(sys.argv[1]) as client:
@@ -159,7 +159,7 @@ def test_a_stream_consumer_frozen_beyond_its_lease_cannot_ack_any_more(
     client.stream("frozen").create().publish("precious")
     worker = Frozen(served, "stream")
     try:
-        with client.stream("frozen").consume("g", wait=WAIT_S, ack_wait_ms=1_000) as consumer:
+        with client.stream("frozen").consume("g", wait=WAIT_S, ack_wait=1) as consumer:
             (record,) = consumer.fetch()
             assert (record.value, record.attempt) == ("precious", 2)
             assert worker.wake() != "acked"

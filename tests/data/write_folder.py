@@ -56,13 +56,13 @@ def first_life(client: nexo.Client) -> None:
     quick = client.queue("quick").create(persistence="file_async")
     quick.push_many([b"a", "b", {"c": 3}])
     client.queue("yearly").create().cron.set("new-year", "0 0 1 1 *", {"greet": True})
-    events = client.stream("events").create(retention_ms=0, retention_bytes=0)
+    events = client.stream("events").create(retention={"max_age": 0, "max_bytes": 0})
     events.publish_many([{"n": number} for number in range(50)])
     with events.consume("shared", batch=10, wait=1) as consumer:
         records = list(consumer.fetch())
         consumer.ack(*records[:5], records[7])
     lanes = client.stream("lanes").create(
-        partitions=3, persistence="file_sync", retention_ms=0, retention_bytes=0
+        partitions=3, persistence="file_sync", retention={"max_age": 0, "max_bytes": 0}
     )
     for number in range(9):
         lanes.publish(f"v{number}", key=f"k{number % 4}", headers={"trace": str(number)})

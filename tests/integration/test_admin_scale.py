@@ -100,7 +100,7 @@ def api(full: Process) -> Api:
 
 async def fill(url: str) -> None:
     async with nexo.AsyncClient(url, timeout=120.0) as client:
-        big = await client.stream("big").create(retention_bytes=0)
+        big = await client.stream("big").create(retention={"max_bytes": 0})
         await join(client, "big", "slow")
         for _ in range(RECORDS // 50_000):
             await big.publish_many([b"x" * 100] * 50_000)

@@ -139,7 +139,7 @@ async def test_a_stream_can_be_described_changed_and_deleted(aclient: nexo.Async
     await stream.create(partitions=2)
     with pytest.raises(AlreadyExists):
         await stream.create(partitions=3)
-    assert (await stream.update(retention_ms=5)).options["retention_ms"] == 5
+    assert (await stream.update(retention={"max_age": "5ms"})).options["retention_ms"] == 5
     assert len((await stream.info()).partitions) == 2
     await stream.delete()
     assert not await stream.exists()

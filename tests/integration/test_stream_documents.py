@@ -140,7 +140,7 @@ async def test_a_worker_that_is_silent_loses_its_record(aclient: nexo.AsyncClien
     """SPEC F2: after ``ack_wait``, 30 seconds unless the group says otherwise."""
     stream = await aclient.stream("jobs").create()
     await stream.publish("x")
-    async with stream.consume("g", ack_wait_ms=1_000) as silent, stream.consume("g") as other:
+    async with stream.consume("g", ack_wait=1) as silent, stream.consume("g") as other:
         (first,) = await silent.fetch()
         (again,) = await other.fetch(wait=WAIT_S)
         assert (first.attempt, again.attempt) == (1, 2)
@@ -220,8 +220,7 @@ async def test_advanced_creation(aclient: nexo.AsyncClient) -> None:
     orders = await aclient.stream("orders", Order).create(
         partitions=4,
         persistence="file_sync",
-        retention_ms=86_400_000,
-        retention_bytes=536_870_912,
+        retention={"max_age": "1d", "max_bytes": 536_870_912},
     )
     info = await orders.info()
     assert len(info.partitions) == 4

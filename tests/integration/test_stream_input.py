@@ -102,11 +102,11 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "read before now": (lambda s: s.read(wait=-1), "wait"),
     "parked without number": (lambda s: s.group("g").parked.peek(limit=0), "limit"),
     "an unknown group option": (
-        lambda s: s.consume("g", ackwait=5).join(),
+        lambda s: s.consume("g", ackwait=5).join(),  # type: ignore[call-arg]
         "known are ack_wait_ms",
     ),
     "a group option out of range": (
-        lambda s: s.consume("g", ack_wait_ms="5").join(),
+        lambda s: s.consume("g", ack_wait_ms="5").join(),  # type: ignore[call-arg]
         "ack_wait_ms",
     ),
     "a group of no text": (lambda s: s.consume(5).join(), "group"),  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ async def test_a_streams_name_is_text(aclient: nexo.AsyncClient) -> None:  # SPE
 async def test_handles_show_what_they_are(events: Stream[Any]) -> None:
     places = await events.publish_many([1, 2])
     assert repr(events) == "<Stream 'events'>"
-    assert repr(places) == "<Placements of 2 records>"
+    assert repr(places[0]) == "Published(partition=0, offset=0)"
     consumer = events.consume("g")
     assert repr(consumer) == "<Consumer of group 'g', stream 'events', not joined>"
     assert repr(await consumer.fetch()) == "<Records of stream 'events': 2>"

@@ -50,7 +50,7 @@ def cooled(tmp_path: Path) -> Iterator[nexo.Client]:
     folder = tmp_path / "nexo"
     settings = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
     with testing.server(data_dir=folder, **settings) as url, nexo.connect(url) as client:
-        log = client.stream("log").create(tiering=True, retention_bytes=1)
+        log = client.stream("log").create(tiering=True, retention={"max_bytes": 1})
         log.publish_many([str(n) for n in range(RECORDS - HOT)])
         fill(folder / "lake", log.info().created_ms, RECORDS - HOT)
         taken = wire.TieredTo(stream="log", partition=0, offset=RECORDS - HOT)

@@ -125,7 +125,7 @@ async def test_a_reset_connection_releases_at_once(url: str) -> None:  # SPEC F2
         stream = await client.stream("s", int).create()
         await stream.publish_many(range(10))
         other = nexo.AsyncClient(url)
-        first = other.stream("s", int).consume("g", ack_wait_ms=600_000)
+        first = other.stream("s", int).consume("g", ack_wait=600)
         assert len(await first.fetch()) == 10
         reset(other)
         async with stream.consume("g") as second:

@@ -94,7 +94,7 @@ async def test_a_new_group_replays_the_end_as_fast_as_the_beginning(
     served: Process,
 ) -> None:  # SPEC E5
     async with nexo.AsyncClient(served.url) as client:
-        stream = await client.stream("s", bytes).create(retention_bytes=0)
+        stream = await client.stream("s", bytes).create(retention={"max_bytes": 0})
         await published(stream, REPLAYED)
         runs: list[list[float]] = []
         for attempt in range(8):  # other work on the machine may hit any tenth of a run

@@ -47,14 +47,14 @@ async def test_a_batch_may_take_longer_than_the_lease_of_each_record(
     events: Stream[Any], subscribers: int, concurrency: int
 ) -> None:  # SPEC F1, F3
     runs = await counted(
-        events, subscribers, 0.1, 20, concurrency=concurrency, ack_wait_ms=300, max_deliveries=3
+        events, subscribers, 0.1, 20, concurrency=concurrency, ack_wait=0.3, max_deliveries=3
     )
     assert runs == Counter(range(20)), "each once"
     assert await events.group("g").parked.peek() == []
 
 
 async def test_a_handler_may_take_longer_than_the_lease(events: Stream[Any]) -> None:  # SPEC F1
-    runs = await counted(events, 2, 0.7, 2, batch=1, ack_wait_ms=150, max_deliveries=2)
+    runs = await counted(events, 2, 0.7, 2, batch=1, ack_wait=0.15, max_deliveries=2)
     assert runs == Counter(range(2))
 
 
@@ -68,7 +68,7 @@ async def test_what_waits_for_a_slow_handler_goes_to_another_consumer(
         await release.wait()
 
     await events.publish_many(list(range(10)))
-    first = await events.subscribe("g", slow, ack_wait_ms=300)
+    first = await events.subscribe("g", slow, ack_wait=0.3)
     second = await events.subscribe("g", lambda r: others.append((r.offset, r.attempt)))
     await until(lambda: len(others) == 9)
     release.set()
@@ -81,7 +81,7 @@ async def test_what_waits_for_a_slow_handler_goes_to_another_consumer(
 async def test_iterating_slowly_gives_back_what_waits(events: Stream[Any]) -> None:  # SPEC F5
     await events.publish_many(list(range(6)))
     seen: list[tuple[int, int]] = []
-    async with events.consume("g", ack_wait_ms=600) as consumer:
+    async with events.consume("g", ack_wait=0.6) as consumer:
         async for record in consumer:
             seen.append((record.offset, record.attempt))
             await asyncio.sleep(0.25)
@@ -291,7 +291,7 @@ def test_the_sync_client_keeps_leases_and_counts_failures_alike(
         if record.value == "bad":
             sys.exit(1)
 
-    with stream.subscribe("g", handle, ack_wait_ms=300, max_deliveries=2) as subscription:
+    with stream.subscribe("g", handle, ack_wait=0.3, max_deliveries=2) as subscription:
         deadline_s = time.monotonic() + 20
         while stream.group("g").lag() and time.monotonic() < deadline_s:
             time.sleep(0.01)

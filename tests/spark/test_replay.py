@@ -30,7 +30,7 @@ SETTINGS = {"segment_bytes": 4096, "hot_ms": 0, "hot_messages": 0}
 def cool(spark: SparkSession, url: str, lake: Lake) -> None:
     """Have 90 % of the 1,000 records of a stream ``log`` in the lake only."""
     with nexo.connect(url) as client:
-        log = client.stream("log").create(tiering=True, retention_bytes=20_000)
+        log = client.stream("log").create(tiering=True, retention={"max_bytes": 20_000})
         for n in range(100):
             log.publish_many([f"{10 * n + i:0100}" for i in range(10)])
         Pipeline(spark, lake, url).run_once()
@@ -110,7 +110,7 @@ def test_spark_reads_from_the_earliest_offset(
 
 def test_without_a_lake_the_log_is_all_there_is(tmp_path: Path) -> None:
     with testing.server(segment_bytes=4096) as url, nexo.connect(url) as client:
-        log = client.stream("log").create(retention_bytes=5_000)
+        log = client.stream("log").create(retention={"max_bytes": 5_000})
         for _ in range(50):
             log.publish_many([b"x" * 100] * 10)
         log.apply_retention()

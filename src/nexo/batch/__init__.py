@@ -9,6 +9,7 @@ from nexo.batch.compression import MAX_BODY_BYTES, Compression
 from nexo.batch.edit import cut, retime, select
 from nexo.batch.encode import ANONYMOUS, MIXED, Entry, Producer, encode, encode_plain
 from nexo.batch.view import Batch, Record, decode, entries, verify
+from nexo.storage.header import Flags
 
 __all__ = [
     "ANONYMOUS",
@@ -18,6 +19,7 @@ __all__ = [
     "Column",
     "Compression",
     "Entry",
+    "Flags",
     "Producer",
     "Record",
     "cut",

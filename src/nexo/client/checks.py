@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from nexo.errors import InvalidInput
@@ -37,6 +37,16 @@ def millis(value: Duration, what: str = "duration", high_ms: int = MAX_DURATION_
     return math.ceil(round(ms, 3))
 
 
+def until_ms(value: Duration | datetime, what: str, high_ms: int = MAX_DURATION_MS) -> int:
+    """`millis` of a duration, or of the time until a moment; 0 if that is over."""
+    if not isinstance(value, datetime):
+        return millis(value, what, high_ms)
+    if value.tzinfo is None:
+        raise InvalidInput(f"{what} {value}: say which time zone, as in datetime.now(UTC)")
+    left = value - datetime.now(UTC)
+    return millis(max(left, timedelta()), what, high_ms)
+
+
 def _text_ms(value: str, what: str) -> int:
     try:
         return duration_ms(value)
@@ -49,6 +59,11 @@ def positive_millis(value: Duration, what: str, high_ms: int = MAX_DURATION_MS) 
     if not (ms := millis(value, what, high_ms)):
         raise InvalidInput(f"{what} must be more than 0; leave it out for the default")
     return ms
+
+
+def positive_s(value: Duration, what: str) -> float:
+    """`positive_millis`, in seconds."""
+    return positive_millis(value, what) / 1_000
 
 
 def seconds(value: Duration | None, what: str = "timeout") -> float | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from nexo.client.checks import millis, whole
+from nexo.client.checks import Duration, millis, whole
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.protocol.stream import Position
 
@@ -14,10 +14,48 @@ MAX_OFFSET = 2**63 - 1
 _TIMES = ("retention_ms", "delete_retention_ms")
 
 
-def stream_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``retention={'max_age', 'max_bytes'}`` and ``compaction`` in the broker's words.
+class Retention(TypedDict, total=False):
+    """How much of a stream is kept; 0 or None is no limit."""
 
-    Where an option is in milliseconds, a text like ``"7d"`` or a `timedelta` will do too.
+    max_age: Duration | None
+    max_bytes: int | None
+
+
+class StreamSettings(TypedDict, total=False):
+    """Options of a stream, as `create` and `update` take them."""
+
+    partitions: int
+    persistence: str
+    retention: Retention | Duration
+    compaction: bool
+    cleanup: str
+    min_dirty_ratio: float
+    delete_retention: Duration
+    max_message_bytes: int
+    tiering: bool
+
+
+class GroupSettings(TypedDict, total=False):
+    """Options of a shared group, as `consume` and `subscribe` take them."""
+
+    ack_wait: Duration
+    max_deliveries: int
+    max_ack_pending: int
+    ordered_by: Literal["key"] | None
+
+
+def group_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a group by their stored names, which are taken too."""
+    options = dict(given)
+    if "ack_wait" in options:
+        options["ack_wait_ms"] = millis(options.pop("ack_wait"), "ack_wait")
+    return options
+
+
+def stream_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a stream by their stored names, which are taken too.
+
+    So ``create(**info.options)`` makes a stream like another.
     """
     options = dict(given)
     for name, value in _aliases(options).items():
@@ -40,6 +78,8 @@ def _aliases(options: dict[str, Any]) -> dict[str, Any]:
         found["cleanup"] = "compact" if compaction else "delete"
     if "retention" in options:
         found |= _retention(options.pop("retention"))
+    if "delete_retention" in options:
+        found["delete_retention_ms"] = millis(options.pop("delete_retention"), "delete_retention")
     return found
 
 

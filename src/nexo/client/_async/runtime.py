@@ -101,6 +101,19 @@ async def invoke(handler: Callable[..., Any], *args: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+async def invoke_within(limit_s: float | None, handler: Callable[..., Any], *args: Any) -> Any:
+    """`invoke` for at most so long; then the handler is cancelled, and `TimeoutError` raised."""
+    if limit_s is None:
+        return await invoke(handler, *args)
+    try:
+        async with asyncio.timeout(limit_s) as scope:
+            return await invoke(handler, *args)
+    except TimeoutError:
+        if not scope.expired():
+            raise  # the handler's own
+        raise TimeoutError(f"the handler ran longer than {limit_s:g} s") from None
+
+
 def is_failure(error: BaseException) -> bool:
     """Whether a handler failed with it, rather than that whoever runs the handler must end.
 

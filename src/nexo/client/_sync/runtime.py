@@ -18,6 +18,7 @@ __all__ = [
     "Task",
     "Workers",
     "invoke",
+    "invoke_within",
     "is_failure",
     "now_s",
     "sleep",
@@ -110,6 +111,18 @@ def spawn(work: Callable[..., object], *args: Any, name: str | None = None) -> T
 def invoke(handler: Callable[..., Any], *args: Any) -> Any:
     """Call a user's handler."""
     return handler(*args)
+
+
+def invoke_within(limit_s: float | None, handler: Callable[..., Any], *args: Any) -> Any:
+    """`invoke` for at most so long, then `TimeoutError`; a thread cannot be ended, so that the
+    handler goes on unheard."""
+    if limit_s is None:
+        return handler(*args)
+    results: list[Any] = []
+    task = Task(lambda: results.append(handler(*args)), (), "nexo-handler")
+    if not task.join(limit_s):
+        raise TimeoutError(f"the handler ran longer than {limit_s:g} s")
+    return results[0]
 
 
 def is_failure(_error: BaseException) -> bool:

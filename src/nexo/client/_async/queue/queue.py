@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -13,7 +14,7 @@ from nexo.client._async.queue.gather import Pusher, Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
 from nexo.client._async.queue.subscription import Subscription
 from nexo.client._async.queue.worker import Worker
-from nexo.client.checks import Duration, millis, text, whole
+from nexo.client.checks import Duration, millis, text, until_ms, whole
 from nexo.client.queue_views import (
     JobState,
     JobView,
@@ -129,7 +130,7 @@ class Queue(Generic[T]):
         value: T,
         *,
         priority: int = 0,
-        delay: Duration = 0,
+        delay: Duration | datetime = 0,
         ttl: Duration = 0,
         key: str | None = None,
         dedup_key: str | None = None,
@@ -138,7 +139,8 @@ class Queue(Generic[T]):
     ) -> Awaitable[str]:
         """Add a job; the result is its id, once it is safe on disk.
 
-        ``priority`` 0 to 255, highest first. ``delay`` holds it back, ``ttl`` drops it if
+        ``priority`` 0 to 255, highest first. ``delay`` holds it back, for a
+        while or until a `datetime`; ``ttl`` drops it if
         it has not started by then. ``key`` groups jobs for fairness and limits. While a
         job with the same ``dedup_key`` waits or runs, no second one is added: the older
         job's id is the result; with ``replace`` the new one takes the waiting one's place.
@@ -157,7 +159,7 @@ class Queue(Generic[T]):
         values: Iterable[T],
         *,
         priority: int = 0,
-        delay: Duration = 0,
+        delay: Duration | datetime = 0,
         ttl: Duration = 0,
         keys: Sequence[str | None] | None = None,
         dedup_keys: Sequence[str | None] | None = None,
@@ -187,10 +189,12 @@ class Queue(Generic[T]):
             replies.append(decode(reply or b"", PushReply))
         return pushed_ids(replies)
 
-    def _head(self, priority: int, delay: Duration, ttl: Duration, replace: bool) -> PushHead:
+    def _head(
+        self, priority: int, delay: Duration | datetime, ttl: Duration, replace: bool
+    ) -> PushHead:
         if priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY:
             whole(priority, "priority", 0, MAX_PRIORITY)
-        delay_ms = millis(delay, "delay", MAX_DELAY_MS) if delay else 0
+        delay_ms = until_ms(delay, "delay", MAX_DELAY_MS) if delay else 0
         ttl_ms = millis(ttl, "ttl", MAX_DELAY_MS) if ttl else 0
         return PushHead(self.name, priority, delay_ms, ttl_ms, replace=replace)
 
@@ -227,24 +231,22 @@ class Queue(Generic[T]):
         wait: Duration = 20,
         concurrency: int = 5,
         lease: Duration | None = None,
+        time_limit: Duration | None = None,
     ) -> Subscription[T]:
         """Run ``handler(job)`` for every job, up to ``concurrency`` at once.
 
         Returning acks the job, and stores what was returned as its result if the queue
         keeps results; raising nacks it with the error's text. Leases are renewed while the
-        handler runs. With ``concurrency=1`` jobs run strictly one after another.
+        handler runs. With ``concurrency=1`` jobs run strictly one after another. A handler
+        that runs longer than ``time_limit`` is given up, and its job is nacked.
         """
-        subscription = self._subscription(handler, batch, wait, concurrency, lease)
+        request = pop_request(self.name, batch, wait, lease, reports=True)
+        subscription = Subscription(
+            self._link, self._type, handler, request, concurrency, time_limit
+        )
         await self._link.repeat(Op.Q_INFO, encode(Look(self.name, to_use=True)))
         subscription.start()
         return subscription
-
-    def _subscription(
-        self, handler: Callable[[Job[T]], Any], batch: int, wait: Duration, concurrency: int,
-        lease: Duration | None,
-    ) -> Subscription[T]:  # fmt: skip
-        request = pop_request(self.name, batch, wait, lease, reports=True)
-        return Subscription(self._link, self._type, handler, request, concurrency)
 
     def worker(
         self,
@@ -253,15 +255,22 @@ class Queue(Generic[T]):
         wait: Duration = 20,
         concurrency: int = 5,
         lease: Duration | None = None,
+        time_limit: Duration | None = None,
     ) -> Callable[[Callable[[Job[T]], Any]], Worker[T]]:
-        """Decorator: make a handler a `Worker`, to be run by itself or by ``nexo worker``."""
+        """Decorator: make a handler a `Worker`, to be run by itself or by ``nexo worker``.
 
-        pop_request(self.name, batch, wait, lease)  # raises now what is wrong
+        A worker may start before its queue is created. Options as in `subscribe`.
+        """
+        request = pop_request(self.name, batch, wait, lease, reports=True)
 
         def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
             return Worker(
-                handler, lambda: self._subscription(handler, batch, wait, concurrency, lease)
-            )
+                handler,
+                lambda: Subscription(
+                    self._link, self._type, handler, request, concurrency, time_limit,
+                    waits_for_queue=True,
+                ),
+            )  # fmt: skip
 
         return decorate
 

@@ -11,10 +11,10 @@ from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.queue.gather import Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
-from nexo.client.checks import Duration, function, seconds, whole
+from nexo.client.checks import Duration, function, positive_s, seconds, whole
 from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
-from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Pop, Renew, decode, encode
 
@@ -49,6 +49,9 @@ class Subscription(Generic[T]):
         handler: Callable[[Job[T]], Any],
         request: Pop,
         concurrency: int,
+        time_limit: Duration | None = None,
+        *,
+        waits_for_queue: bool = False,
     ) -> None:
         function(handler)
         whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
@@ -58,6 +61,9 @@ class Subscription(Generic[T]):
         self._type = type_
         self._handler = handler
         self._pop = encode(request)
+        self._limit_s = None if time_limit is None else positive_s(time_limit, "time_limit")
+        self._awaited = waits_for_queue
+        """Whether the queue may not be there yet."""
         self._reply_s = request.wait_ms / 1_000 + link.address.timeout_s
         self._settler = Settler(self._link, self.queue)
         self._workers = runtime.Workers(concurrency)
@@ -149,21 +155,31 @@ class Subscription(Generic[T]):
         while not self._stopping.is_set():
             try:
                 await self._round()
-                failures = 0
+                failures, self._awaited = 0, False
+            except NotFound as error:
+                if not self._awaited:
+                    self._ends(error)
+                elif not failures:
+                    log.warning("queue %s does not exist yet: waiting for it", self.queue)
+                failures += 1
+                await self._stopping.wait(pause_s(failures))
             except (ConnectionLost, RequestTimeout, Unavailable) as error:
                 failures += 1
                 log.info("queue %s: %s; trying again", self.queue, error)
                 await self._stopping.wait(pause_s(failures))
             except Exception as error:
-                trace = None if isinstance(error, NexoError) else error
-                log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
-                self.failure = error
-                self._stopping.set()
+                self._ends(error)
         self._when_ended()
         await self._workers.drain()
         await self._settler.drain()
         self._done = True
         self._renew_now.set()
+
+    def _ends(self, error: Exception) -> None:
+        trace = None if isinstance(error, NexoError) else error
+        log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
+        self.failure = error
+        self._stopping.set()
 
     async def _round(self) -> None:
         """Take jobs and start them all."""
@@ -247,7 +263,7 @@ class Subscription(Generic[T]):
 
     async def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
         try:
-            result = await runtime.invoke(self._handler, job)
+            result = await runtime.invoke_within(self._limit_s, self._handler, job)
             if result is not None and not job.settled and batch.delivery.keeps_results:
                 job.result(result)
         except BaseException as error:

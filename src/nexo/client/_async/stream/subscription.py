@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.stream.consumer import AHEAD_S, Consumer, Delivered, spans_of
-from nexo.client.checks import Duration, function, seconds, whole
+from nexo.client.checks import Duration, function, positive_s, seconds, whole
 from nexo.client.failures import failure_text
 from nexo.errors import NexoError
 from nexo.protocol import stream as wire
@@ -39,8 +39,13 @@ class Subscription(Generic[T]):
     """
 
     def __init__(
-        self, consumer: Consumer[T], handler: Callable[[Delivered[T]], Any], concurrency: int
+        self,
+        consumer: Consumer[T],
+        handler: Callable[[Delivered[T]], Any],
+        concurrency: int,
+        time_limit: Duration | None = None,
     ) -> None:
+        self._limit_s = None if time_limit is None else positive_s(time_limit, "time_limit")
         self._limit = whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
         function(handler)
         self._handler = handler
@@ -208,7 +213,7 @@ class Subscription(Generic[T]):
         """
         failure = None
         try:
-            await runtime.invoke(self._handler, record)
+            await runtime.invoke_within(self._limit_s, self._handler, record)
         except BaseException as error:
             if not runtime.is_failure(error):
                 raise

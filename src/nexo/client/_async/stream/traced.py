@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
+from nexo.client._async.stream.consumer import Delivered
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.subscription import Subscription
 from nexo.client.checks import function
-from nexo.client.stream_records import Headers, Key, Published, Record
+from nexo.client.stream_records import Headers, Key, Published
 
 T = TypeVar("T")
 
@@ -22,11 +23,13 @@ class TracedStream(Stream[T]):
     """
 
     def publish(
-        self, value: T, *, key: Key = None, headers: Headers = None
+        self, value: T, *, key: Key = None, headers: Headers = None, partition: int | None = None
     ) -> Awaitable[Published]:
         """See `Stream.publish`; the span ends when the record is sent."""
         with telemetry.publishing(self.name) as carried:
-            return super().publish(value, key=key, headers=_joined(carried, headers))
+            return super().publish(
+                value, key=key, headers=_joined(carried, headers), partition=partition
+            )
 
     async def publish_many(
         self,
@@ -44,12 +47,12 @@ class TracedStream(Stream[T]):
             return await super().publish_many(values, keys=keys, headers=headers)
 
     async def subscribe(
-        self, group: str, handler: Callable[[Record[T]], Any], **options: Any
+        self, group: str, handler: Callable[[Delivered[T]], Any], **options: Any
     ) -> Subscription[T]:
         """See `Stream.subscribe`; each call of ``handler`` is a span."""
         function(handler)
 
-        async def traced(record: Record[T]) -> None:
+        async def traced(record: Delivered[T]) -> None:
             with telemetry.processing(self.name, group, record.headers):
                 await runtime.invoke(handler, record)
 

@@ -12,10 +12,10 @@ from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
-from nexo.client.checks import Duration, function, seconds, whole
+from nexo.client.checks import Duration, function, positive_s, seconds, whole
 from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
-from nexo.errors import ConnectionLost, NexoError, RequestTimeout, Unavailable
+from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import Pop, Renew, decode, encode
 
@@ -50,6 +50,9 @@ class Subscription(Generic[T]):
         handler: Callable[[Job[T]], Any],
         request: Pop,
         concurrency: int,
+        time_limit: Duration | None = None,
+        *,
+        waits_for_queue: bool = False,
     ) -> None:
         function(handler)
         whole(concurrency, "concurrency", 1, MAX_CONCURRENCY)
@@ -59,6 +62,9 @@ class Subscription(Generic[T]):
         self._type = type_
         self._handler = handler
         self._pop = encode(request)
+        self._limit_s = None if time_limit is None else positive_s(time_limit, "time_limit")
+        self._awaited = waits_for_queue
+        """Whether the queue may not be there yet."""
         self._reply_s = request.wait_ms / 1_000 + link.address.timeout_s
         self._settler = Settler(self._link, self.queue)
         self._workers = runtime.Workers(concurrency)
@@ -150,21 +156,31 @@ class Subscription(Generic[T]):
         while not self._stopping.is_set():
             try:
                 self._round()
-                failures = 0
+                failures, self._awaited = 0, False
+            except NotFound as error:
+                if not self._awaited:
+                    self._ends(error)
+                elif not failures:
+                    log.warning("queue %s does not exist yet: waiting for it", self.queue)
+                failures += 1
+                self._stopping.wait(pause_s(failures))
             except (ConnectionLost, RequestTimeout, Unavailable) as error:
                 failures += 1
                 log.info("queue %s: %s; trying again", self.queue, error)
                 self._stopping.wait(pause_s(failures))
             except Exception as error:
-                trace = None if isinstance(error, NexoError) else error
-                log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
-                self.failure = error
-                self._stopping.set()
+                self._ends(error)
         self._when_ended()
         self._workers.drain()
         self._settler.drain()
         self._done = True
         self._renew_now.set()
+
+    def _ends(self, error: Exception) -> None:
+        trace = None if isinstance(error, NexoError) else error
+        log.error("subscription to queue %s ends: %s", self.queue, error, exc_info=trace)
+        self.failure = error
+        self._stopping.set()
 
     def _round(self) -> None:
         """Take jobs and start them all."""
@@ -248,7 +264,7 @@ class Subscription(Generic[T]):
 
     def _call(self, job: Job[T], batch: JobBatch[T]) -> None:
         try:
-            result = runtime.invoke(self._handler, job)
+            result = runtime.invoke_within(self._limit_s, self._handler, job)
             if result is not None and not job.settled and batch.delivery.keeps_results:
                 job.result(result)
         except BaseException as error:

@@ -6,17 +6,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from nexo.batch import encode_plain
 from nexo.client._sync.link.link import Link
-from nexo.client._sync.stream.consumer import MAX_BYTES, Consumer
+from nexo.client._sync.stream.consumer import MAX_BYTES, Consumer, Delivered
 from nexo.client._sync.stream.groups import Group, list_groups
 from nexo.client._sync.stream.publisher import Publisher
 from nexo.client._sync.stream.subscription import Subscription
 from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
-from nexo.client.stream_options import MAX_OFFSET, position, stream_options
+from nexo.client.stream_options import (
+    MAX_OFFSET,
+    GroupSettings,
+    StreamSettings,
+    group_options,
+    position,
+    stream_options,
+)
 from nexo.client.stream_records import (
     Headers,
     Key,
@@ -46,6 +53,7 @@ T = TypeVar("T")
 CHUNK_BYTES = 1024**2
 """`Stream.publish_many` sends about this much at a time."""
 _MAX_PUBLISHERS = 10_000
+MAX_PARTITION = 2**16 - 1
 
 
 class Stream(Generic[T]):
@@ -76,20 +84,20 @@ class Stream(Generic[T]):
 
     # -- the stream itself
 
-    def create(self, **options: Any) -> Stream[T]:
+    def create(self, **options: Unpack[StreamSettings]) -> Stream[T]:
         """Create it, or find it; `AlreadyExists` if it has another value of an option given.
 
         Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
         ``retention={'max_age': '7d', 'max_bytes': 2**30}``, ``compaction`` (False),
-        ``max_message_bytes``, ``tiering``; and in more detail ``retention_ms``,
-        ``retention_bytes``, ``cleanup`` (``delete``, ``compact`` or ``delete,compact``),
-        ``min_dirty_ratio``, ``delete_retention_ms``.
+        ``max_message_bytes``, ``tiering``; and in more detail ``cleanup`` (``delete``,
+        ``compact`` or ``delete,compact``), ``min_dirty_ratio``, ``delete_retention``.
+        ``create(**info.options)`` makes one like another.
         """
         given = stream_options(options)
         self._describe(Op.S_MAKE, wire.Make(stream=self.name, options=given))
         return self
 
-    def update(self, **options: Any) -> wire.StreamInfo:
+    def update(self, **options: Unpack[StreamSettings]) -> wire.StreamInfo:
         """Change options while it runs; the partition count is fixed."""
         given = stream_options(options)
         return self._describe(Op.S_UPDATE, wire.Make(stream=self.name, options=given))
@@ -151,17 +159,22 @@ class Stream(Generic[T]):
 
     # -- publishing
 
-    def publish(self, value: T, *, key: Key = None, headers: Headers = None) -> Published:
+    def publish(
+        self, value: T, *, key: Key = None, headers: Headers = None, partition: int | None = None
+    ) -> Published:
         """Publish a record; the result is its partition and offset.
 
-        Records of one key keep their order. Need not be awaited: records of one loop turn
-        leave together as one batch.
+        Records of one key keep their order; ``partition`` chooses another place than the key's.
+        Need not be awaited: records of one loop turn leave together as one batch.
         """
         kind, content = (
             content_of(value) if self._type is None else typed_content(self._type, value)
         )
-        if key is None and headers is None:
+        if key is None and headers is None and partition is None:
             return self._publisher.send(ROUTE, kind, content, None, b"")
+        if partition is not None:
+            at = whole(partition, "partition", 0, MAX_PARTITION)
+            return self._publisher.send(at, kind, content, key_bytes(key), headers_bytes(headers))
         return self._send(kind, content, key_bytes(key), headers_bytes(headers))
 
     def tombstone(self, key: str | bytes) -> Published:
@@ -300,14 +313,14 @@ class Stream(Generic[T]):
         wait: Duration = 20.0,
         start: wire.Position | datetime = "beginning",
         max_bytes: int = wire.DEFAULT_BYTES,
-        **options: Any,
+        **options: Unpack[GroupSettings],
     ) -> Consumer[T]:
         """Records for one consumer of a group, to be acked one by one: ``for``.
 
-        ``start`` is where a new group begins. Further options tune the group: ``ack_wait_ms``,
+        ``start`` is where a new group begins. Further options tune the group: ``ack_wait``,
         ``max_deliveries``, ``max_ack_pending``, ``ordered_by='key'``.
         """
-        ask = self._joining(group, start, options)
+        ask = self._joining(group, start, group_options(options))
         return Consumer(self._link, ask, self._type, batch, wait, max_bytes)
 
     def _joining(
@@ -331,22 +344,24 @@ class Stream(Generic[T]):
     def subscribe(
         self,
         group: str,
-        handler: Callable[[Record[T]], Any],
+        handler: Callable[[Delivered[T]], Any],
         *,
         batch: int = 100,
         wait: Duration = 20.0,
         concurrency: int = 1,
         start: wire.Position | datetime = "beginning",
-        **options: Any,
+        time_limit: Duration | None = None,
+        **options: Unpack[GroupSettings],
     ) -> Subscription[T]:
         """Have ``handler`` called with each record: acked when it returns, nacked when it raises.
 
-        With ``concurrency=1`` records are handled one after another, in order. Stop it with
+        With ``concurrency=1`` records are handled one after another, in order. A handler that runs
+        longer than ``time_limit`` is given up, and its record is nacked. End it with
         ``subscription.close()``.
         """
-        ask = self._joining(group, start, options, reports_starts=True)
+        ask = self._joining(group, start, group_options(options), reports_starts=True)
         consumer = Consumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)
-        subscription = Subscription(consumer, handler, concurrency)
+        subscription = Subscription(consumer, handler, concurrency, time_limit)
         subscription.start()
         return subscription
 

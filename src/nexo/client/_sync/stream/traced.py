@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
+from nexo.client._sync.stream.consumer import Delivered
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import Subscription
 from nexo.client.checks import function
-from nexo.client.stream_records import Headers, Key, Published, Record
+from nexo.client.stream_records import Headers, Key, Published
 
 T = TypeVar("T")
 
@@ -22,10 +23,14 @@ class TracedStream(Stream[T]):
     A class of its own, so that other applications pay nothing.
     """
 
-    def publish(self, value: T, *, key: Key = None, headers: Headers = None) -> Published:
+    def publish(
+        self, value: T, *, key: Key = None, headers: Headers = None, partition: int | None = None
+    ) -> Published:
         """See `Stream.publish`; the span ends when the record is sent."""
         with telemetry.publishing(self.name) as carried:
-            return super().publish(value, key=key, headers=_joined(carried, headers))
+            return super().publish(
+                value, key=key, headers=_joined(carried, headers), partition=partition
+            )
 
     def publish_many(
         self,
@@ -43,12 +48,12 @@ class TracedStream(Stream[T]):
             return super().publish_many(values, keys=keys, headers=headers)
 
     def subscribe(
-        self, group: str, handler: Callable[[Record[T]], Any], **options: Any
+        self, group: str, handler: Callable[[Delivered[T]], Any], **options: Any
     ) -> Subscription[T]:
         """See `Stream.subscribe`; each call of ``handler`` is a span."""
         function(handler)
 
-        def traced(record: Record[T]) -> None:
+        def traced(record: Delivered[T]) -> None:
             with telemetry.processing(self.name, group, record.headers):
                 runtime.invoke(handler, record)
 
