@@ -6,6 +6,7 @@ neither waits nor asks is the same in both.
 
 from nexo.client._async.pubsub.pubsub import PubSub as AsyncPubSub
 from nexo.client._async.pubsub.subscription import Subscription as AsyncSubscription
+from nexo.client._async.queue.admin import DeadLetters as AsyncDeadLetters
 from nexo.client._async.queue.jobs import Job as AsyncJob
 from nexo.client._async.queue.jobs import JobBatch as AsyncJobBatch
 from nexo.client._async.queue.queue import Queue as AsyncQueue
@@ -13,36 +14,53 @@ from nexo.client._async.queue.subscription import Subscription as AsyncQueueSubs
 from nexo.client._async.store.collections import StoreList as AsyncStoreList
 from nexo.client._async.store.collections import StoreMap as AsyncStoreMap
 from nexo.client._async.store.collections import StoreSet as AsyncStoreSet
+from nexo.client._async.store.coordination import Lock as AsyncLock
+from nexo.client._async.store.coordination import RateLimiter as AsyncRateLimiter
 from nexo.client._async.store.store import Store as AsyncStore
 from nexo.client._async.stream.consumer import Consumer as AsyncStreamConsumer
 from nexo.client._async.stream.consumer import Delivered as AsyncStreamRecord
 from nexo.client._async.stream.consumer import Records as AsyncStreamRecords
+from nexo.client._async.stream.groups import Group as AsyncGroup
+from nexo.client._async.stream.groups import Parked as AsyncParked
 from nexo.client._async.stream.stream import Stream as AsyncStream
 from nexo.client._async.stream.subscription import Subscription as AsyncStreamSubscription
 from nexo.client._async.stream.transaction import Transaction as AsyncTransaction
 from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.pubsub.subscription import Subscription
+from nexo.client._sync.queue.admin import DeadLetters
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.queue import Queue
 from nexo.client._sync.queue.subscription import Subscription as QueueSubscription
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
+from nexo.client._sync.store.coordination import Lock, RateLimiter
 from nexo.client._sync.store.store import Store
 from nexo.client._sync.stream.consumer import Consumer as StreamConsumer
 from nexo.client._sync.stream.consumer import Delivered as StreamRecord
 from nexo.client._sync.stream.consumer import Records as StreamRecords
+from nexo.client._sync.stream.groups import Group, Parked, ParkedRecord
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.subscription import Subscription as StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction
+from nexo.client.address import ConnectOptions
+from nexo.client.checks import Duration
 from nexo.client.pubsub_message import Message
-from nexo.client.queue_views import DeadJob, JobState, JobView, QueueInfo, Schedule
+from nexo.client.queue_views import DeadJob, JobState, JobView, QueueInfo, QueueSettings, Schedule
+from nexo.client.store_values import RateDecision
+from nexo.client.stream_options import GroupSettings, Retention, StreamSettings
 from nexo.client.stream_records import Published, Record
+from nexo.protocol.stream import GroupInfo, StreamInfo
 
 __all__ = [
+    "AsyncDeadLetters",
+    "AsyncGroup",
     "AsyncJob",
     "AsyncJobBatch",
+    "AsyncLock",
+    "AsyncParked",
     "AsyncPubSub",
     "AsyncQueue",
     "AsyncQueueSubscription",
+    "AsyncRateLimiter",
     "AsyncStore",
     "AsyncStoreList",
     "AsyncStoreMap",
@@ -54,18 +72,31 @@ __all__ = [
     "AsyncStreamSubscription",
     "AsyncSubscription",
     "AsyncTransaction",
+    "ConnectOptions",
     "DeadJob",
+    "DeadLetters",
+    "Duration",
+    "Group",
+    "GroupInfo",
+    "GroupSettings",
     "Job",
     "JobBatch",
     "JobState",
     "JobView",
+    "Lock",
     "Message",
+    "Parked",
+    "ParkedRecord",
     "PubSub",
     "Published",
     "Queue",
     "QueueInfo",
+    "QueueSettings",
     "QueueSubscription",
+    "RateDecision",
+    "RateLimiter",
     "Record",
+    "Retention",
     "Schedule",
     "Store",
     "StoreList",
@@ -73,8 +104,10 @@ __all__ = [
     "StoreSet",
     "Stream",
     "StreamConsumer",
+    "StreamInfo",
     "StreamRecord",
     "StreamRecords",
+    "StreamSettings",
     "StreamSubscription",
     "Subscription",
     "Transaction",
