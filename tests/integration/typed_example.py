@@ -1,4 +1,4 @@
-"""The documented types, as a program uses them; mypy strict checks this file with the others (U4)."""
+"""The documented types as a program uses them, for mypy strict to check (finding U4)."""
 
 from __future__ import annotations
 
