@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export VENV
 
-TEST_EXTRAS := dev,compress,kafka,pydantic,redis,replication,spark
+TEST_EXTRAS := dev,server,compress,kafka,pydantic,redis,replication,spark
 TEST_PACKAGES := redis-server chromium
 BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2
@@ -68,7 +68,7 @@ clean: ## remove what was generated here, but not data
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench-results
 
 $(VENV)/.serve: pyproject.toml constraints.txt
-	@tools/setup python
+	@tools/setup python server
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt tools/setup

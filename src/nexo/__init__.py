@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nexo.model import Broker as Broker
     from nexo.model import Persistence as Persistence
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AsyncClient",

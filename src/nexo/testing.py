@@ -22,6 +22,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nexo.extras import require
+
 if TYPE_CHECKING:
     from nexo.server.embedded import EmbeddedServer
 
@@ -56,6 +58,7 @@ class Server:
 
     def start(self) -> None:
         """Recover and listen; after a stop, again on the same port."""
+        require("server")
         from nexo.server import loops
 
         self._loop = loops.loop_factory()()
@@ -140,6 +143,7 @@ class Process:
     """
 
     def __init__(self, data_dir: Path | str | None = None, **settings: Any) -> None:
+        require("server")
         from nexo.server.embedded import free_port
 
         self._own_folder = data_dir is None

@@ -1,5 +1,6 @@
 """``nexo serve`` as a user starts it."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import nexo
+from nexo.config import Settings
 from nexo.server.embedded import free_port
+from nexo.server.processes import folder_format
 
 SERVE = [sys.executable, "-m", "nexo", "serve", "--no-dashboard"]
 
@@ -58,6 +61,30 @@ def test_embedded_it_is_one_process_with_all_brokers(tmp_path: Path) -> None:
             assert set(client.info()) == {"store", "pubsub", "queue", "stream"}
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("mode", [(), ("--embedded",)])
+def test_a_folder_of_a_newer_version_is_refused_and_left_alone(
+    tmp_path: Path, mode: tuple[str, ...]
+) -> None:  # SPEC O7
+    stamp = tmp_path / folder_format.FILE
+    stamp.write_text('{"format": 99, "nexo": "9.9.0", "more": []}')
+    refused = run(*mode, "--port=0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 1
+    assert "was written by Nexo 9.9.0" in refused.stderr
+    assert "99" in stamp.read_text()
+
+
+@pytest.mark.parametrize("before", [None, '{"format": 1}', "damaged"])
+def test_a_folder_is_marked_with_the_version_that_writes_it(
+    tmp_path: Path, before: str | None
+) -> None:  # SPEC O7
+    stamp = tmp_path / folder_format.FILE
+    if before is not None:
+        stamp.write_text(before)
+    folder_format.settle(Settings(data_dir=tmp_path))
+    expected = {"format": folder_format.FORMAT, "nexo": nexo.__version__}
+    assert json.loads(stamp.read_text()) == expected
 
 
 @pytest.mark.parametrize("mode", [(), ("--embedded",)])

@@ -14,7 +14,7 @@ _BY_NAME: dict[str, Any] = {
     "error": "KeyError: 'to'", "group": "billing", "id": _JOB, "key": "greeting", "kind": "value",
     "name": "nightly", "pattern": "news/#", "persistence": "file_sync", "queue": "emails",
     "reason": "too many retries", "stream": "orders", "topic": "news/today", "user": "ana",
-    "version": "0.1.0",
+    "version": "0.2.0",
 }  # fmt: skip
 """What fields are usually called, and hold."""
 _BY_TITLE: dict[str, dict[str, Any]] = {

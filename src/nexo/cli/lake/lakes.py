@@ -12,6 +12,7 @@ import click
 from nexo import config
 from nexo.cli.options import client
 from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
+from nexo.extras import hint
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 from nexo.protocol.ops import Op
@@ -91,4 +92,4 @@ def _asked() -> LakeSettings:
 
 def missing_extra(error: ImportError, extra: str = "spark") -> ConfigError:
     """What to install."""
-    return ConfigError(f"{error.name} is not installed: pip install 'nexo-broker[{extra}]'")
+    return ConfigError(hint(str(error.name), extra))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexo import __version__, config, setting_names
+from nexo import __version__, config, extras, setting_names
 from nexo.config import Settings
 from nexo.model import Broker
 
@@ -82,6 +82,7 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
 
     Every option is also a setting of the TOML file and an environment variable.
     """
+    extras.require("server")
     settings = config.load(file, os.environ, flags)
     for text in (*config.doubtful_variables(os.environ), *exposure_warnings(settings)):
         _say(settings, "warning", text, f"warning: {text}")
@@ -167,13 +168,14 @@ def _on(switch: bool) -> str:
 
 def _run_embedded(settings: Settings) -> None:
     from nexo.server import loops
-    from nexo.server.processes import logs
+    from nexo.server.processes import folder_format, logs
     from nexo.server.processes.folder_lock import FolderLock, make_folders
 
     logs.configure(settings, "server")
     make_folders(settings)
     lock = FolderLock(settings)
     try:
+        folder_format.settle(settings)
         loops.run(_serve_embedded(settings, lock))
     finally:
         lock.close()

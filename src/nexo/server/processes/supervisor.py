@@ -23,7 +23,7 @@ from nexo.server import loops
 from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.entrance.tls import server_context
-from nexo.server.processes import descriptors, logs, worker
+from nexo.server.processes import descriptors, folder_format, logs, worker
 from nexo.server.processes.addresses import Addresses
 from nexo.server.processes.admin_process import AdminProcess
 from nexo.server.processes.child import Child
@@ -232,6 +232,7 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
     if lock.left_by:
         log.info("%s ended without a stop: recovering its data", lock.left_by)
     try:
+        folder_format.settle(settings)
         listener = listening_socket(settings.host, settings.port)
         http = listening_socket(settings.host, settings.http_port) if settings.dashboard else None
         health = _health_listener(settings) if settings.health else None

@@ -1,0 +1,30 @@
+"""The package's extras: what each one brings, and what to say when it is missing.
+
+``pip install nexo-broker`` is the client. Everything else is an extra, so that an application
+does not carry a web server, an event loop and a terminal library along.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from nexo.errors import ConfigError
+
+_MODULES = {
+    "cli": ("click", "rich"),
+    "server": ("cronsim", "prometheus_client", "starlette", "uvicorn"),
+}
+"""The modules that the command and the server cannot do without."""
+_NEEDS = {"cli": "the nexo command needs", "server": "the server needs"}
+
+
+def hint(missing: str, extra: str) -> str:
+    """What to install."""
+    return f"{missing} is not installed: pip install 'nexo-broker[{extra}]'"
+
+
+def require(extra: str) -> None:
+    """Raise `ConfigError` if a module of this extra is missing."""
+    missing = next((name for name in _MODULES[extra] if find_spec(name) is None), None)
+    if missing is not None:
+        raise ConfigError(hint(f"{_NEEDS[extra]} {missing}, which", extra))
