@@ -1,6 +1,6 @@
 """Strangers of every kind at once, with authentication on: they take neither memory nor a place.
 
-``NEXO_ATTACK`` is how many of each kind come; ``make soak`` sends 500 and is strict about times,
+``SOAK=1`` sends 500 of each kind and is strict about times,
 which a busy machine does not keep.
 """
 
@@ -24,7 +24,7 @@ from nexo.testing import Process
 from tests.attack.strangers import HTTP, KINDS, Outcome
 from tests.timing import wait_until
 
-COUNT = int(os.environ.pop("NEXO_ATTACK", "0")) or 100
+COUNT = 500 if os.environ.get("SOAK") else 100
 STRICT = COUNT >= 500
 STAY_S = 15.0
 MOST_GROWTH_MB = 50
