@@ -313,7 +313,7 @@ def every_target() -> dict[str, Target]:
 
 
 ENTRANCES = {
-    "a connection's bytes": ["connection", "frames", "fields", "request names"],
+    "a connection's bytes": ["connection", "frames", "fields"],
     "hello, login, TLS hello": ["login", "hello", "client hello"],
     "store requests": ["store requests", "map set", "ttl options"],
     "pub/sub requests": ["pubsub requests", "message run"],

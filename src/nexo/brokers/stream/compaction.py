@@ -90,7 +90,8 @@ def compact(
     for _ in index.steps():
         yield Step.NOTHING
     end = compactable(stream, number, partition)
-    if log.segments()[-1].base_offset < end:
+    segments = log.segments()
+    if segments and segments[-1].base_offset < end:
         log.roll()
     horizon_ms = now_ms - stream.options.delete_retention_ms if keep_deletions else None
     run, freed = _Run(), 0

@@ -81,6 +81,12 @@ def test_only_a_stream_set_to_compact_is_compacted(desk: Desk, cleanup: str) -> 
         assert peer.read("s") == [b"v3"]
 
 
+def test_a_stream_without_records_is_compacted_to_nothing(desk: Desk) -> None:
+    peer = desk.client()
+    peer.make("s", cleanup="compact")
+    assert compact(peer) == 0
+
+
 def test_records_of_one_batch_are_compacted_too(desk: Desk) -> None:
     peer = desk.client()
     peer.make("s", cleanup="compact")
