@@ -54,6 +54,24 @@ class Settings:
         8081, "NEXO_HEALTH_PORT", "Port of `/health` and `/ready`, plain HTTP.", 0, _PORT
     )
     health: bool = _setting(True, "NEXO_HEALTH", "Serve `/health` and `/ready`.")
+    kafka_port: int = _setting(
+        0,
+        "KAFKA_PORT",
+        "A port for Kafka clients alone, who may also use the TCP port; 0: none.",
+        0,
+        _PORT,
+    )
+    kafka_advertised: str = _setting(
+        "",
+        "KAFKA_ADVERTISED",
+        "`host:port` that Kafka clients are told to use; if empty, the one they connected to.",
+    )
+    kafka_auto_create: bool = _setting(
+        True, "KAFKA_AUTO_CREATE_TOPICS", "Create a stream when a Kafka client asks for its topic."
+    )
+    kafka_partitions: int = _setting(
+        1, "KAFKA_NUM_PARTITIONS", "Partitions of streams that are created so.", 1, 1_024
+    )
     dashboard: bool = _setting(True, "NEXO_DASHBOARD", "Serve the dashboard and the HTTP API.")
     env: str = _setting(
         "dev",

@@ -17,6 +17,8 @@ from nexo.protocol.frames import Buffer
 
 _LENGTHS = Struct("<II")
 _GZIP_WINDOW = 31
+_KAFKA_SNAPPY = 2
+_XERIAL = b"\x82SNAPPY\x00"
 MAX_BODY_BYTES = 256 * 1024**2
 """Bodies that would unpack to more than this are refused unless the caller says otherwise."""
 
@@ -38,6 +40,9 @@ class Compression(enum.IntEnum):
             raise InvalidOption(
                 f"compression {name!r} is not known: use 'gzip', 'lz4', 'zstd' or None"
             ) from None
+
+
+_KAFKA_KINDS = {1: Compression.GZIP, 3: Compression.LZ4, 4: Compression.ZSTD}
 
 
 def compress(kind: Compression, body: bytes) -> list[bytes]:
@@ -89,6 +94,52 @@ def _unpack(kind: Compression, packed: bytes, size: int) -> bytes:
     raise Corrupt("body is not compressed")
 
 
+def unpack_kafka(kind: int, packed: bytes, max_bytes: int) -> bytes:
+    """What a Kafka client packed: 1 gzip, 2 snappy, 3 lz4, 4 zstd; its size is not announced."""
+    if kind == _KAFKA_SNAPPY:
+        return _unpack_snappy(packed, max_bytes)
+    if kind not in _KAFKA_KINDS:
+        raise Corrupt(f"Kafka's compression {kind} is not known here")
+    unpacked = _unpack(_KAFKA_KINDS[kind], packed, max_bytes)
+    if len(unpacked) > max_bytes:
+        raise PayloadTooLarge(f"a batch unpacks to more than {max_bytes} bytes")
+    return unpacked
+
+
+def check_kafka_kind(kind: int) -> None:
+    """Raise `InvalidOption` unless this installation can unpack it, `Corrupt` if nobody can."""
+    if kind == _KAFKA_SNAPPY:
+        _library("cramjam", "snappy")
+    elif kind and kind not in _KAFKA_KINDS:
+        raise Corrupt(f"Kafka's compression {kind} is not known here")
+    elif kind > _KAFKA_SNAPPY:
+        found = _KAFKA_KINDS[kind]
+        _library("lz4.frame" if found is Compression.LZ4 else "zstandard", found)
+
+
+def _unpack_snappy(packed: bytes, max_bytes: int) -> bytes:
+    """One raw block, or several in the frames of Java's clients."""
+    if not packed.startswith(_XERIAL):
+        return _unpack_block(packed, max_bytes)
+    blocks, at = [], 16
+    while at < len(packed):
+        size = int.from_bytes(packed[at : at + 4], "big")
+        blocks.append(_unpack_block(packed[at + 4 : at + 4 + size], max_bytes))
+        max_bytes -= len(blocks[-1])
+        at += 4 + size
+    return b"".join(blocks)
+
+
+def _unpack_block(packed: bytes, max_bytes: int) -> bytes:
+    cramjam = _library("cramjam", "snappy")
+    try:
+        if cramjam.snappy.decompress_raw_len(packed) > max_bytes:
+            raise PayloadTooLarge(f"a batch unpacks to more than {max_bytes} bytes")
+        return bytes(cramjam.snappy.decompress_raw(packed))
+    except cramjam.DecompressionError as error:
+        raise Corrupt(f"body is not snappy: {error}") from None
+
+
 def _unpack_lz4(lz4: Any, packed: bytes, size: int) -> bytes:
     try:
         return bytes(lz4.LZ4FrameDecompressor().decompress(packed, max_length=size + 1))
@@ -105,10 +156,11 @@ def _unpack_zstd(zstandard: Any, packed: bytes, size: int) -> bytes:
         raise Corrupt(f"body is not zstd: {error}") from None
 
 
-def _library(module: str, kind: Compression) -> Any:
+def _library(module: str, kind: Compression | str) -> Any:
     try:
         return import_module(module)
     except ImportError:
+        name = kind if isinstance(kind, str) else kind.name.lower()
         raise InvalidOption(
-            f"{kind.name.lower()} compression needs the extra: pip install 'nexo-broker[compress]'"
+            f"{name} compression needs the extra: pip install 'nexo-broker[compress]'"
         ) from None

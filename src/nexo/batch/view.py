@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import sub
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nexo.batch.columns import Layout, Strings, read_bitmap, read_int32s, read_int64s
 from nexo.batch.compression import MAX_BODY_BYTES, Compression, decompress
+from nexo.batch.kafka import check_kafka, native
 from nexo.errors import Corrupt, PayloadTooLarge
 from nexo.protocol.frames import Buffer
 from nexo.storage import header as head_format
@@ -18,7 +19,7 @@ from nexo.storage.header import SIZE, Flags, Header
 
 MAX_RECORDS = 1_000_000
 """That a batch from outside may have: each costs memory and time when it is looked at."""
-_COMPRESSION = int(Flags.COMPRESSION)
+_COMPRESSION, _KAFKA = int(Flags.COMPRESSION), int(Flags.KAFKA)
 
 
 class Record(NamedTuple):
@@ -39,10 +40,26 @@ class Batch:
     """
 
     def __init__(self, header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> None:
-        kind = header.flags & _COMPRESSION
         self.header = header
+        if header.flags & _KAFKA:
+            self._kafka = body, max_bytes  # `__getattr__` makes columns of it if they are asked for
+            return
+        kind = header.flags & _COMPRESSION
         self.body = memoryview(decompress(Compression(kind), body, max_bytes) if kind else body)
         self.layout = Layout(header, self.body)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("body", "layout") or "_kafka" not in self.__dict__:
+            raise AttributeError(name)
+        self.header, entry = native(self.header, *self._kafka)
+        self.body = memoryview(entry)[SIZE:]
+        self.layout = Layout(self.header, self.body)
+        return self.__dict__[name]
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether it is as a Kafka client sent it, and no column was asked for yet."""
+        return bool(self.header.flags & _KAFKA)
 
     def __len__(self) -> int:
         return self.header.count
@@ -208,7 +225,10 @@ def verify(entry: bytes, max_bytes: int = MAX_BODY_BYTES, max_records: int = MAX
             f"a batch of {header.count:,} records: must be at most {max_records:,}; send several"
         )
     batch = Batch(header, memoryview(entry)[SIZE:], max_bytes)
-    batch.check()
+    if batch.is_kafka:
+        check_kafka(header, memoryview(entry)[SIZE:])
+    else:
+        batch.check()
     return batch
 
 

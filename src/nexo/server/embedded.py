@@ -11,7 +11,7 @@ from functools import partial
 from nexo.config import Settings
 from nexo.dialects.dialect import Dialect
 from nexo.model import Broker
-from nexo.server.dialects import DIALECTS
+from nexo.server.dialects import DIALECTS, KAFKA
 from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
@@ -57,6 +57,8 @@ class EmbeddedServer:
         self.port = listener.getsockname()[1]
         self._tls = server_context(self._settings)
         self._listeners.append(Listener(listener, self._dialects, tls=self._tls is not None))
+        if self._settings.kafka_port:
+            self.listen(KAFKA, self._settings.kafka_port, tls=self._tls is not None)
         self._gate = Gate(self._listeners, self._adopt, self._settings.max_connections)
         self._gate.open()
 

@@ -87,7 +87,13 @@ class Host:
         task = self.loop.create_task(self._adopt(sock, self.speakers[dialect], tls))
         if (dropped := self._handshakes.enter(task, address, self.loop.time())) is not None:
             dropped.cancel()
-        task.add_done_callback(self._handshakes.leave)
+
+        def done(_: asyncio.Task[None]) -> None:
+            self._handshakes.leave(task)
+            if task.cancelled():
+                sock.close()  # it may have been cancelled before it began
+
+        task.add_done_callback(done)
 
     async def _adopt(
         self, sock: socket.socket, speaker: Speaker, tls: ssl.SSLContext | None
@@ -103,9 +109,6 @@ class Host:
         except (OSError, ssl.SSLError) as error:
             log.info("connection not taken over: %s", error)
             sock.close()
-        except asyncio.CancelledError:
-            sock.close()
-            raise
 
     def next_id(self) -> int:
         """A number that no other connection of this process has had."""

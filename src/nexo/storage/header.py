@@ -61,6 +61,8 @@ class Flags(enum.IntFlag):
     """Part of a transaction: visible only once committed."""
     CONTROL = 0x08
     """Not for readers: a marker its owner wrote into the log."""
+    KAFKA = 0x10
+    """The body is a record batch of Kafka's, as a client sent it."""
 
 
 class Header(NamedTuple):

@@ -11,10 +11,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from nexo.storage.header import Header, parse
+from nexo.batch.kafka import native
+from nexo.storage.header import SIZE, Flags, Header, parse
 
+_KAFKA = int(Flags.KAFKA)
 CHUNK_BYTES = 256 * 1024
 MAX_BYTES = 32 * 1024**2
+KEPT_GROWTH = 4
+"""A batch of Kafka's that unpacks to more than this many times its size is not kept unpacked."""
 PER_PARTITION = 4
 """Readers at different places of one partition that do not get in each other's way."""
 PER_REPLAY = 16
@@ -27,7 +31,9 @@ class Chunk:
     Offsets from ``first`` up to ``end`` that none of them has hold no records.
     """
 
-    __slots__ = ("end", "entries", "first", "headers", "size_bytes")
+    __slots__ = (
+        "_converted", "_has_kafka", "end", "entries", "first", "headers", "size_bytes",
+    )  # fmt: skip
 
     def __init__(
         self, entries: list[memoryview], headers: list[Header], first: int, end: int
@@ -37,6 +43,8 @@ class Chunk:
         self.first = first
         self.end = end
         self.size_bytes = sum(header.length for header in headers)
+        self._has_kafka = any(header.flags & _KAFKA for header in headers)
+        self._converted: dict[int, tuple[Header, memoryview]] = {}
 
     @classmethod
     def read(cls, data: bytes) -> Chunk:
@@ -57,13 +65,28 @@ class Chunk:
         views = [memoryview(entry) for entry in entries]
         return cls(views, [parse(view) for view in views], first, end)
 
-    def since(self, offset: int) -> Iterator[tuple[Header, memoryview]]:
+    def since(self, offset: int, *, as_stored: bool = False) -> Iterator[tuple[Header, memoryview]]:
         """The entries from the one that holds ``offset``, or the next, on."""
         at = bisect_right(self.headers, offset, key=attrgetter("base_offset")) - 1
         if at >= 0 and self.headers[at].next_offset <= offset:
             at += 1
         at = max(at, 0)
-        return zip(self.headers[at:], self.entries[at:], strict=True)
+        if as_stored or not self._has_kafka:
+            return zip(self.headers[at:], self.entries[at:], strict=True)
+        return map(self._native, range(at, len(self.headers)))
+
+    def _native(self, at: int) -> tuple[Header, memoryview]:
+        """An entry with columns, made once of what a Kafka client sent."""
+        header = self.headers[at]
+        if not header.flags & _KAFKA:
+            return header, self.entries[at]
+        found = self._converted.get(at)
+        if found is None:
+            header, entry = native(header, self.entries[at][SIZE:])
+            found = header, memoryview(entry)
+            if len(entry) <= KEPT_GROWTH * self.headers[at].length:
+                self._converted[at] = found
+        return found
 
 
 class ChunkCache:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from nexo.batch import Batch, encode_plain, retime
+from nexo.batch.kafka import retime_kafka
 from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.numbering import Grant
@@ -156,7 +157,11 @@ class Partition:
         body: Sequence[Buffer] = [memoryview(entry)[SIZE:]]
         last_ms = header.last_ms
         if not self._timely(batch, now_ms):
-            head, body = retime(batch, self.last_ms, max(self.last_ms, now_ms))
+            bounds = self.last_ms, max(self.last_ms, now_ms)
+            if batch.is_kafka:
+                head, body = retime_kafka(header, body[0], *bounds)
+            else:
+                head, body = retime(batch, *bounds)
             last_ms = parse(head).last_ms
         offset = self.log.append(head, body)
         self.last_ms = last_ms
@@ -175,7 +180,7 @@ class Partition:
         """Timestamps never go back within a partition, nor lie far in the future."""
         first_ms, last_ms = batch.header.first_ms, batch.header.last_ms
         in_bounds = self.last_ms <= first_ms <= last_ms <= now_ms + FUTURE_MS
-        return in_bounds and batch.times_ascend()
+        return in_bounds and (batch.is_kafka or batch.times_ascend())
 
     def synced(self, end: int) -> None:
         """What lies below ``end`` is as safe as its stream promises: readers may see it."""
@@ -221,10 +226,13 @@ class Partition:
                 f"offset {offset} is outside {self.start_offset}..{self.next_offset}"
             )
 
-    def read(self, offset: int, max_bytes: int) -> Iterator[tuple[Header, memoryview]]:
+    def read(
+        self, offset: int, max_bytes: int, *, as_stored: bool = False
+    ) -> Iterator[tuple[Header, memoryview]]:
         """Entries readers may see, from the one that holds ``offset`` on.
 
-        Entries of aborted transactions are stepped over, so it yields nothing only if there is
+        What Kafka clients sent comes as columns, unless it is asked for ``as_stored``. Entries of
+        aborted transactions are stepped over, so it yields nothing only if there is
         nothing more to see. Raises `Cold` where `warm` has to be called first.
         """
         at, stable, size = offset, self.stable_offset, 0
@@ -237,7 +245,7 @@ class Partition:
                 raise
             if chunk is None:
                 return
-            for header, entry in chunk.since(at):
+            for header, entry in chunk.since(at, as_stored=as_stored):
                 if header.base_offset >= stable or (size and size + len(entry) > max_bytes):
                     return
                 at = header.next_offset
@@ -316,15 +324,18 @@ def check_sizes(batch: Batch, max_message_bytes: int) -> None:
         raise InvalidInput("a batch needs at least one record")
     if batch.header.span != batch.header.count:
         raise InvalidInput("a published batch must not have gaps between its records")
+    if batch.is_kafka:
+        check_size(batch.header.length - SIZE, max_message_bytes, "batch")
+        return
     values = batch.layout.values
     if not max_message_bytes or values.size <= max_message_bytes:
         return
     check_size(batch.largest_value(), max_message_bytes)
 
 
-def check_size(value_bytes: int, max_message_bytes: int) -> None:
+def check_size(value_bytes: int, max_message_bytes: int, what: str = "value") -> None:
     """Refuse a value over the limit; 0 is none."""
     if max_message_bytes and value_bytes > max_message_bytes:
         raise PayloadTooLarge(
-            f"a value of {value_bytes} bytes exceeds the stream's limit of {max_message_bytes}"
+            f"a {what} of {value_bytes} bytes exceeds the stream's limit of {max_message_bytes}"
         )

@@ -47,7 +47,8 @@ def publish(
     batch = verify(entry, MAX_PUBLISHED_BYTES)
     check_sizes(batch, stream.options.max_message_bytes)
     _check_flags(batch, transaction)
-    _check_types(batch)
+    if not batch.is_kafka:
+        _check_types(batch)
     if index != ROUTE:
         placed.append(_append(stream, index, entry, batch, now_ms, transaction))
         return

@@ -20,6 +20,7 @@ from nexo.config import Settings
 from nexo.errors import ConfigError, Unavailable
 from nexo.model import Broker
 from nexo.server import loops
+from nexo.server.dialects import KAFKA
 from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
 from nexo.server.entrance.tls import server_context
@@ -124,6 +125,7 @@ class Supervisor:
         lock: FolderLock,
         http_listener: socket.socket | None = None,
         health_listener: socket.socket | None = None,
+        kafka_listener: socket.socket | None = None,
     ) -> None:
         self._settings = settings
         self._lock = lock
@@ -136,6 +138,8 @@ class Supervisor:
         }
         tls = settings.tls_cert is not None
         listeners = [Listener(listener, tls=tls)]
+        if kafka_listener is not None:
+            listeners.append(Listener(kafka_listener, (KAFKA,), tls))
         self._gate = Gate(listeners, self._hand_over, settings.max_connections)
         host, port = listener.getsockname()[:2]
         self.addresses = Addresses(host, port, _port(http_listener), tls, _port(health_listener))
@@ -236,12 +240,14 @@ def run(settings: Settings, on_ready: Callable[[Addresses], None] = lambda _: No
         listener = listening_socket(settings.host, settings.port)
         http = listening_socket(settings.host, settings.http_port) if settings.dashboard else None
         health = _health_listener(settings) if settings.health else None
+        kafka_port = settings.kafka_port
+        kafka = listening_socket(settings.host, kafka_port) if kafka_port else None
     except ConfigError:
         lock.close()
         raise
 
     async def main() -> None:
-        await Supervisor(settings, listener, lock, http, health).serve(on_ready)
+        await Supervisor(settings, listener, lock, http, health, kafka).serve(on_ready)
 
     loops.run(main())
 

@@ -56,6 +56,15 @@ class StreamDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class Outline:
+    """What is known of a stream without opening its logs."""
+
+    name: str
+    options: StreamOptions
+    is_system: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
     """One shared group, with its counts in each partition and where that ends."""
 
@@ -126,6 +135,12 @@ class Admin:
         """Show a stream."""
         permit(connection.identity, Broker.STREAM, ANY, name)
         return self._describe(self._core.engine.streams.get(name))
+
+    def outline(self, connection: Connection, name: str) -> Outline:
+        """Show a stream without opening its logs."""
+        permit(connection.identity, Broker.STREAM, ANY, name)
+        stream = self._core.engine.streams.get(name)
+        return Outline(name, stream.options, stream.is_system)
 
     def delete(self, connection: Connection, name: str, done: Done[None]) -> None:
         """Delete a stream; its files go once the deletion is durable."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from nexo.access.permit import READ, permit
@@ -59,22 +60,26 @@ class Reading:
         max_bytes: int,
         wait_ms: int = 0,
         min_bytes: int = 1,
+        *,
+        as_stored: bool = False,
     ) -> None:
         """A slice per place, each getting its share of ``max_bytes``.
 
         Waits until there are ``min_bytes``, at most ``wait_ms``. All slices together have at most
         ``max_bytes``, or one batch if that is larger; the places take turns to be the first.
+        What Kafka clients sent comes as they sent it if ``as_stored``.
         """
         if not 1 <= len(places) <= MAX_PLACES:
             raise InvalidInput(
                 f"{len(places):,} partitions to read: must be from 1 to {MAX_PLACES:,}"
             )
         check_not_negative(wait_ms, "wait_ms")
-        found = [self._place(connection, place) for place in places]
+        found = [self.check(connection, place) for place in places]
         if any(map(_is_cold, found)):
             self._replay(found, max_bytes, done)
         else:
-            self._read_log(connection, ticket, found, done, max_bytes, wait_ms, min_bytes)
+            look = partial(self._look, found, max_bytes, as_stored=as_stored)
+            self._read_log(connection, ticket, found, look, done, wait_ms, min_bytes)
 
     def offsets_at(
         self, connection: Connection, name: str, time_ms: int, done: Done[list[int]]
@@ -90,7 +95,8 @@ class Reading:
 
         offsets_at(self._core.replay, self._core.engine.streams.get(name), time_ms, located)
 
-    def _place(self, connection: Connection, at: ReadFrom) -> Place:
+    def check(self, connection: Connection, at: ReadFrom) -> Place:
+        """Where to read, or why the client may not read there."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STREAM, READ, at.stream)
         stream = self._core.engine.streams.get(at.stream)
@@ -103,19 +109,19 @@ class Reading:
         connection: Connection,
         ticket: int,
         places: list[Place],
+        look: Callable[[], list[Slice]],
         done: Done[list[Slice]],
-        max_bytes: int,
         wait_ms: int,
         min_bytes: int,
     ) -> None:
         def attempt() -> list[Slice] | None:
-            found = self._look(places, max_bytes)
+            found = look()
             return found if _size(found) >= min_bytes else None
 
         def nothing() -> list[Slice]:
             if wait_ms and connection.congested:  # it has not read its last replies
                 return [_portion(place, None) for place in places]
-            return self._look(places, max_bytes)
+            return look()
 
         due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
         channels = tuple((number, READERS) for number in {place.stream.id for place in places})
@@ -151,12 +157,14 @@ class Reading:
         places: list[Place],
         max_bytes: int,
         replayed: Mapping[int, Portion | None] | None = None,
+        *,
+        as_stored: bool = False,
     ) -> list[Slice]:
         """What is there at each place."""
         count = len(places)
         if count == 1 and not replayed:
             limit = min(max_bytes, MAX_READ_BYTES)
-            return [_slice(places[0], limit, limit, first=True)]
+            return [_slice(places[0], limit, limit, first=True, as_stored=as_stored)]
         self._first = (self._first + 1) % count
         left = min(max_bytes, MAX_READ_BYTES)
         share, found = left // count, dict.fromkeys(range(count), _NOTHING)
@@ -165,7 +173,9 @@ class Reading:
             if replayed is not None and number in replayed:
                 found[number] = _portion(places[number], replayed[number])
             else:
-                found[number] = _slice(places[number], share, left, first=nothing_yet)
+                found[number] = _slice(
+                    places[number], share, left, first=nothing_yet, as_stored=as_stored
+                )
             size = sum(map(len, found[number].entries))
             left -= size
             nothing_yet = nothing_yet and not size
@@ -184,14 +194,14 @@ def _size(slices: list[Slice]) -> int:
     return sum([len(entry) for each in slices for entry in each.entries])
 
 
-def _slice(place: Place, share: int, left: int, *, first: bool) -> Slice:
+def _slice(place: Place, share: int, left: int, *, first: bool, as_stored: bool) -> Slice:
     """Up to ``share`` bytes of a place, or one batch if ``left`` allows, or if it is ``first``."""
     partition, at = place.stream.partition(place.partition), place.offset
     entries: list[Buffer] = []
     start, stable = partition.start_offset, partition.stable_offset
     if left <= 0 and not first:
         return Slice(start, stable, at, entries)
-    for header, entry in partition.read(at, share):
+    for header, entry in partition.read(at, share, as_stored=as_stored):
         if not entries and len(entry) > left and not first:
             return Slice(start, stable, at, entries)
         entries.append(entry)

@@ -1,0 +1,264 @@
+"""Kafka's record batches (its format 2) as bodies of our entries, kept as they came (SPEC L3).
+
+An entry with the flag `Flags.KAFKA` holds one such batch, padded to 8 bytes, instead of columns.
+Its head is as of any other entry, so that logs, producers and transactions work alike. Kafka's own
+base offset and leader epoch lie outside its CRC; whoever gives the batch to a Kafka client stamps
+them. For everyone else `native` makes columns of it.
+
+======  ====  =========================================================
+offset  size  field (big-endian)
+======  ====  =========================================================
+0       8     base offset
+8       4     length of what follows this field
+12      4     partition leader epoch
+16      1     magic (2)
+17      4     CRC32C over everything behind it
+21      2     attributes: 0-2 compression, 3 time of append, 4 transactional, 5 control
+23      4     last offset delta
+27      8     base timestamp
+35      8     greatest timestamp
+43      8     producer id
+51      2     producer epoch
+53      4     first sequence
+57      4     count of records
+61            records, perhaps compressed as a whole
+======  ====  =========================================================
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from nexo.batch.compression import MAX_BODY_BYTES, unpack_kafka
+from nexo.batch.encode import Entry, Producer, encode
+from nexo.errors import Corrupt, InvalidInput, NexoError
+from nexo.protocol.frames import Buffer
+from nexo.storage.header import ALIGN, Flags, Header, parse, seal, stamp
+
+TYPE_HEADER = "nexo-type"
+"""Says the type of a value that is not bytes; written by `nexo.topics` on Kafka clusters."""
+HEAD = Struct(">qiibIhiqqqhii")
+HEAD_SIZE = HEAD.size
+MAGIC = 2
+_LENGTH_BEFORE = 12
+_CRC_FROM = 21
+COMPRESSION, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+_NOT_KAFKA = ~int(Flags.KAFKA)
+_KINDS = {b"0": 0, b"1": 1, b"2": 2}
+_json = msgspec.json.encode
+
+
+class KafkaHead(NamedTuple):
+    """The head of one of Kafka's batches."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_delta: int
+    first_ms: int
+    last_ms: int
+    producer_id: int
+    epoch: int
+    sequence: int
+    count: int  # type: ignore[assignment]  # hides the tuple's method
+
+    @property
+    def size(self) -> int:
+        """Of the whole batch."""
+        return self.length + _LENGTH_BEFORE
+
+
+class Rows(NamedTuple):
+    """The records of a batch as parallel lists."""
+
+    values: list[bytes | None]
+    types: list[int]
+    stamps: list[int]
+    keys: list[bytes | None]
+    headers: list[bytes]
+
+
+def parse_kafka(data: Buffer) -> KafkaHead:
+    """The head of a batch; `Corrupt` if it makes no sense."""
+    if len(data) < HEAD_SIZE:
+        raise Corrupt(f"a Kafka batch of {len(data)} bytes has no whole head")
+    head = KafkaHead._make(HEAD.unpack_from(data))
+    if head.magic != MAGIC:
+        raise Corrupt(f"Kafka's message format {head.magic} is not known here: use format 2")
+    if not HEAD_SIZE <= head.size <= len(data):
+        raise Corrupt(f"a Kafka batch announces {head.size} bytes and has {len(data)}")
+    if head.count < 0 or head.last_delta < 0:
+        raise Corrupt("the head of a Kafka batch makes no sense")
+    return head
+
+
+def check_kafka(header: Header, body: Buffer) -> None:
+    """Check a batch from outside: its CRC, and that both heads say the same."""
+    head = parse_kafka(body)
+    ours = (head.count, head.last_delta + 1, head.producer_id, head.epoch, head.sequence)
+    theirs = (header.count, header.span, header.producer_id, header.epoch, header.sequence)
+    if ours != theirs or head.size + -head.size % ALIGN != len(body):
+        raise Corrupt("a Kafka batch does not fit the head before it")
+    if head.attributes & CONTROL:
+        raise InvalidInput("a batch from a client cannot be a control batch")
+    if crc32c(bytes(body[_CRC_FROM : head.size])) != head.crc:
+        raise Corrupt("a Kafka batch fails its CRC")
+
+
+def wrap(batch: Buffer) -> tuple[KafkaHead, Entry]:
+    """One of Kafka's batches as an entry that a log takes; `Corrupt` if its head is bad."""
+    head = parse_kafka(batch)
+    if head.size != len(batch):
+        raise Corrupt("send one batch per partition and request")
+    if head.count < 1 or head.last_delta != head.count - 1:
+        raise Corrupt("a Kafka batch must have records, numbered without gaps")
+    if head.producer_id < 0 and (head.epoch >= 0 or head.sequence >= 0):
+        raise Corrupt("a Kafka batch has a sequence without a producer")
+    body = [bytes(batch), bytes(-head.size % ALIGN)]
+    flags = int(Flags.KAFKA) | (int(Flags.TRANSACTIONAL) if head.attributes & TRANSACTIONAL else 0)
+    sealed = seal(
+        body, count=head.count, first_ms=max(head.first_ms, 0),
+        last_ms=max(head.last_ms, head.first_ms, 0), flags=flags, producer_id=head.producer_id,
+        sequence=head.sequence, epoch=head.epoch,
+    )  # fmt: skip
+    return head, (sealed, body)
+
+
+def retime_kafka(header: Header, body: Buffer, floor_ms: int, ceiling_ms: int) -> Entry:
+    """The same entry with times in our head that never go back; Kafka's batch stays as it is."""
+    first_ms = min(max(header.first_ms, floor_ms), ceiling_ms)
+    last_ms = min(max(header.last_ms, first_ms), ceiling_ms)
+    parts = [bytes(body)]
+    head = seal(
+        parts, count=header.count, first_ms=first_ms, last_ms=last_ms, flags=header.flags,
+        span=header.span, producer_id=header.producer_id, sequence=header.sequence,
+        epoch=header.epoch,
+    )  # fmt: skip
+    return head, parts
+
+
+def native(header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> tuple[Header, bytes]:
+    """The entry with columns that a Kafka batch stands for, at the same offsets.
+
+    Records that cannot be read are there all the same, empty and with a header that says so, for
+    one bad producer must not stop the readers of a stream.
+    """
+    rows = _rows(header, body, max_bytes)
+    bounds = header.first_ms, header.last_ms
+    stamps = accumulate((min(max(ms, bounds[0]), bounds[1]) for ms in rows.stamps), max)
+    keyed = rows.keys.count(None) < len(rows.keys)
+    head, parts = encode(
+        rows.values,
+        rows.types,
+        list(stamps),
+        keys=rows.keys if keyed else None,
+        headers=rows.headers,
+        producer=Producer(header.producer_id, header.epoch, header.sequence),
+        flags=header.flags & _NOT_KAFKA,
+    )
+    stamp(head, header.base_offset)
+    return parse(head), bytes(head) + b"".join(parts)
+
+
+def _rows(header: Header, body: Buffer, max_bytes: int) -> Rows:
+    try:
+        head = parse_kafka(body)
+        packed = bytes(body[HEAD_SIZE : head.size])
+        kind = head.attributes & COMPRESSION
+        data = unpack_kafka(kind, packed, max_bytes) if kind else packed
+        return _read(head, data)
+    except (NexoError, IndexError, ValueError) as error:
+        return _unreadable(header, error)
+
+
+def _unreadable(header: Header, error: Exception) -> Rows:
+    count = header.count
+    reason = error.message if isinstance(error, NexoError) else "its records are malformed"
+    note = _json({"nexo-error": f"a Kafka client sent a batch that cannot be read: {reason}"})
+    return Rows(
+        [b""] * count, [0] * count, [header.first_ms] * count, [None] * count, [note] * count
+    )
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A signed number of variable size, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is too long")
+
+
+def _read(head: KafkaHead, data: bytes) -> Rows:
+    rows = Rows([], [], [], [], [])
+    add_value, add_key = rows.values.append, rows.keys.append
+    add_stamp, add_headers, add_type = rows.stamps.append, rows.headers.append, rows.types.append
+    at, varint, first_ms = 0, _varint, head.first_ms
+    for _ in range(head.count):
+        size, at = varint(data, at)
+        end = at + size
+        delta, at = varint(data, at + 1)
+        _, at = varint(data, at)
+        key, at = _bytes(data, at)
+        value, at = _bytes(data, at)
+        kind, text = 0, b""
+        if data[at]:
+            kind, text, at = _headers(data, at)
+        else:
+            at += 1
+        if at != end or size < 0:
+            raise ValueError("a record ends elsewhere than it says")
+        add_stamp(first_ms + delta)
+        add_key(key)
+        add_value(value)
+        add_headers(text)
+        add_type(kind)
+    if at != len(data):
+        raise ValueError("there are bytes behind the last record")
+    return rows
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size = data[at]
+    if size < 0x80:
+        size = (size >> 1) ^ -(size & 1)
+        at += 1
+    else:
+        size, at = _varint(data, at)
+    if size < 0:
+        return None, at
+    end = at + size
+    if end > len(data):
+        raise ValueError("a field runs past the end")
+    return data[at:end], end
+
+
+def _headers(data: bytes, at: int) -> tuple[int, bytes, int]:
+    """The value's type, the headers as JSON text, and where they end."""
+    count, at = _varint(data, at)
+    if not 0 <= count <= len(data):
+        raise ValueError("there cannot be so many headers")
+    found: dict[str, Any] = {}
+    kind = 0
+    for _ in range(count):
+        name, at = _bytes(data, at)
+        raw, at = _bytes(data, at)
+        text = (name or b"").decode(errors="replace")
+        if text == TYPE_HEADER and raw in _KINDS:
+            kind = _KINDS[raw]
+        else:
+            found[text] = None if raw is None else raw.decode(errors="replace")
+    return kind, _json(found) if found else b"", at

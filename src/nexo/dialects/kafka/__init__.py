@@ -1,0 +1,1 @@
+"""Kafka's protocol on the stream broker (SPEC L)."""

@@ -1,0 +1,266 @@
+"""The APIs that are served, with their versions and the schemas of both directions."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from nexo.dialects.kafka.codec import Schema
+
+_NEVER = 999
+
+
+class Key(enum.IntEnum):
+    """The number that a request begins with."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its versions and what is said in them."""
+
+    key: Key
+    low: int
+    high: int
+    flexible_from: int
+    ask: str
+    answer: str
+    request: Schema = field(init=False)
+    response: Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "request", Schema(self.ask, self.flexible_from))
+        object.__setattr__(self, "response", Schema(self.answer, self.flexible_from))
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether lengths are variable numbers and structures have tags."""
+        return version >= self.flexible_from
+
+
+_BROKER = "node_id:i32 host:str port:i32"
+_STORED = "partition:i32 offset:i64 leader_epoch:i32@5+=-1 metadata:str error:i16"
+_MEMBER_ERRORS = "throttle:i32 topics:[ name:str partitions:[ partition:i32 error:i16 ] ]"
+_ALTERED = "throttle:i32 responses:[ error:i16 message:str=null type:i8 name:str ]"
+_TXN = "transactional_id:str producer_id:i64 epoch:i16"
+
+_ALL = (
+    Api(
+        Key.PRODUCE, 3, 9, 9,
+        """transactional_id:str acks:i16 timeout_ms:i32
+        topics:[ name:str partitions:[ index:i32 records:bytes ] ]""",
+        """topics:[ name:str partitions:[ index:i32 error:i16 base_offset:i64=-1
+        append_ms:i64=-1 log_start:i64@5+=-1 errors:[ index:i32 message:str ]@8+
+        message:str@8+=null ] ] throttle:i32""",
+    ),
+    Api(
+        Key.FETCH, 4, 12, 12,
+        """replica_id:i32 max_wait_ms:i32 min_bytes:i32 max_bytes:i32 isolation:i8
+        session_id:i32@7+ session_epoch:i32@7+=-1 topics:[ name:str partitions:[ partition:i32
+        leader_epoch:i32@9+=-1 offset:i64 last_epoch:i32@12+ log_start:i64@5+ max_bytes:i32 ] ]
+        forgotten:[ name:str partitions:[]i32 ]@7+ rack:str@11+""",
+        "",  # by hand: `fetching`
+    ),
+    Api(
+        Key.LIST_OFFSETS, 1, 7, 6,
+        """replica_id:i32 isolation:i8@2+ topics:[ name:str partitions:[ partition:i32
+        leader_epoch:i32@4+ timestamp:i64 ] ]""",
+        """throttle:i32@2+ topics:[ name:str partitions:[ partition:i32 error:i16
+        timestamp:i64=-1 offset:i64=-1 leader_epoch:i32@4+=-1 ] ]""",
+    ),
+    Api(
+        Key.METADATA, 0, 9, 9,
+        """topics:[ name:str ] auto_create:bool@4+=true cluster_operations:bool@8+
+        topic_operations:bool@8+""",
+        f"""throttle:i32@3+ brokers:[ {_BROKER} rack:str@1+=null ] cluster_id:str@2+=null
+        controller:i32@1+ topics:[ error:i16 name:str internal:bool@1+ partitions:[ error:i16
+        partition:i32 leader:i32 leader_epoch:i32@7+ replicas:[]i32 isr:[]i32 offline:[]i32@5+ ]
+        operations:i32@8+=-2147483648 ] operations:i32@8+=-2147483648""",
+    ),
+    Api(
+        Key.OFFSET_COMMIT, 2, 8, 8,
+        """group:str generation:i32 member:str instance:str@7+=null retention_ms:i64@2-4
+        topics:[ name:str partitions:[ partition:i32 offset:i64 leader_epoch:i32@6+ metadata:str
+        ] ]""",
+        "throttle:i32@3+ topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
+    ),
+    Api(
+        Key.OFFSET_FETCH, 1, 8, 6,
+        """group:str@1-7 topics:[ name:str partitions:[]i32 ]@1-7
+        groups:[ group:str topics:[ name:str partitions:[]i32 ] ]@8+ stable:bool@7+""",
+        f"""throttle:i32@3+ topics:[ name:str partitions:[ {_STORED} ] ]@1-7 error:i16@2-7
+        groups:[ group:str topics:[ name:str partitions:[ {_STORED} ] ] error:i16 ]@8+""",
+    ),
+    Api(
+        Key.FIND_COORDINATOR, 0, 4, 3,
+        "key:str@0-3 key_type:i8@1+ keys:[]str@4+",
+        f"""throttle:i32@1+ error:i16@0-3 message:str@1-3=null node_id:i32@0-3 host:str@0-3
+        port:i32@0-3 coordinators:[ key:str {_BROKER} error:i16 message:str=null ]@4+""",
+    ),
+    Api(
+        Key.JOIN_GROUP, 0, 9, 6,
+        """group:str session_ms:i32 rebalance_ms:i32@1+=-1 member:str instance:str@5+=null
+        protocol_type:str protocols:[ name:str metadata:bytes ] reason:str@8+""",
+        """throttle:i32@2+ error:i16 generation:i32=-1 protocol_type:str@7+ protocol:str
+        leader:str skip_assignment:bool@9+ member:str members:[ member:str instance:str@5+=null
+        metadata:bytes ]""",
+    ),
+    Api(
+        Key.HEARTBEAT, 0, 4, 4,
+        "group:str generation:i32 member:str instance:str@3+=null",
+        "throttle:i32@1+ error:i16",
+    ),
+    Api(
+        Key.LEAVE_GROUP, 0, 5, 4,
+        "group:str member:str@0-2 members:[ member:str instance:str reason:str@5+ ]@3+",
+        "throttle:i32@1+ error:i16 members:[ member:str instance:str error:i16 ]@3+",
+    ),
+    Api(
+        Key.SYNC_GROUP, 0, 5, 4,
+        """group:str generation:i32 member:str instance:str@3+=null protocol_type:str@5+=null
+        protocol:str@5+=null assignments:[ member:str assignment:bytes ]""",
+        """throttle:i32@1+ error:i16 protocol_type:str@5+=null protocol:str@5+=null
+        assignment:bytes""",
+    ),
+    Api(
+        Key.DESCRIBE_GROUPS, 0, 5, 5,
+        "groups:[]str operations:bool@3+",
+        """throttle:i32@1+ groups:[ error:i16 group:str state:str protocol_type:str protocol:str
+        members:[ member:str instance:str@4+=null client_id:str client_host:str metadata:bytes
+        assignment:bytes ] operations:i32@3+=-2147483648 ]""",
+    ),
+    Api(
+        Key.LIST_GROUPS, 0, 4, 3,
+        "states:[]str@4+",
+        "throttle:i32@1+ error:i16 groups:[ group:str protocol_type:str state:str@4+ ]",
+    ),
+    Api(Key.SASL_HANDSHAKE, 0, 1, _NEVER, "mechanism:str", "error:i16 mechanisms:[]str"),
+    Api(
+        Key.API_VERSIONS, 0, 3, 3,
+        "name:str@3+ version:str@3+",
+        "error:i16 keys:[ key:i16 low:i16 high:i16 ] throttle:i32@1+",
+    ),
+    Api(
+        Key.CREATE_TOPICS, 2, 6, 5,
+        """topics:[ name:str partitions:i32 replication:i16 assignments:[ partition:i32
+        brokers:[]i32 ] configs:[ name:str value:str ] ] timeout_ms:i32 validate_only:bool""",
+        """throttle:i32 topics:[ name:str error:i16 message:str=null partitions:i32@5+=-1
+        replication:i16@5+=-1 configs:[ name:str value:str read_only:bool source:i8
+        sensitive:bool ]@5+ ]""",
+    ),
+    Api(
+        Key.DELETE_TOPICS, 1, 5, 4,
+        "topics:[]str timeout_ms:i32",
+        "throttle:i32 topics:[ name:str error:i16 message:str@5+=null ]",
+    ),
+    Api(
+        Key.DELETE_RECORDS, 0, 2, 2,
+        "topics:[ name:str partitions:[ partition:i32 offset:i64 ] ] timeout_ms:i32",
+        "throttle:i32 topics:[ name:str partitions:[ partition:i32 low:i64=-1 error:i16 ] ]",
+    ),
+    Api(
+        Key.INIT_PRODUCER_ID, 0, 4, 2,
+        "transactional_id:str timeout_ms:i32 producer_id:i64@3+=-1 epoch:i16@3+=-1",
+        "throttle:i32 error:i16 producer_id:i64=-1 epoch:i16=-1",
+    ),
+    Api(
+        Key.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4,
+        """replica_id:i32@3+ topics:[ name:str partitions:[ partition:i32 current_epoch:i32
+        epoch:i32 ] ]""",
+        """throttle:i32 topics:[ name:str partitions:[ error:i16 partition:i32 epoch:i32=-1
+        end_offset:i64=-1 ] ]""",
+    ),
+    Api(
+        Key.ADD_PARTITIONS_TO_TXN, 0, 3, 3,
+        f"{_TXN} topics:[ name:str partitions:[]i32 ]", _MEMBER_ERRORS,
+    ),
+    Api(Key.ADD_OFFSETS_TO_TXN, 0, 3, 3, f"{_TXN} group:str", "throttle:i32 error:i16"),
+    Api(Key.END_TXN, 0, 3, 3, f"{_TXN} committed:bool", "throttle:i32 error:i16"),
+    Api(
+        Key.TXN_OFFSET_COMMIT, 0, 3, 3,
+        """transactional_id:str group:str producer_id:i64 epoch:i16 generation:i32@3+=-1
+        member:str@3+ instance:str@3+=null topics:[ name:str partitions:[ partition:i32 offset:i64
+        leader_epoch:i32@2+ metadata:str ] ]""",
+        _MEMBER_ERRORS,
+    ),
+    Api(
+        Key.DESCRIBE_CONFIGS, 1, 4, 4,
+        """resources:[ type:i8 name:str keys:[]str ] synonyms:bool docs:bool@3+""",
+        """throttle:i32 results:[ error:i16 message:str=null type:i8 name:str configs:[ name:str
+        value:str read_only:bool source:i8 sensitive:bool synonyms:[ name:str value:str source:i8 ]
+        config_type:i8@3+ docs:str@3+=null ] ]""",
+    ),
+    Api(
+        Key.ALTER_CONFIGS, 0, 2, 2,
+        "resources:[ type:i8 name:str configs:[ name:str value:str ] ] validate_only:bool",
+        _ALTERED,
+    ),
+    Api(
+        Key.SASL_AUTHENTICATE, 0, 2, 2,
+        "auth:bytes", "error:i16 message:str=null auth:bytes lifetime_ms:i64@1+",
+    ),
+    Api(
+        Key.CREATE_PARTITIONS, 0, 3, 2,
+        """topics:[ name:str count:i32 assignments:[ brokers:[]i32 ] ] timeout_ms:i32
+        validate_only:bool""",
+        "throttle:i32 results:[ name:str error:i16 message:str=null ]",
+    ),
+    Api(
+        Key.DELETE_GROUPS, 0, 2, 2,
+        "groups:[]str", "throttle:i32 results:[ group:str error:i16 ]",
+    ),
+    Api(
+        Key.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1,
+        "resources:[ type:i8 name:str configs:[ name:str op:i8 value:str ] ] validate_only:bool",
+        _ALTERED,
+    ),
+    Api(
+        Key.OFFSET_DELETE, 0, 0, _NEVER,
+        "group:str topics:[ name:str partitions:[ partition:i32 ] ]",
+        "error:i16 throttle:i32 topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
+    ),
+    Api(
+        Key.DESCRIBE_CLUSTER, 0, 0, 0,
+        "operations:bool",
+        f"""throttle:i32 error:i16 message:str=null cluster_id:str controller:i32
+        brokers:[ {_BROKER} rack:str=null ] operations:i32=-2147483648""",
+    ),
+)  # fmt: skip
+
+_SERVED = {
+    Key.PRODUCE, Key.INIT_PRODUCER_ID, Key.FETCH, Key.LIST_OFFSETS, Key.OFFSET_FOR_LEADER_EPOCH,
+    Key.API_VERSIONS, Key.METADATA, Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER,
+}  # fmt: skip
+APIS = {api.key.value: api for api in _ALL if api.key in _SERVED}
+"""By key."""

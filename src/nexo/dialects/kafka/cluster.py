@@ -1,0 +1,116 @@
+"""What there is: APIs, the one broker, topics and their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nexo.dialects.kafka.apis import APIS
+from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.request import Gather, Request, stream_of
+from nexo.dialects.kafka.speaker import CLUSTER_ID, NODE_ID
+from nexo.errors import Forbidden, NexoError, NotFound
+from nexo.names import text_of
+from nexo.services.stream.admin import Outline, StreamDescription
+
+_PAGE = 10_000
+
+
+def api_versions(request: Request, error: Error = Error.NONE) -> None:
+    """Say which APIs there are."""
+    keys = [{"key": api.key, "low": api.low, "high": api.high} for api in APIS.values()]
+    request.answer({"error": error, "keys": keys})
+
+
+def find_coordinator(request: Request) -> None:
+    """Every group and transaction is coordinated here."""
+    here = _here(request)
+    asked = request["keys"] if request.version >= 4 else [request["key"]]
+    request.answer(here | {"coordinators": [here | {"key": key} for key in asked or ()]})
+
+
+def describe_cluster(request: Request) -> None:
+    """The one broker."""
+    request.answer({"cluster_id": CLUSTER_ID, "controller": NODE_ID, "brokers": [_here(request)]})
+
+
+def _here(request: Request) -> Message:
+    host, port = request.session.address_told
+    return {"node_id": NODE_ID, "host": host, "port": port}
+
+
+# -- topics --------------------------------------------------------------------------
+
+
+def metadata(request: Request) -> None:
+    """Topics and partitions; those asked for by name are created if the settings say so."""
+    asked = request["topics"]
+    gather: Gather[Message] = Gather(lambda topics: _answer(request, topics))
+    if asked is None or (request.version == 0 and not asked):
+        for outline in _all(request):
+            gather.expect()(_topic(outline))
+    else:
+        for row in asked:
+            _look_up(request, row["name"] or "", gather)
+    gather.complete()
+
+
+def _answer(request: Request, topics: list[Message]) -> None:
+    request.answer(
+        {
+            "brokers": [_here(request)],
+            "cluster_id": CLUSTER_ID,
+            "controller": NODE_ID,
+            "topics": topics,
+        }
+    )
+
+
+def _all(request: Request) -> Iterable[Outline]:
+    admin, after = request.session.shared.streams.admin, ""
+    try:
+        while names := admin.names(request.session, after=after, limit=_PAGE):
+            yield from (admin.outline(request.session, name) for name in names)
+            after = names[-1]
+    except Forbidden:
+        return  # nothing is there for this user
+
+
+def _look_up(request: Request, topic: str, gather: Gather[Message]) -> None:
+    done = gather.expect()
+    session = request.session
+    admin, settings = session.shared.streams.admin, session.shared.host.settings
+
+    def created(found: StreamDescription | NexoError) -> None:
+        if isinstance(found, NexoError):
+            done(_missing(topic, found))
+        else:
+            done(_topic(admin.outline(session, found.name)))
+
+    try:
+        name = stream_of(topic)
+        try:
+            done(_topic(admin.outline(session, name)))
+        except NotFound:
+            if not (settings.kafka_auto_create and request["auto_create"]):
+                raise
+            admin.create(session, name, {"partitions": settings.kafka_partitions}, created)
+    except NexoError as error:
+        done(_missing(topic, error))
+
+
+def _missing(topic: str, error: NexoError) -> Message:
+    return {"error": error_of(error), "name": topic}
+
+
+def _topic(outline: Outline) -> Message:
+    here = [NODE_ID]
+    partitions = [
+        {"partition": index, "leader": NODE_ID, "replicas": here, "isr": here}
+        for index in range(outline.options.partitions)
+    ]
+    return {
+        "name": text_of(outline.name),
+        "internal": outline.is_system,
+        "partitions": partitions,
+    }

@@ -1,0 +1,298 @@
+"""Reads and writes messages of Kafka's protocol by schemas that are text.
+
+A schema is a list of fields: ``name:type``, ``name:[]type`` for an array, ``name:[ fields ]`` for
+an array of structures; then perhaps ``@3+`` or ``@1-4`` for the versions that have the field, and
+``=-1`` for what stands in its place. In *flexible* versions lengths are variable numbers and every
+structure ends with tagged fields, which are skipped. Any text, bytes or array may be null (None).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+from nexo import limits
+from nexo.errors import ProtocolError
+
+Message: TypeAlias = dict[str, Any]
+"""A structure by field names."""
+
+_NUMBERS = {
+    "bool": Struct(">?"),
+    "i8": Struct(">b"),
+    "i16": Struct(">h"),
+    "i32": Struct(">i"),
+    "i64": Struct(">q"),
+}
+_I16, _I32 = _NUMBERS["i16"], _NUMBERS["i32"]
+_FIELD = re.compile(r"(?P<name>\w+):(?P<type>\[\]?\w*|\w+)(?P<rest>\S*)")
+_REST = re.compile(r"(?:@(?P<low>\d+)(?P<to>[+-])(?P<high>\d*))?(?:=(?P<default>\S+))?$")
+_LAST = 32_767
+_EMPTY: Message = {"str": "", "bytes": b"", "uuid": UUID(int=0), "bool": False}
+
+
+class Input:
+    """Bytes of one request, read from the front. `ProtocolError` where they make no sense."""
+
+    __slots__ = ("_at", "_data", "_left")
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+        self._left = limits.KAFKA_ELEMENTS
+
+    def number(self, kind: Struct) -> int:
+        """A number of fixed size."""
+        try:
+            (value,) = kind.unpack_from(self._data, self._at)
+        except struct.error:
+            raise ProtocolError("a request is cut short") from None
+        self._at += kind.size
+        found: int = value
+        return found
+
+    def varint(self) -> int:
+        """An unsigned number of variable size."""
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ProtocolError("a number in a request is too long")
+
+    def take(self, size: int) -> memoryview:
+        """The next bytes."""
+        end = self._at + size
+        if size < 0 or end > len(self._data):
+            raise ProtocolError("a request is cut short")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
+
+    def length(self, kind: Struct, flexible: bool) -> int:
+        """The length of a text, bytes or an array; -1 for null."""
+        size = self.varint() - 1 if flexible else self.number(kind)
+        if size < -1:
+            raise ProtocolError("a length in a request is negative")
+        return size
+
+    def count(self, flexible: bool) -> int:
+        """The elements of an array; all arrays of a request together are bounded."""
+        size = self.length(_I32, flexible)
+        self._left -= max(size, 0)
+        if self._left < 0 or size > len(self._data) - self._at:
+            raise ProtocolError(f"a request announces {size} elements, which it does not have")
+        return size
+
+    def skip_tags(self) -> None:
+        """Step over tagged fields."""
+        for _ in range(self.varint()):
+            self.varint()
+            self.take(self.varint())
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """An unsigned number of variable size."""
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+class Kind(NamedTuple):
+    """How one type is read and written."""
+
+    read: Callable[[Input], Any]
+    write: Callable[[bytearray, Any], None]
+
+
+class Field(NamedTuple):
+    """One field of a schema."""
+
+    name: str
+    kind: str
+    """A plain type; empty for structures."""
+    fields: list[Field]
+    is_array: bool
+    low: int
+    high: int
+    default: Any
+
+
+class Schema:
+    """The requests or the responses of one API."""
+
+    def __init__(self, text: str, flexible_from: int) -> None:
+        self._fields = list(_parse(iter(text.split())))
+        self._flexible_from = flexible_from
+        self._kinds: dict[int, Kind] = {}
+
+    def read(self, data: Input, version: int) -> Message:
+        """A message from bytes."""
+        found: Message = self._kind(version).read(data)
+        return found
+
+    def write(self, out: bytearray, message: Message, version: int) -> None:
+        """A message to bytes; what it leaves out gets its default."""
+        self._kind(version).write(out, message)
+
+    def _kind(self, version: int) -> Kind:
+        kind = self._kinds.get(version)
+        if kind is None:
+            flexible = version >= self._flexible_from
+            kind = self._kinds[version] = _structure(self._fields, version, flexible)
+        return kind
+
+
+# -- schemas ---------------------------------------------------------------------------
+
+
+def _parse(words: Iterator[str]) -> Iterator[Field]:
+    for word in words:
+        if word.startswith("]"):
+            raise StopParsing(word[1:])
+        found = _FIELD.match(word)
+        assert found is not None, word
+        kind, rest = found["type"], found["rest"]
+        fields: list[Field] = []
+        if kind == "[":
+            fields, rest = _parse_nested(words)
+            kind = ""
+        versions = _REST.match(rest)
+        assert versions is not None, word
+        low = int(versions["low"] or 0)
+        high = int(versions["high"]) if versions["high"] else _LAST
+        is_array = bool(fields) or kind.startswith("[]")
+        kind = kind.removeprefix("[]")
+        default = _default(kind, is_array, versions["default"])
+        yield Field(found["name"], kind, fields, is_array, low, high, default)
+
+
+class StopParsing(Exception):
+    """The end of a structure; carries what follows its bracket."""
+
+
+def _parse_nested(words: Iterator[str]) -> tuple[list[Field], str]:
+    fields: list[Field] = []
+    try:
+        for field in _parse(words):
+            fields.append(field)
+    except StopParsing as end:
+        return fields, str(end)
+    raise AssertionError("a structure has no end")
+
+
+def _default(kind: str, is_array: bool, text: str | None) -> Any:
+    if text == "null":
+        return None
+    if is_array:
+        return []
+    if text is None:
+        return _EMPTY.get(kind, 0)
+    return text == "true" if kind == "bool" else int(text)
+
+
+# -- kinds ---------------------------------------------------------------------------------
+
+
+def _structure(fields: list[Field], version: int, flexible: bool) -> Kind:
+    here = [
+        (field.name, _field_kind(field, version, flexible), field.default)
+        for field in fields
+        if field.low <= version <= field.high
+    ]
+    absent: Message = {f.name: f.default for f in fields if not f.low <= version <= f.high}
+
+    def read(data: Input) -> Message:
+        found = {name: kind.read(data) for name, kind, _ in here}
+        if flexible:
+            data.skip_tags()
+        return found | absent if absent else found
+
+    def write(out: bytearray, message: Mapping[str, Any]) -> None:
+        for name, kind, default in here:
+            kind.write(out, message.get(name, default))
+        if flexible:
+            out.append(0)
+
+    return Kind(read, write)
+
+
+def _field_kind(field: Field, version: int, flexible: bool) -> Kind:
+    if field.fields:
+        kind = _structure(field.fields, version, flexible)
+    else:
+        kind = _plain(field.kind, flexible)
+    return _array(kind, flexible) if field.is_array else kind
+
+
+def _array(of: Kind, flexible: bool) -> Kind:
+    def read(data: Input) -> list[Any] | None:
+        count = data.count(flexible)
+        return None if count < 0 else [of.read(data) for _ in range(count)]
+
+    def write(out: bytearray, items: list[Any] | None) -> None:
+        _write_length(out, -1 if items is None else len(items), _I32, flexible)
+        for item in items or ():
+            of.write(out, item)
+
+    return Kind(read, write)
+
+
+def _plain(name: str, flexible: bool) -> Kind:
+    match name:
+        case "str":
+            return _text(flexible)
+        case "bytes":
+            return _bytes(flexible)
+        case "uuid":
+            return Kind(
+                lambda data: UUID(bytes=bytes(data.take(16))),
+                lambda out, value: out.extend(value.bytes),
+            )
+    number = _NUMBERS[name]
+    return Kind(lambda data: data.number(number), lambda out, value: out.extend(number.pack(value)))
+
+
+def _text(flexible: bool) -> Kind:
+    def read(data: Input) -> str | None:
+        size = data.length(_I16, flexible)
+        if size < 0:
+            return None
+        try:
+            return str(data.take(size), "utf-8")
+        except UnicodeDecodeError:
+            raise ProtocolError("a text in a request is not UTF-8") from None
+
+    def write(out: bytearray, value: str | None) -> None:
+        raw = b"" if value is None else value.encode("utf-8", "replace")[:_LAST]
+        _write_length(out, -1 if value is None else len(raw), _I16, flexible)
+        out += raw
+
+    return Kind(read, write)
+
+
+def _bytes(flexible: bool) -> Kind:
+    def read(data: Input) -> memoryview | None:
+        size = data.length(_I32, flexible)
+        return None if size < 0 else data.take(size)
+
+    def write(out: bytearray, value: bytes | None) -> None:
+        _write_length(out, -1 if value is None else len(value), _I32, flexible)
+        out += value or b""
+
+    return Kind(read, write)
+
+
+def _write_length(out: bytearray, size: int, kind: Struct, flexible: bool) -> None:
+    if flexible:
+        write_varint(out, size + 1)
+    else:
+        out += kind.pack(size)

@@ -1,0 +1,61 @@
+"""Kafka's protocol as a dialect: whose first bytes are Kafka's, and who serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from nexo.dialects.dialect import Claim, HostPort, Origin
+from nexo.dialects.kafka.apis import APIS
+from nexo.dialects.kafka.session import KafkaSession
+from nexo.dialects.kafka.speaker import KafkaShared
+from nexo.errors import NexoError
+from nexo.model import Broker
+
+_FIRST = Struct(">ihh")
+_SMALLEST = 8
+_HIGHEST_VERSION = 30
+
+
+class KafkaDialect:
+    """Implements `nexo.dialects.dialect.Dialect`."""
+
+    name = "kafka"
+    home = Broker.STREAM
+
+    def claim(self, first: bytes) -> Broker | Claim:
+        """A request begins with its length, which is below 16 MiB, a key and a version."""
+        if first[0] != 0:
+            return Claim.NO
+        if len(first) < _FIRST.size:
+            return Claim.MORE
+        size, key, version = _FIRST.unpack_from(first)
+        sound = size >= _SMALLEST and 0 <= version <= _HIGHEST_VERSION
+        return self.home if sound and key in APIS else Claim.NO
+
+    def claim_alpn(self, names: Sequence[str]) -> Broker | None:
+        """Kafka's clients offer no names: with TLS they need a port of their own."""
+        return None
+
+    def refusal(self, first: bytes, error: NexoError) -> bytes:
+        """Kafka has no message for it: the connection is just closed."""
+        return b""
+
+    def start(self, host: HostPort) -> KafkaSpeaker:
+        """Begin to serve."""
+        return KafkaSpeaker(host)
+
+
+class KafkaSpeaker:
+    """Implements `nexo.dialects.dialect.Speaker`."""
+
+    def __init__(self, host: HostPort) -> None:
+        self._shared = KafkaShared(host)
+
+    def session(self, origin: Origin) -> KafkaSession:
+        """A session for a new connection."""
+        return KafkaSession(self._shared, origin)
+
+    def stop(self) -> None:
+        """Close connections instead of answering: clients find their way back by themselves."""
+        self._shared.stopping = True

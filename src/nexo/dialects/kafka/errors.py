@@ -1,0 +1,91 @@
+"""Kafka's error codes, and which of ours is which."""
+
+from __future__ import annotations
+
+import enum
+
+from nexo.brokers.stream.groups.coordinator_model import GroupError
+from nexo.errors import NexoError
+
+
+class Error(enum.IntEnum):
+    """What a response says."""
+
+    UNKNOWN = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    COORDINATOR_NOT_AVAILABLE = 15
+    INVALID_TOPIC = 17
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    OUT_OF_ORDER_SEQUENCE = 45
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    UNSUPPORTED_COMPRESSION = 76
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    PRODUCER_FENCED = 90
+
+
+_BY_CODE = {
+    "ALREADY_EXISTS": Error.TOPIC_ALREADY_EXISTS,
+    "CORRUPT": Error.CORRUPT_MESSAGE,
+    "DISK_FULL": Error.STORAGE_ERROR,
+    "FENCED": Error.INVALID_PRODUCER_EPOCH,
+    "FORBIDDEN": Error.TOPIC_AUTHORIZATION_FAILED,
+    "INVALID": Error.INVALID_REQUEST,
+    "INVALID_NAME": Error.INVALID_TOPIC,
+    "INVALID_OPTION": Error.INVALID_CONFIG,
+    "NOT_FOUND": Error.UNKNOWN_TOPIC_OR_PARTITION,
+    "OFFSET_RANGE": Error.OFFSET_OUT_OF_RANGE,
+    "OUT_OF_ORDER": Error.OUT_OF_ORDER_SEQUENCE,
+    "OVERLOADED": Error.REQUEST_TIMED_OUT,
+    "PROTOCOL": Error.INVALID_REQUEST,
+    "READ_ONLY": Error.STORAGE_ERROR,
+    "SHUTTING_DOWN": Error.NOT_LEADER,
+    "STREAM_REPLACED": Error.UNKNOWN_TOPIC_OR_PARTITION,
+    "TOO_LARGE": Error.MESSAGE_TOO_LARGE,
+    "TX_ABORTED": Error.INVALID_TXN_STATE,
+    "UNAVAILABLE": Error.REQUEST_TIMED_OUT,
+}
+
+
+def error_of(error: NexoError, forbidden: Error = Error.TOPIC_AUTHORIZATION_FAILED) -> Error:
+    """Kafka's word for one of our errors; ``forbidden`` says what permission was about."""
+    found = _BY_CODE.get(error.code, Error.UNKNOWN)
+    return forbidden if found is Error.TOPIC_AUTHORIZATION_FAILED else found
+
+
+def group_error(error: GroupError | None) -> Error:
+    """What a coordinator refused with."""
+    return Error.NONE if error is None else Error[error.name]

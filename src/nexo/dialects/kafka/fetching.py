@@ -1,0 +1,249 @@
+"""Fetch and ListOffsets: stored batches leave as they are, ours as Kafka's."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from nexo.batch.kafka_write import gap
+from nexo.dialects.kafka.codec import Message, write_varint
+from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
+from nexo.errors import NexoError, NotFound
+from nexo.services.stream.admin import PartitionDescription
+from nexo.services.stream.reading import ReadFrom, Slice
+
+EARLIEST, LATEST, GREATEST = -2, -1, -3
+"""What stands for a time."""
+_FLEXIBLE = 12
+_I16, _I32 = Struct(">h"), Struct(">i")
+_PARTITION = Struct(">ihqq")
+_I64 = Struct(">q")
+_NO_OFFSET = -1
+
+
+class Wanted:
+    """One partition of a fetch, and what is there."""
+
+    __slots__ = ("error", "offset", "partition", "slice", "topic")
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.error = Error.NONE
+        self.slice: Slice | None = None
+
+
+def fetch(request: Request) -> None:
+    """Read several partitions, waiting for records if there are too few."""
+    reading, session = request.session.shared.streams.reading, request.session
+    wanted: list[Wanted] = []
+    places: list[ReadFrom] = []
+    asked: list[Wanted] = []
+    largest = 1
+    for topic in request["topics"] or ():
+        for part in topic["partitions"] or ():
+            one = Wanted(topic["name"] or "", part["partition"], part["offset"])
+            largest = max(largest, part["max_bytes"])
+            wanted.append(one)
+            place = _place(request, one)
+            if place is not None:
+                places.append(place)
+                asked.append(one)
+
+    def done(found: list[Slice] | NexoError) -> None:
+        if isinstance(found, NexoError):
+            for one in asked:
+                one.error = error_of(found)
+        else:
+            for one, portion in zip(asked, found, strict=True):
+                one.slice = portion
+        _answer(request, wanted)
+
+    if not places:
+        _answer_empty(request, wanted)
+        return
+    wait_ms = request["max_wait_ms"] if len(asked) == len(wanted) else 0
+    min_bytes = request["min_bytes"]
+    max_bytes = min(request["max_bytes"], largest * len(places))
+    try:
+        reading.read(
+            session, request.number, places, done, max(max_bytes, 1),
+            max(wait_ms, 0) if min_bytes > 0 else 0, max(min_bytes, 1), as_stored=True,
+        )  # fmt: skip
+    except NexoError as error:
+        done(error)
+
+
+def _place(request: Request, one: Wanted) -> ReadFrom | None:
+    try:
+        name = stream_of(one.topic)
+        _check_partition(request, name, one.partition)
+        place = ReadFrom(name, one.partition, one.offset)
+        request.session.shared.streams.reading.check(request.session, place)
+    except NexoError as error:
+        one.error = error_of(error)
+        return None
+    return place
+
+
+def _check_partition(request: Request, name: str, index: int) -> None:
+    found = request.session.shared.streams.admin.outline(request.session, name)
+    if not 0 <= index < found.options.partitions:
+        raise NotFound(f"stream {name!r} has no partition {index}")
+
+
+# -- the response, by hand, so that records are never copied -----------------------------
+
+
+def _answer_empty(request: Request, wanted: list[Wanted]) -> None:
+    """Nothing can be read: a client that asks again at once would do so without end."""
+    if not wanted and request["max_wait_ms"] > 0:
+        delay_s = min(request["max_wait_ms"], 1_000) / 1_000
+        loop = request.session.shared.host.loop
+        loop.call_later(delay_s, _answer, request, wanted)
+    else:
+        _answer(request, wanted)
+
+
+def _answer(request: Request, wanted: list[Wanted]) -> None:
+    version = request.version
+    parts: list[Any] = []
+    out = bytearray(4)
+    if version >= 7:
+        out += bytes(6)  # no error, and no session: every fetch is whole
+    topics: dict[str, list[Wanted]] = {}
+    for one in wanted:
+        topics.setdefault(one.topic, []).append(one)
+    _count(out, len(topics), version)
+    for topic, rows in topics.items():
+        raw = topic.encode()
+        if version >= _FLEXIBLE:
+            write_varint(out, len(raw) + 1)
+        else:
+            out += _I16.pack(len(raw))
+        out += raw
+        _count(out, len(rows), version)
+        for one in rows:
+            out = _write(request, one, out, parts)
+        _tags(out, version)
+    _tags(out, version)
+    request.answer_parts([*parts, out])
+
+
+def _write(request: Request, one: Wanted, out: bytearray, parts: list[Any]) -> bytearray:
+    """One partition; returns where to write on."""
+    version, found = request.version, one.slice
+    stable = found.stable_offset if found else _NO_OFFSET
+    out += _PARTITION.pack(one.partition, one.error, stable, stable)
+    if version >= 5:
+        out += _I64.pack(found.start_offset if found else _NO_OFFSET)
+    _count(out, 0, version)  # only what is committed comes, so there is nothing aborted to name
+    if version >= 11:
+        out += _I32.pack(-1)
+    batches = _batches(request, one)
+    size = sum(map(len, batches))
+    if version >= _FLEXIBLE:
+        write_varint(out, size + 1)
+    else:
+        out += _I32.pack(size)
+    if batches:
+        parts += (out, *batches)
+        out = bytearray()
+    _tags(out, version)
+    return out
+
+
+def _batches(request: Request, one: Wanted) -> list[Any]:
+    found = one.slice
+    if found is None:
+        return []
+    if not found.entries:
+        missing = found.next_offset - one.offset
+        return [gap(one.offset, missing)] if missing > 0 else []
+    encode = request.session.shared.encodings.parts
+    return [part for entry in found.entries for part in encode(entry)]
+
+
+def _count(out: bytearray, count: int, version: int) -> None:
+    if version >= _FLEXIBLE:
+        write_varint(out, count + 1)
+    else:
+        out += _I32.pack(count)
+
+
+def _tags(out: bytearray, version: int) -> None:
+    if version >= _FLEXIBLE:
+        out.append(0)
+
+
+# -- offsets by time ---------------------------------------------------------------------
+
+
+def list_offsets(request: Request) -> None:
+    """Where partitions begin and end, and where a time lies in them."""
+    gather: Gather[tuple[str, Message]] = Gather(
+        lambda rows: request.answer({"topics": by_topic(rows)})
+    )
+    for topic in request["topics"] or ():
+        for part in topic["partitions"] or ():
+            _list_one(request, topic["name"] or "", part, gather)
+    gather.complete()
+
+
+def _list_one(
+    request: Request, topic: str, part: Message, gather: Gather[tuple[str, Message]]
+) -> None:
+    done = gather.expect()
+    index, time_ms = part["partition"], part["timestamp"]
+    row: Message = {"partition": index}
+
+    def located(found: list[int] | NexoError) -> None:
+        if isinstance(found, NexoError):
+            done((topic, row | {"error": error_of(found)}))
+        elif found[index] >= bounds.stable_offset:
+            done((topic, row))
+        else:
+            done((topic, row | {"offset": found[index], "timestamp": time_ms}))
+
+    streams = request.session.shared.streams
+    try:
+        name = stream_of(topic)
+        _check_partition(request, name, index)
+        bounds = streams.admin.describe(request.session, name).partitions[index]
+        if time_ms >= 0:
+            streams.reading.offsets_at(request.session, name, time_ms, located)
+        else:
+            done((topic, row | _bound(bounds, time_ms)))
+    except NexoError as error:
+        located(error)
+
+
+def _bound(bounds: PartitionDescription, which: int) -> Message:
+    if which == EARLIEST:
+        return {"offset": bounds.start_offset}
+    if which == GREATEST and bounds.stable_offset > bounds.start_offset:
+        return {"offset": bounds.stable_offset - 1, "timestamp": bounds.last_ms}
+    return {"offset": bounds.stable_offset if which == LATEST else _NO_OFFSET}
+
+
+def offset_for_leader_epoch(request: Request) -> None:
+    """There has been one leader ever, so all that is there is of its epoch."""
+    rows: list[tuple[str, Message]] = []
+    for topic in request["topics"] or ():
+        for part in topic["partitions"] or ():
+            rows.append((topic["name"] or "", _epoch_end(request, topic["name"], part)))
+    request.answer({"topics": by_topic(rows)})
+
+
+def _epoch_end(request: Request, topic: str, part: Message) -> Message:
+    row = {"partition": part["partition"]}
+    try:
+        name = stream_of(topic)
+        _check_partition(request, name, part["partition"])
+        found = request.session.shared.streams.admin.describe(request.session, name)
+    except NexoError as error:
+        return row | {"error": error_of(error)}
+    end = found.partitions[part["partition"]].stable_offset
+    return row | {"epoch": 0, "end_offset": end}

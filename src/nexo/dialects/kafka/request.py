@@ -1,0 +1,125 @@
+"""One request of a Kafka client, and the way to answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+from typing import Any, Generic, Protocol, TypeVar
+
+from nexo.dialects.kafka.apis import Api, Key
+from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.speaker import KafkaShared
+from nexo.names import name_of
+from nexo.protocol.frames import Buffer
+from nexo.services.connection import Connection
+
+T = TypeVar("T")
+
+_SIZE, _CORRELATION = Struct(">i"), Struct(">i")
+
+
+class Client(Connection, Protocol):
+    """A session as its requests see it."""
+
+    shared: KafkaShared
+    address: str
+
+    @property
+    def address_told(self) -> tuple[str, int]:
+        """Where the client shall connect to."""
+
+    def answered(self) -> None:
+        """One of the waiting requests has its answer."""
+
+
+class Request:
+    """A decoded request. It has to be answered once; answers leave in the order of requests."""
+
+    __slots__ = ("api", "body", "client_id", "correlation", "number", "parts", "session", "version")
+
+    def __init__(
+        self,
+        session: Client,
+        number: int,
+        api: Api,
+        version: int,
+        correlation: int,
+        client_id: str,
+        body: Message,
+    ) -> None:
+        self.session = session
+        self.number = number
+        """Counts the requests of the connection."""
+        self.api = api
+        self.version = version
+        self.correlation = correlation
+        self.client_id = client_id
+        self.body = body
+        self.parts: Sequence[Buffer] | None = None
+        """What to send, once it is answered."""
+
+    def __getitem__(self, field: str) -> Any:
+        return self.body[field]
+
+    def answer(self, message: Message) -> None:
+        """Answer with a message of the API's schema."""
+        out = bytearray()
+        self.api.response.write(out, message, self.version)
+        self.answer_parts([out])
+
+    def answer_parts(self, body: list[Any]) -> None:
+        """Answer with bytes, which are never joined."""
+        head = _CORRELATION.pack(self.correlation)
+        if self.api.is_flexible(self.version) and self.api.key is not Key.API_VERSIONS:
+            head += b"\x00"
+        size = len(head) + sum(map(len, body))
+        self.parts = [_SIZE.pack(size) + head, *body]
+        self.session.answered()
+
+    def answer_nothing(self) -> None:
+        """The client waits for no answer."""
+        self.parts = ()
+        self.session.answered()
+
+
+class Gather(Generic[T]):
+    """Collects the results of several use cases, each of which answers now or later."""
+
+    def __init__(self, finish: Callable[[list[T]], None]) -> None:
+        self._finish = finish
+        self._results: list[T | None] = []
+        self._missing = 1
+
+    def expect(self) -> Callable[[T], None]:
+        """One more result is to come; call what this returns with it, once."""
+        at = len(self._results)
+        self._results.append(None)
+        self._missing += 1
+
+        def done(result: T) -> None:
+            self._results[at] = result
+            self._one_less()
+
+        return done
+
+    def complete(self) -> None:
+        """All are expected: finish when the last has come."""
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._finish(self._results)  # type: ignore[arg-type]  # none is missing
+
+
+def by_topic(rows: Iterable[tuple[str, Message]]) -> list[Message]:
+    """Rows of partitions as Kafka's responses have them: under their topics, in order."""
+    found: dict[str, list[Message]] = {}
+    for topic, row in rows:
+        found.setdefault(topic, []).append(row)
+    return [{"name": topic, "partitions": parts} for topic, parts in found.items()]
+
+
+def stream_of(topic: str | None) -> str:
+    """The stream that a topic is; `InvalidName` if there can be none."""
+    return name_of(topic or "")
