@@ -176,6 +176,11 @@ class Journal:
         self._unsettled = False
         self.log.close()
 
+    def abandon(self) -> None:
+        """Give back what is held of a folder that was set aside."""
+        self._unsettled = False
+        self.log.abandon()
+
     # -- recovery -------------------------------------------------------------
 
     def recover(self) -> Recovery:

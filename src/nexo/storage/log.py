@@ -368,5 +368,9 @@ class SegmentedLog:
             self._active.give_back_room()
             with suppress(DiskFull):  # an index can be made anew
                 self._active.save_index()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give back what is held without touching files, which may be gone."""
         for segment in self._folder.segments:
             segment.close()

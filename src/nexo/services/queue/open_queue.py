@@ -244,4 +244,4 @@ class OpenQueue:
     def abandon(self) -> None:
         """Give back memory and files without writing."""
         self.values.forget()
-        self._journal.close()
+        self._journal.abandon()

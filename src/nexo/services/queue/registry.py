@@ -117,7 +117,6 @@ class Registry:
             ) from None
         del self._by_name[queue.name]
         self._lost.pop(queue.name, None)
-        self._lost.pop(queue.name, None)
         self._sorted = None
         queue.abandon()
         self._removals.forget(tag)
