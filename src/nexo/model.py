@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import NewType, Protocol
+from typing import NewType, Protocol, TypeAlias
 
 from nexo.errors import InvalidInput, InvalidName
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes in any form."""
 
 Millis = NewType("Millis", int)
 """A point in time or a span, in milliseconds; points count from the Unix epoch."""

@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
 from nexo.batch import Producer, encode
+from nexo.batch.murmur import partition_of
 from nexo.errors import InvalidInput, InvalidOption, OutOfOrderSequence
 from nexo.hot_log import StreamBroker
-from nexo.protocol.murmur import partition_of
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import SourceOptions
 

@@ -14,6 +14,7 @@ import pytest
 import nexo
 from nexo.batch import Producer as ProducerId
 from nexo.batch import encode
+from nexo.batch.murmur import partition_of
 from nexo.errors import (
     AlreadyExists,
     ClientClosed,
@@ -31,7 +32,6 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol.frames import pack_str
-from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.topics import (

@@ -21,9 +21,9 @@ from nexo.config import Settings
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.requests import build_table
 from nexo.errors import NexoError
-from nexo.model import Broker
+from nexo.model import Broker, Buffer
 from nexo.protocol import stream
-from nexo.protocol.frames import Buffer, Kind, frame, pack_str
+from nexo.protocol.frames import Kind, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import publish_head

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from nexo.errors import InvalidInput
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.values import ValueType
 
 PREVIEW_BYTES = 2_048

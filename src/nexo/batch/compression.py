@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any
 
 from nexo.errors import Corrupt, InvalidOption, PayloadTooLarge
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 
 _LENGTHS = Struct("<II")
 _GZIP_WINDOW = 31

@@ -13,7 +13,7 @@ from nexo.batch.columns import Layout, Strings, read_bitmap, read_int32s, read_i
 from nexo.batch.compression import MAX_BODY_BYTES, Compression, decompress
 from nexo.batch.kafka import check_kafka, native
 from nexo.errors import Corrupt, PayloadTooLarge
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.storage import header as head_format
 from nexo.storage.header import SIZE, Flags, Header
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from nexo.client.address import Address
 from nexo.errors import NexoError, PayloadTooLarge, ProtocolError, from_wire
-from nexo.model import Broker
-from nexo.protocol.frames import HEADER, Buffer, Kind, Reader, Status
+from nexo.model import Broker, Buffer
+from nexo.protocol.frames import HEADER, Kind, Reader, Status
 from nexo.protocol.hello import Hello, Welcome, encode_hello
 from nexo.protocol.ops import Op
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from nexo.errors import DoesNotFit, InvalidInput, ProtocolError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.values import decode_value, json_bytes
 
 

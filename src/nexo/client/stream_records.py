@@ -21,7 +21,7 @@ from nexo.batch import (
     entries,
 )
 from nexo.errors import InvalidInput, NexoError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.values import PLAIN, ValueType, check_type, decode_content, json_bytes, utf8
 
 T = TypeVar("T")

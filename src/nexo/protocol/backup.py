@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from nexo.errors import ProtocolError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 
 READ_BYTES = 256 * 1024
 """Most that one reply carries, so that a backup leaves room for other requests."""

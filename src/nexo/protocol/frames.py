@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import enum
 from struct import Struct
-from typing import TypeAlias
 
 from nexo.errors import ProtocolError
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from nexo.model import Buffer
 
 HEADER = Struct(">BBII")
 HEADER_SIZE = HEADER.size

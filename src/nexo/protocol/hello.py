@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from nexo.errors import ProtocolError
-from nexo.model import Broker
-from nexo.protocol.frames import Buffer, Reader
+from nexo.model import Broker, Buffer
+from nexo.protocol.frames import Reader
 
 VERSION = 1
 LOCKED_OUT_MS = 10_000

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
-from nexo.protocol.frames import Buffer, pack_u32
+from nexo.model import Buffer
+from nexo.protocol.frames import pack_u32
 from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 T = TypeVar("T")

@@ -28,7 +28,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from nexo.errors import InvalidOption, ProtocolError
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Reader, pack_u32
+from nexo.model import Buffer
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Reader, pack_u32
 from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 TIMESTAMPED: Final = 1

@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.blocks import WORD, values_of, words_of
 from nexo.errors import InvalidInput
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.messages import pack, pack_headed, split_headed, unpack
 
 # -- hot requests and replies -------------------------------------------------

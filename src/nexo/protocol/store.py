@@ -16,7 +16,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from nexo.errors import InvalidInput, InvalidOption, ProtocolError
-from nexo.protocol.frames import Buffer, pack_u32
+from nexo.model import Buffer
+from nexo.protocol.frames import pack_u32
 from nexo.protocol.ops import Op
 from nexo.refusals import UNWRITABLE, in_words, unwritable
 from nexo.values import JSON, MAX_KEY_BYTES, MAX_TTL_S, TEXT, check_value

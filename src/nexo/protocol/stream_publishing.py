@@ -26,7 +26,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct, error, pack, unpack
 
 from nexo.errors import ProtocolError
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.model import Buffer
+from nexo.protocol.frames import pack_str
 
 LANE = Struct(">i")
 PLACE = Struct(">IQI")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from nexo.errors import InvalidInput, ProtocolError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.models import adapter, from_builtins, is_model
 from nexo.values import ValueType, check_value
 

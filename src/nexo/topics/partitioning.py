@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from nexo.batch.murmur import partition_of
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.protocol.murmur import partition_of
 
 Partitioner: TypeAlias = Callable[[bytes, int], int]
 """``partitioner(key, partition_count)``."""

@@ -16,9 +16,8 @@ from nexo.client._sync.client import Client
 from nexo.client._sync.link.poll import Poll
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, NotFound
-from nexo.model import Broker
+from nexo.model import Broker, Buffer
 from nexo.protocol import xstreams as wire
-from nexo.protocol.frames import Buffer
 from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import GroupName

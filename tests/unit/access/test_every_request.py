@@ -13,8 +13,7 @@ from nexo.config import Settings
 from nexo.dialects.nexo.handlers import Handler
 from nexo.dialects.nexo.requests import build_table
 from nexo.errors import Forbidden, NexoError
-from nexo.model import Broker
-from nexo.protocol.frames import Buffer
+from nexo.model import Broker, Buffer
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.server.host import Host
 from nexo.server.services import factory

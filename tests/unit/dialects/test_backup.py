@@ -11,8 +11,8 @@ import pytest
 from nexo.dialects.nexo.backup import Backup, Backups
 from nexo.dialects.nexo.handlers import Peer
 from nexo.errors import Conflict, InvalidInput, NexoError, ProtocolError
+from nexo.model import Buffer
 from nexo.protocol import backup as wire
-from nexo.protocol.frames import Buffer
 
 
 @pytest.fixture

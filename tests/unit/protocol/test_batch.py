@@ -7,8 +7,8 @@ import pytest
 from nexo import batch as batches
 from nexo.batch import Compression, Producer
 from nexo.batch.compression import compress, decompress
+from nexo.batch.murmur import murmur2, partition_of
 from nexo.errors import Corrupt, InvalidInput, InvalidOption, PayloadTooLarge
-from nexo.protocol.murmur import murmur2, partition_of
 from nexo.storage import header
 
 

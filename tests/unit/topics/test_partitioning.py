@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from nexo.batch.murmur import murmur2, partition_of
 from nexo.errors import InvalidInput, InvalidOption
-from nexo.protocol.murmur import murmur2, partition_of
 from nexo.topics.partitioning import Chooser, partitioner_named
 
 VECTORS = [

@@ -21,8 +21,8 @@ from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.records import Committed as Decided
 from nexo.brokers.stream.records import JournalRecord, OrderedChanged
 from nexo.brokers.stream.registry import Stream
-from nexo.protocol.values import ValueType
 from nexo.storage.header import SIZE, parse
+from nexo.values import ValueType
 
 NAME = "$cdc"
 """No user can create a stream of this name."""

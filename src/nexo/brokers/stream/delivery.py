@@ -13,7 +13,7 @@ from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.partition import Cold, Partition
 from nexo.brokers.stream.registry import Stream
 from nexo.errors import Corrupt
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.storage.header import Flags, Header
 
 READ_BYTES = 256 * 1024

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nexo.batch import MIXED, Batch, decode, encode, verify
+from nexo.batch.murmur import partition_of
 from nexo.brokers.stream.partition import check_size, check_sizes
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import InvalidInput
-from nexo.protocol.murmur import partition_of
 from nexo.storage.header import Flags
 
 ROUTE = -1

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from msgspec import structs
 
+from nexo.batch.murmur import partition_of
 from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
@@ -18,7 +19,6 @@ from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
 from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged, StreamReplaced
 from nexo.model import Persistence, path_segment
-from nexo.protocol.murmur import partition_of
 from nexo.storage.ports import Log
 
 MAX_SOURCES = 1 << 30

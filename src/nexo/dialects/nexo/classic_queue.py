@@ -13,7 +13,8 @@ from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.errors import InvalidInput, LeaseLost, NexoError, NotFound
-from nexo.protocol.frames import Buffer, Reader, pack_str, pack_u32
+from nexo.model import Buffer
+from nexo.protocol.frames import Reader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.connection import Done

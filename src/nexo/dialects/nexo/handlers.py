@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from nexo.errors import NexoError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.services.connection import Connection
 
 

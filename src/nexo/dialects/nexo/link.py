@@ -15,9 +15,9 @@ from typing import Protocol, cast
 
 from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.errors import NexoError, Unavailable
-from nexo.model import Broker
+from nexo.model import Broker, Buffer
 from nexo.protocol import hello
-from nexo.protocol.frames import Buffer, Kind, frame
+from nexo.protocol.frames import Kind, frame
 from nexo.protocol.ops import Op
 
 _WITHOUT_REPLY = frozenset({Op.CANCEL})

@@ -11,7 +11,7 @@ from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.errors import InvalidInput, NexoError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     Begin,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from nexo.dialects.nexo.handlers import Peer
 from nexo.errors import NexoError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.messages import pack
 from nexo.services.connection import Done
 

@@ -19,10 +19,10 @@ from nexo.dialects.nexo.meter import Meter
 from nexo.dialects.nexo.shared import Shared
 from nexo.dialects.session import BaseSession
 from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
-from nexo.model import Broker
+from nexo.model import Broker, Buffer
 from nexo.printable import printable
 from nexo.protocol import hello
-from nexo.protocol.frames import HEADER, Buffer, Kind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.values import encode_value
 

@@ -10,10 +10,10 @@ from nexo.client._sync.client import Client
 from nexo.client._sync.link.link import Link
 from nexo.client.stream_records import batches_in, key_text
 from nexo.errors import InvalidOption, NotFound
-from nexo.model import Broker
+from nexo.model import Broker, Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.topics._sync.consumer.reader import NexoReader
 from nexo.topics._sync.ports import Reader, Rebalanced, Sender

@@ -10,8 +10,8 @@ from nexo.access.login import Identity
 from nexo.config import Settings
 from nexo.dialects.nexo.pubsub import PubSubRequests
 from nexo.errors import NexoError
-from nexo.model import Clock, Persistence
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.model import Buffer, Clock, Persistence
+from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     Publish,

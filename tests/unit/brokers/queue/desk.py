@@ -11,8 +11,7 @@ from nexo.blocks import pack_block
 from nexo.config import Settings
 from nexo.dialects.nexo.queue import QueueRequests
 from nexo.errors import NexoError, RequestTimeout
-from nexo.model import Clock, Persistence
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer, Clock, Persistence
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,

@@ -15,9 +15,9 @@ from nexo.brokers.store.expiry import SLOT_MS
 from nexo.config import Settings
 from nexo.dialects.nexo.store import StoreRequests
 from nexo.errors import InvalidInput, InvalidOption, NexoError, ProtocolError, ReadOnly, WrongType
-from nexo.model import Broker, Clock, Persistence
+from nexo.model import Broker, Buffer, Clock, Persistence
 from nexo.protocol import store as wire
-from nexo.protocol.frames import Buffer, pack_str
+from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.services.store.service import SWEEP_KEYS, StoreService
 from nexo.services.store.snapshot import NAME

@@ -12,9 +12,8 @@ from nexo.batch import Entry, Producer, Record, decode, encode, entries
 from nexo.config import Settings
 from nexo.dialects.nexo.stream import StreamRequests
 from nexo.errors import NexoError
-from nexo.model import Clock, Persistence
+from nexo.model import Buffer, Clock, Persistence
 from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head, read_places
 from nexo.services.stream import StreamService

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nexo.batch import Producer
+from nexo.batch.murmur import partition_of
 from nexo.errors import (
     AlreadyExists,
     Corrupt,
@@ -28,7 +29,6 @@ from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
 from nexo.protocol import xstreams
 from nexo.protocol.frames import pack_str
-from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import publish_head
 from nexo.storage.ports import Buffer, Log

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from nexo.client.connecting import RESTART_S
 from nexo.client.replies import Reply, room_bytes
 from nexo.errors import Forbidden, InvalidInput, NexoError, ProtocolError, ShuttingDown
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.hello import Welcome
 
 log = logging.getLogger("nexo.client")

@@ -23,8 +23,7 @@ from nexo.client.connecting import RESTART_S, is_final, no_welcome, pause_s, rea
 from nexo.client.forks import NotPicklable
 from nexo.client.replies import Reply, hello_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ShuttingDown
-from nexo.model import Broker
-from nexo.protocol.frames import Buffer
+from nexo.model import Broker, Buffer
 from nexo.protocol.hello import Welcome, decode_welcome
 
 __all__ = ["Duplex", "Link", "Poll"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nexo.client._async.link.wire import ReplyFuture, Wire
 from nexo.client.address import Address
 from nexo.errors import ConnectionLost, NexoError, PayloadTooLarge
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 
 
 @dataclass(slots=True, eq=False)

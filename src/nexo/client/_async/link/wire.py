@@ -23,7 +23,8 @@ from nexo.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+from nexo.model import Buffer
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Status
 
 ReplyFuture: TypeAlias = asyncio.Future[Reply]
 PushHandler: TypeAlias = Callable[[memoryview], None]

@@ -14,7 +14,7 @@ from nexo.client._async.link.link import Link
 from nexo.client.pubsub_message import SteadyClock
 from nexo.client.replies import Reply
 from nexo.errors import Forbidden, InvalidInput, NexoError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import (
     RUN_BYTES,

@@ -16,7 +16,7 @@ from nexo.client._async.link.link import Link
 from nexo.client.queue_views import pushed_ids
 from nexo.client.replies import Reply
 from nexo.errors import InvalidInput, LeaseLost, NexoError, QueueFull
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,

@@ -14,8 +14,8 @@ from nexo.client.queue_views import decode_values, read_headers
 from nexo.client.replies import Reply
 from nexo.client.stream_records import shown
 from nexo.errors import LeaseLost, PayloadTooLarge
+from nexo.model import Buffer
 from nexo.options.queue import MAX_DELAY_MS
-from nexo.protocol.frames import Buffer
 from nexo.protocol.hello import Welcome
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (

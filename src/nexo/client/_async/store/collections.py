@@ -14,8 +14,8 @@ from nexo.client._async.store import requests as store_calls
 from nexo.client._async.store.requests import ask
 from nexo.client.checks import Duration, pairs
 from nexo.client.store_values import all_taken, taken
+from nexo.model import Buffer
 from nexo.protocol import store as wire
-from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value, encode_as
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 
+from nexo.batch.murmur import partition_of
 from nexo.client._async.link.gathering import FULL, Run
 from nexo.client._async.link.link import Link
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Outgoing, Published, slices
 from nexo.errors import NexoError, PartitionsChanged, PayloadTooLarge
+from nexo.model import Buffer
 from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer
-from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, ROUTE, publish_head, read_each
 

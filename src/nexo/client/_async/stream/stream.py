@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, Unpack
 
 from nexo.batch import encode_plain
+from nexo.batch.murmur import partition_of
 from nexo.client._async.link.link import Link
 from nexo.client._async.stream.consumer import MAX_BYTES, Consumer, Delivered
 from nexo.client._async.stream.groups import Group, list_groups
@@ -40,9 +41,9 @@ from nexo.client.stream_records import (
     uniform,
 )
 from nexo.errors import InvalidInput, NexoError, NotFound, PartitionsChanged
+from nexo.model import Buffer
 from nexo.protocol import stream as wire
-from nexo.protocol.frames import Buffer, pack_str
-from nexo.protocol.murmur import partition_of
+from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.stream import GroupInfo
 from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from nexo.batch import Flags
+from nexo.batch.murmur import partition_of
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.stream.consumer import Delivered, add_span
@@ -38,7 +39,6 @@ from nexo.errors import (
 )
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
 

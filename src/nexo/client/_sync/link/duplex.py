@@ -23,8 +23,8 @@ from nexo.client.connecting import RESTART_S, is_final, pause_s
 from nexo.client.forks import NotPicklable, from_before, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, ShuttingDown
-from nexo.model import Broker
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+from nexo.model import Broker, Buffer
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Status
 from nexo.protocol.hello import Welcome
 
 log = logging.getLogger("nexo.client")

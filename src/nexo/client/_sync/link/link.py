@@ -18,8 +18,7 @@ from nexo.client.address import Address
 from nexo.client.forks import NotPicklable, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, ProtocolError, ShuttingDown
-from nexo.model import Broker
-from nexo.protocol.frames import Buffer
+from nexo.model import Broker, Buffer
 from nexo.protocol.hello import Welcome
 
 __all__ = ["Duplex", "Link", "Poll"]

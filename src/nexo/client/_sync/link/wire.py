@@ -25,8 +25,8 @@ from nexo.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from nexo.model import Broker
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Buffer, Kind, Status
+from nexo.model import Broker, Buffer
+from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Status
 from nexo.protocol.hello import Welcome, decode_welcome
 
 BUFFER_BYTES = 64 * 1024

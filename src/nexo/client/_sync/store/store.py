@@ -15,9 +15,8 @@ from nexo.client._sync.store.requests import ask, ttl_ms
 from nexo.client.checks import Duration, each, pairs, positive_millis
 from nexo.client.store_values import call_key, taken
 from nexo.errors import ConnectionLost, InvalidInput, ShuttingDown
-from nexo.model import Broker
+from nexo.model import Broker, Buffer
 from nexo.protocol import store as wire
-from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.protocol.store import encode_map_key, encode_map_set
 from nexo.protocol.values import decode_value, encode_value

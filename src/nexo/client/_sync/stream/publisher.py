@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from nexo.batch.murmur import partition_of
 from nexo.client._sync.link.link import Link
 from nexo.client.stream_records import Outgoing, Published
 from nexo.errors import PartitionsChanged
 from nexo.protocol import stream as wire
-from nexo.protocol.murmur import partition_of
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, publish_head, read_places
 from nexo.protocol.values import ValueType

@@ -13,9 +13,9 @@ from nexo.client._async.stream.transaction import Transaction
 from nexo.client.replies import Reply
 from nexo.client.stream_records import batches_in
 from nexo.errors import ConnectionLost, Fenced, InvalidInput, NexoError, NotMember, NotOwner
+from nexo.model import Buffer
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
-from nexo.protocol.frames import Buffer
 from nexo.protocol.ops import Op
 from nexo.topics._async.consumer.membership import Membership
 from nexo.topics._async.ports import Rebalanced

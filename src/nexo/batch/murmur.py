@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
