@@ -1,7 +1,5 @@
 """Jobs as every layer sees them, whatever protocol or file they travel in.
 
-from nexo.model import Buffer
-
 A *block* is the values of some jobs: ``count u32``, ``int32`` ends ``[count + 1]`` and the
 values one after another, each with its type byte; little-endian, as in Arrow. A block is
 never taken apart between the producer and the consumer, only cut.

@@ -37,7 +37,7 @@ from google_crc32c import value as crc32c
 from nexo.batch.compression import MAX_BODY_BYTES, unpack_kafka
 from nexo.batch.encode import Entry, Producer, encode
 from nexo.errors import Corrupt, InvalidInput, NexoError
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.storage.header import ALIGN, Flags, Header, parse, seal, stamp
 
 TYPE_HEADER = "nexo-type"

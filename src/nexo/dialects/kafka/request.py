@@ -9,8 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from nexo.dialects.kafka.apis import Api, Key
 from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.speaker import KafkaShared
+from nexo.model import Buffer
 from nexo.names import name_of
-from nexo.protocol.frames import Buffer
 from nexo.services.connection import Connection
 
 T = TypeVar("T")
