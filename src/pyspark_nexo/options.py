@@ -14,7 +14,7 @@ from nexo.lake.typed import KINDS, REJECTED
 KNOWN = (
     "url", "dataDir", "stream", "path", "partitions", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "rowsPerTask", "columns",
-    "pushFilters", "typed",
+    "pushFilters", "typed", "permissive",
 )  # fmt: skip
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
 _BY_LOWER = {name.lower(): name for name in KNOWN}
@@ -54,6 +54,7 @@ class SourceOptions:
     """A server's data folder, to be read instead of asking its broker."""
     push_filters: bool = False
     typed: tuple[TypedColumn, ...] = ()
+    permissive: bool = False
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
@@ -93,6 +94,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         found.get("dataDir"),
         _flag("pushFilters", found.get("pushFilters", "false")),
         typed,
+        _flag("permissive", found.get("permissive", "false")),
     )
 
 

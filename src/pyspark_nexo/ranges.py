@@ -10,7 +10,7 @@ import pyarrow as pa
 from nexo.errors import InvalidOption, OffsetOutOfRange
 from nexo.lake.plan import Held
 from nexo.lake.rows import chunked, rows
-from nexo.lake.typed import Column, parsed
+from nexo.lake.typed import Column, Terms, parsed
 from pyspark_nexo.options import Position, SourceOptions
 from pyspark_nexo.origins import Origin
 from pyspark_nexo.pushdown import EVERYTHING, Span
@@ -143,10 +143,10 @@ def read(options: SourceOptions, origin: Origin, part: Range) -> Iterator[pa.Rec
         yield from _put_together(table.select(list(options.columns)))
 
 
-def _terms(options: SourceOptions) -> tuple[list[Column], dict[int, str]] | None:
+def _terms(options: SourceOptions) -> Terms | None:
     columns = [Column(each.field, number, each.kind) for number, each in enumerate(options.typed)]
     names = {number: each.name for number, each in enumerate(options.typed)}
-    return (columns, names) if columns else None
+    return Terms(columns, names, options.permissive) if columns else None
 
 
 def _put_together(table: pa.Table) -> list[pa.RecordBatch]:

@@ -136,9 +136,8 @@ class Views:
             }
             options["startingOffsets"] = json.dumps(starts)
         if table is not None and (terms := parser_of(table)):
-            columns, names = terms
-            typed = {names[each.field_id]: [each.source, each.kind] for each in columns}
-            options["typed"] = json.dumps(typed)
+            typed = {terms.names[each.field_id]: [each.source, each.kind] for each in terms.columns}
+            options |= {"typed": json.dumps(typed), "permissive": str(terms.permissive).lower()}
         if self.as_of is not None:
             options["endingTimestamp"] = (self.as_of + _MICROSECOND).astimezone(UTC).isoformat()
         if self.url:

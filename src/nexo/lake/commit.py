@@ -198,10 +198,13 @@ def refresh(table: Table) -> Table:
 
 def _update(table: Table, drafted: Draft) -> None:
     """Have the catalog apply an update; sync and drop metadata files as the update says."""
+    from nexo.lake.folder_catalog import FolderCatalog
+
     known = {entry.metadata_file for entry in table.metadata.metadata_log}
     reply = table.catalog.commit_table(table, drafted.requirements, drafted.updates)
     table.metadata, table.metadata_location = reply.metadata, reply.metadata_location
-    sync_local([table.metadata_location])
+    if not isinstance(table.catalog, FolderCatalog):  # which has done so
+        sync_local([table.metadata_location])
     dropped = known - {entry.metadata_file for entry in reply.metadata.metadata_log}
     with suppress(OSError):  # the sweep removes what is left
         delete_files(table.io, dropped)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.rows import CHUNK_ROWS, chunked, days
 from nexo.lake.schema import FIELD_ID, file_schema
-from nexo.lake.typed import REJECTED, Column, parsed, parser_of
+from nexo.lake.typed import REJECTED, Terms, parsed, parser_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -40,7 +40,7 @@ class Target:
     schema: pa.Schema
     io_properties: dict[str, str]
     partitioned: bool = True
-    typed: tuple[list[Column], dict[int, str]] | None = None
+    typed: Terms | None = None
     """Columns to be parsed out of the values (`nexo.lake.typed.Parser`)."""
 
 

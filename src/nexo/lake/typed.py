@@ -1,7 +1,8 @@
 """Typed columns: JSON values taken apart into columns of the stream's own table.
 
 The raw columns stay, so replay never depends on a schema. A value that does not fit leaves its
-typed columns null and says why in ``rejected``: those rows are the stream's dead letters. Columns
+typed columns null, or in permissive mode only those of the fields that do not fit, and says why in
+``rejected``: those rows are the stream's dead letters. Columns
 are bound to JSON fields by field id, so renaming one rewrites nothing.
 """
 
@@ -26,7 +27,8 @@ from nexo.lake.schema import iceberg_type
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-COLUMNS = "nexo.columns"
+COLUMNS, PERMISSIVE = "nexo.columns", "nexo.columns.permissive"
+"""Table properties: the columns, and whether a field that does not fit leaves the others alone."""
 REJECTED = "rejected"
 
 _INT = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -214,11 +216,22 @@ def _common(left: str, right: str) -> str:
 # -- the values ------------------------------------------------------------------------
 
 
-class Parser:
-    """Adds typed columns to rows. ``names`` maps field ids to the columns' names."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How values are taken apart; ``names`` maps field ids to the columns' names."""
 
-    def __init__(self, columns: Sequence[Column], names: Mapping[int, str]) -> None:
-        self._columns = [(names[column.field_id], KINDS[column.kind][1]) for column in columns]
+    columns: Sequence[Column]
+    names: Mapping[int, str]
+    permissive: bool = False
+    """Whether a field that does not fit leaves the others of its value alone."""
+
+
+class Parser:
+    """Adds typed columns to rows."""
+
+    def __init__(self, terms: Terms) -> None:
+        columns = terms.columns
+        self._columns = [(terms.names[each.field_id], KINDS[each.kind][1]) for each in columns]
         fields = [
             (f"f{n}", _optional(column.kind), msgspec.field(name=column.source, default=None))
             for n, column in enumerate(columns)
@@ -231,6 +244,7 @@ class Parser:
             for number, column in enumerate(columns)
             if column.kind in _FINISH
         ]
+        self._fields = [_Field(column) for column in columns] if terms.permissive else []
 
     def add_to(self, rows: pa.Table) -> pa.Table:
         """``rows`` with the typed columns and ``rejected``."""
@@ -249,11 +263,22 @@ class Parser:
             try:
                 items = self._finish(msgspec.structs.astuple(self._decode(value)))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                reason = str(error)
+                items, reason = self._fitting(value, str(error))
             except RecursionError:
                 reason = "JSON is nested too deeply"
         reasons.append(reason)
         return items
+
+    def _fitting(self, value: bytes, reason: str) -> tuple[Sequence[Any], str]:
+        """The fields that fit, if that is wanted, and what is wrong with the others."""
+        if not self._fields:
+            return self._empty, reason
+        try:
+            raw = _objects(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self._empty, reason
+        found = [each.read(raw) for each in self._fields]
+        return [item for item, _ in found], "; ".join(why for _, why in found if why)
 
     def _finish(self, items: Sequence[Any]) -> Sequence[Any]:
         if not self._finished:
@@ -288,20 +313,51 @@ _FINISH: dict[str, Callable[[Any], Any]] = {"json": _text, "timestamp": _utc}
 """What is left to do once a value is read, and may fail."""
 
 
-def parser_of(table: Table) -> tuple[list[Column], dict[int, str]] | None:
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Field:
+    """One field of a JSON object, read by itself."""
+
+    def __init__(self, column: Column) -> None:
+        self._source = column.source
+        self._decode = msgspec.json.Decoder(_optional(column.kind)).decode
+        self._finish = _FINISH.get(column.kind)
+
+    def read(self, raw: Mapping[str, msgspec.Raw]) -> tuple[Any, str]:
+        """Its item, or None and what is wrong with it."""
+        if self._source not in raw:
+            return None, ""
+        try:
+            item = self._decode(raw[self._source])
+            return (item if self._finish is None else self._finish(item)), ""
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError) as error:
+            return None, f"{error} - at `$.{self._source}`"
+
+
+def set_permissive(table: Table, permissive: bool) -> Table:
+    """Whether a field that does not fit leaves the others alone, from now on."""
+    with (
+        as_ours(f"cannot change table {'.'.join(table.name())}"),
+        table.transaction() as transaction,
+    ):
+        transaction.set_properties({PERMISSIVE: str(permissive).lower()})
+    return table.refresh()
+
+
+def parser_of(table: Table) -> Terms | None:
     """What `Parser` needs for a table, in a form that travels; None without typed columns."""
     names = {field.field_id: field.name for field in table.schema().fields}
     columns = [column for column in columns_of(table.properties) if column.field_id in names]
-    return (columns, names) if columns else None
+    permissive = table.properties.get(PERMISSIVE) == "true"
+    return Terms(columns, names, permissive) if columns else None
 
 
-def parsed(
-    tables: Iterable[pa.Table], terms: tuple[list[Column], dict[int, str]] | None
-) -> Iterator[pa.Table]:
+def parsed(tables: Iterable[pa.Table], terms: Terms | None) -> Iterator[pa.Table]:
     """Rows with their typed columns, if there are any."""
     if terms is None:
         yield from tables
         return
-    parser = Parser(*terms)
+    parser = Parser(terms)
     for table in tables:
         yield parser.add_to(table)

@@ -13,7 +13,7 @@ from nexo.errors import InvalidOption
 from nexo.lake.files import target
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.rows import ROWS
-from nexo.lake.typed import infer, rename, set_schema
+from nexo.lake.typed import infer, rename, set_permissive, set_schema
 
 from .conftest import Filler
 
@@ -174,3 +174,24 @@ def test_inference_keeps_within_what_columns_hold() -> None:
     found = infer(many)
     assert len(found) == 200
     assert found["id"] == "long"
+
+
+def test_in_permissive_mode_one_bad_field_costs_only_its_own_column(filler: Filler) -> None:
+    """P14: one bad field nulled the whole row."""
+    table = set_schema(filler.table, {"n": "int", "at": "timestamp", "more": "json", "s": "string"})
+    filler.table = set_permissive(table, True)
+    good = b'{"n": 1, "at": "2026-01-31T12:00:00Z", "more": {"a": [1]}, "s": "x"}'
+    bad = b'{"n": "no", "at": "2026-01-31T12:00:00Z", "more": {"a": [1]}, "s": 5}'
+    filler.append([good, bad, b"no JSON", b'{"n": 3}'])
+    found = filler.table.scan().to_arrow().sort_by("offset").to_pylist()
+    assert [row["n"] for row in found] == [1, None, None, 3]
+    assert [row["more"] for row in found] == ['{"a": [1]}', '{"a": [1]}', None, None]
+    assert [row["s"] for row in found] == ["x", None, None, None]
+    assert found[0]["at"] == found[1]["at"]
+    assert [row["rejected"] is None for row in found] == [True, False, False, True]
+    assert "$.n" in found[1]["rejected"]
+    assert "$.s" in found[1]["rejected"]
+    filler.table = set_permissive(filler.table, False)
+    filler.append([bad])
+    last = filler.table.scan("offset = 4").to_arrow().to_pylist()[0]
+    assert (last["more"], last["at"]) == (None, None)

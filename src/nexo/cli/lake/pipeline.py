@@ -234,13 +234,23 @@ def maintain(grace_s: float, snapshots: int, **where: Any) -> None:
 @click.argument("stream")
 @click.option("--set", "given", metavar="JSON", help='Columns: {"amount": "double"}; @name: file.')
 @click.option("--infer", is_flag=True, help="Find columns in what was published last.")
+@click.option(
+    "--permissive/--strict",
+    default=None,
+    help="A field that does not fit: leave only its own column null, or all of them.",
+)
 @click.option("--rename", "renamed", metavar="OLD=NEW", multiple=True, help="Rename a column.")
 @lake_options
 def schema(
-    stream: str, given: str | None, infer: bool, renamed: tuple[str, ...], **where: Any
+    stream: str,
+    given: str | None,
+    infer: bool,
+    permissive: bool | None,
+    renamed: tuple[str, ...],
+    **where: Any,
 ) -> None:
     """Show or change the typed columns that STREAM's JSON values are taken apart into."""
-    if not (given or infer or renamed):
+    if not (given or infer or renamed or permissive is not None):
         _show_schema(stream, open_lake(**where))
         return
     lake = open_lake(**where, make=True)
@@ -255,6 +265,8 @@ def schema(
         wanted = typed.infer(schemas.sample(terms().url, stream)) | wanted
     if wanted:
         table = typed.set_schema(table, wanted)
+    if permissive is not None:
+        table = typed.set_permissive(table, permissive)
     for pair in renamed:
         table = typed.rename(table, *pair.partition("=")[::2])
     _show_columns(table)
