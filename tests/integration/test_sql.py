@@ -64,6 +64,11 @@ def test_each_record_of_both_tiers_is_seen_once(both: Engine) -> None:
     assert both.query(total).scalar() == sum(range(1_000))
 
 
+def test_values_that_are_no_json_have_no_fields(both: Engine) -> None:
+    query = "select get_json_object(value, '$.n') from stream_messages where topic = 'hot/only'"
+    assert both.query(query).rows() == [(None,), (None,)]
+
+
 def test_offset_is_a_column_and_a_clause(both: Engine) -> None:
     query = "select offset from orders where partition = 0 and offset < 5 order by offset limit 3"
     assert both.query(f"{query} offset 1").rows() == [(1,), (2,), (3,)]

@@ -19,7 +19,8 @@ MACROS = (
     f"create macro {TEXT}(x) as case when typeof(x) = 'BLOB' "
     "then try(decode(cast(cast(x as varchar) as blob))) else cast(x as varchar) end",
     "create macro nexo_shown(x) as coalesce(try(decode(x)), base64(x))",
-    "create macro get_json_object(x, path) as json_extract_string(x, path)",
+    "create macro get_json_object(x, path) as "
+    "case when json_valid(x) then json_extract_string(x, path) end",
 )
 _VALUES = (duckdb.token_type.numeric_const, duckdb.token_type.string_const)
 

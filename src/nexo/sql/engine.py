@@ -76,7 +76,7 @@ _TYPES = {
     "double": "DOUBLE", "string": "VARCHAR", "binary": "BLOB", "date": "DATE",
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
 }  # fmt: skip
-_KIND = re.compile(r"^(\w+) Error: ")
+_KIND = re.compile(r"^[\w ]+ Error: ")
 
 
 @dataclass(frozen=True, slots=True)
