@@ -22,8 +22,8 @@ from click.testing import CliRunner, Result
 import nexo
 from nexo import cli, testing
 from nexo.errors import InvalidInput, NotFound
-from nexo.lake import typed
-from nexo.lake.catalog import Lake
+from nexo.lake import latest, typed
+from nexo.lake.catalog import Lake, StreamId, derived_view
 from nexo.lake.settings import LakeSettings
 from nexo.sql import Engine
 from nexo.sql import streams as sql_streams
@@ -110,6 +110,22 @@ def test_typed_columns_are_there_for_both_tiers(served: str, lake: Lake, both: E
     assert both.query("select max(number), count(number) from orders").rows() == [
         (5_000_000_000, 102)
     ]
+
+
+def test_the_newest_record_of_each_key_is_a_view(served: str, lake: Lake, both: Engine) -> None:
+    with nexo.connect(served) as client:
+        stream = StreamId("orders", client.stream("orders").info().created_ms)
+        table, steps = latest.plan(lake, stream)
+        latest.finish(table, steps, [latest.run(step) for step in steps])
+        query = "select cast(key as string), max(offset) from {} group by 1 order by 1"
+        first = both.query(query.format("orders_latest")).rows()
+        assert [key for key, _ in first] == [f"k{n}" for n in range(7)]
+        now = both.query(query.format("orders_latest"), as_of=datetime.now(UTC)).rows()
+        assert now == both.query(query.format("orders")).rows() != first
+        client.stream("orders_latest").create().publish(b"a stream of that name")
+    assert both.query("select count(*) from orders_latest").scalar() == 1
+    other = derived_view("orders", latest.SUFFIX, {"orders_latest"})
+    assert both.query(f"select count(*) from {other}").scalar() == 7
 
 
 def test_as_of_leaves_out_what_came_later(both: Engine) -> None:

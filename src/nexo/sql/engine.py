@@ -206,7 +206,7 @@ class Views:
 
     def _candidates(self, name: str, suffix: str) -> list[str]:
         """Streams that a derived view may be of: with or without a number after its suffix."""
-        bases = [name.removesuffix(suffix), name.rpartition("_")[0].removesuffix(suffix)]
+        bases = {name.removesuffix(suffix), name.rpartition("_")[0].removesuffix(suffix)}
         return [self._by_view[base] for base in bases if base != name and base in self._by_view]
 
     def _derived_view(self, name: str, stream: str, table: Table, kind: str) -> None:
