@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export VENV
 
 TEST_EXTRAS := dev,server,compress,kafka,pydantic,redis,replication,spark
-TEST_PACKAGES := redis-server chromium
+TEST_PACKAGES := redis-server chromium postgresql
 BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
 WORKERS ?= 2
 

@@ -1,8 +1,9 @@
 """OpenTelemetry spans, for applications that use OpenTelemetry.
 
-The trace travels in the headers of a record (``traceparent``), so that handling it is linked to
-publishing it. Nothing of this runs unless the application has set a tracer provider before it
-asks for a stream.
+The trace travels in the headers of a record, job or message (``traceparent``), so that
+handling it continues and links to the trace that sent it. Nothing of this runs unless the
+application has set a tracer provider before it makes a client (for pub/sub) or asks it for a
+queue or stream.
 """
 
 from __future__ import annotations
@@ -17,48 +18,93 @@ from typing import Any
 _SYSTEM = "nexo"
 
 
+class Settings:
+    """What `nexo.integrations.opentelemetry` changes."""
+
+    provider: Any = None
+    """A tracer provider to use instead of the process's own."""
+    disabled = False
+
+
+settings = Settings()
+
+
 def in_use() -> bool:
     """Whether this application traces anything; that a library imported the API is not enough."""
+    if settings.disabled:
+        return False
+    if settings.provider is not None:
+        return True
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return False
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
+def carried() -> dict[str, Any]:
+    """Headers that carry the current span, for what is sent later; none if nobody traces."""
+    if not in_use():
+        return {}
+    from opentelemetry import propagate
+
+    headers: dict[str, Any] = {}
+    propagate.inject(headers)
+    return headers
+
+
 @contextmanager
-def publishing(stream: str) -> Iterator[dict[str, Any]]:
+def publishing(name: str, verb: str = "publish") -> Iterator[dict[str, Any]]:
     """A span around sending; yields the headers that carry it, none if nobody records."""
     from opentelemetry import propagate, trace
 
-    attributes = _attributes(stream, "send")
-    with trace.get_tracer(_SYSTEM).start_as_current_span(
-        f"publish {stream}", kind=trace.SpanKind.PRODUCER, attributes=attributes
+    with _tracer().start_as_current_span(
+        f"{verb} {name}", kind=trace.SpanKind.PRODUCER, attributes=_attributes(name, "send")
     ):
-        carried: dict[str, Any] = {}
-        propagate.inject(carried)
-        yield carried
+        headers: dict[str, Any] = {}
+        propagate.inject(headers)
+        yield headers
 
 
 @contextmanager
-def processing(stream: str, group: str, headers: Mapping[str, Any]) -> Iterator[None]:
-    """A span around handling a record, linked to the one that published it."""
+def processing(
+    name: str, headers: Mapping[str, Any], attributes: Mapping[str, str | int] | None = None
+) -> Iterator[None]:
+    """A span around handling what carries ``headers``, linked to the span that sent it.
+
+    It is that span's child too, unless a span is current already: then it is that one's.
+    """
     from opentelemetry import propagate, trace
 
     texts = {name: value for name, value in headers.items() if isinstance(value, str)}
-    origin = trace.get_current_span(propagate.extract(texts)).get_span_context()
-    attributes = _attributes(stream, "process") | {"messaging.consumer.group.name": group}
-    with trace.get_tracer(_SYSTEM).start_as_current_span(
-        f"process {stream}",
+    context = propagate.extract(texts)
+    origin = trace.get_current_span(context).get_span_context()
+    current = trace.get_current_span().get_span_context()
+    with _tracer().start_as_current_span(
+        f"process {name}",
+        context=None if current.is_valid else context,
         kind=trace.SpanKind.CONSUMER,
         links=[trace.Link(origin)] if origin.is_valid else [],
-        attributes=attributes,
+        attributes=_attributes(name, "process") | dict(attributes or {}),
     ):
         yield
 
 
-def _attributes(stream: str, operation: str) -> dict[str, str]:
+def joined(carried: Mapping[str, Any], headers: Any) -> Any:
+    """``headers`` with those that carry a span; what is no mapping is left to be refused."""
+    if headers is not None and not isinstance(headers, Mapping):
+        return headers
+    return {**carried, **(headers or {})} or None
+
+
+def _tracer() -> Any:
+    from opentelemetry import trace
+
+    return trace.get_tracer(_SYSTEM, tracer_provider=settings.provider)
+
+
+def _attributes(name: str, operation: str) -> dict[str, str | int]:
     return {
         "messaging.system": _SYSTEM,
-        "messaging.destination.name": stream,
+        "messaging.destination.name": name,
         "messaging.operation.type": operation,
     }

@@ -13,8 +13,10 @@ from nexo.client import telemetry
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.client._async.pubsub.pubsub import PubSub
+from nexo.client._async.pubsub.traced import TracedPubSub
 from nexo.client._async.queue.gather import Pusher
 from nexo.client._async.queue.queue import Queue, list_queues
+from nexo.client._async.queue.traced import TracedQueue
 from nexo.client._async.store.store import Store
 from nexo.client._async.stream.publisher import Publisher
 from nexo.client._async.stream.stream import Stream
@@ -50,7 +52,8 @@ class AsyncClient:
         self._pusher = Pusher(self._links[Broker.QUEUE])
         self.store = Store(self._links[Broker.STORE])
         """Shared state: keys, counters, maps, lists, sets."""
-        self.pubsub = PubSub(self._links[Broker.PUBSUB])
+        pubsub = TracedPubSub if telemetry.in_use() else PubSub
+        self.pubsub: PubSub = pubsub(self._links[Broker.PUBSUB])
         """Topics: publish and subscribe."""
 
     def __repr__(self) -> str:
@@ -94,7 +97,8 @@ class AsyncClient:
     def queue(self, name: str, type_: type[T]) -> Queue[T]: ...
     def queue(self, name: str, type_: type[T] | None = None) -> Queue[Any]:
         """The queue of that name, whose jobs are of ``type_``; nothing is sent yet."""
-        return Queue(self._links[Broker.QUEUE], name, type_, self._pusher)
+        make = TracedQueue if telemetry.in_use() else Queue
+        return make(self._links[Broker.QUEUE], name, type_, self._pusher)
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue, with its options and counts."""

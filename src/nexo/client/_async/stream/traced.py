@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from nexo.client import telemetry
@@ -28,7 +28,7 @@ class TracedStream(Stream[T]):
         """See `Stream.publish`; the span ends when the record is sent."""
         with telemetry.publishing(self.name) as carried:
             return super().publish(
-                value, key=key, headers=_joined(carried, headers), partition=partition
+                value, key=key, headers=telemetry.joined(carried, headers), partition=partition
             )
 
     async def publish_many(
@@ -43,7 +43,7 @@ class TracedStream(Stream[T]):
         with telemetry.publishing(self.name) as carried:
             if carried:
                 given = headers if headers is not None else [None] * len(values)
-                headers = [_joined(carried, each) for each in given]
+                headers = [telemetry.joined(carried, each) for each in given]
             return await super().publish_many(values, keys=keys, headers=headers)
 
     async def subscribe(
@@ -53,13 +53,8 @@ class TracedStream(Stream[T]):
         function(handler)
 
         async def traced(record: Delivered[T]) -> None:
-            with telemetry.processing(self.name, group, record.headers):
+            named = {"messaging.consumer.group.name": group}
+            with telemetry.processing(self.name, record.headers, named):
                 await runtime.invoke(handler, record)
 
         return await super().subscribe(group, traced, **options)
-
-
-def _joined(carried: dict[str, Any], headers: Any) -> Any:
-    if headers is not None and not isinstance(headers, Mapping):
-        return headers  # it is refused
-    return {**carried, **(headers or {})} or None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from nexo.client import telemetry
@@ -29,7 +29,7 @@ class TracedStream(Stream[T]):
         """See `Stream.publish`; the span ends when the record is sent."""
         with telemetry.publishing(self.name) as carried:
             return super().publish(
-                value, key=key, headers=_joined(carried, headers), partition=partition
+                value, key=key, headers=telemetry.joined(carried, headers), partition=partition
             )
 
     def publish_many(
@@ -44,7 +44,7 @@ class TracedStream(Stream[T]):
         with telemetry.publishing(self.name) as carried:
             if carried:
                 given = headers if headers is not None else [None] * len(values)
-                headers = [_joined(carried, each) for each in given]
+                headers = [telemetry.joined(carried, each) for each in given]
             return super().publish_many(values, keys=keys, headers=headers)
 
     def subscribe(
@@ -54,13 +54,8 @@ class TracedStream(Stream[T]):
         function(handler)
 
         def traced(record: Delivered[T]) -> None:
-            with telemetry.processing(self.name, group, record.headers):
+            named = {"messaging.consumer.group.name": group}
+            with telemetry.processing(self.name, record.headers, named):
                 runtime.invoke(handler, record)
 
         return super().subscribe(group, traced, **options)
-
-
-def _joined(carried: dict[str, Any], headers: Any) -> Any:
-    if headers is not None and not isinstance(headers, Mapping):
-        return headers  # it is refused
-    return {**carried, **(headers or {})} or None

@@ -1,0 +1,1 @@
+"""Nexo inside other people's frameworks: one package each."""

@@ -1,0 +1,9 @@
+"""Django (SPEC M2): cache, tasks with a transactional outbox, and a channel layer.
+
+| setting | value |
+|---|---|
+| ``CACHES`` | ``"BACKEND": "nexo.integrations.django.cache.NexoCache"`` |
+| ``TASKS`` | ``"BACKEND": "nexo.integrations.django.tasks.NexoBackend"`` |
+| ``CHANNEL_LAYERS`` | ``"BACKEND": "nexo.integrations.django.channels.NexoChannelLayer"`` |
+| ``INSTALLED_APPS`` | ``"nexo.integrations.django"``: outbox, ``manage.py nexo_worker`` |
+"""

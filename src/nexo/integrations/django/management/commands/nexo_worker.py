@@ -1,0 +1,89 @@
+"""``manage.py nexo_worker``: runs the tasks of a Nexo backend until it is asked to stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from argparse import ArgumentParser
+from contextlib import suppress
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import autoreload
+
+from nexo.client.stop_signal import StopSignal
+from nexo.integrations.django.api import task_backends
+from nexo.integrations.django.clients import close_all
+from nexo.integrations.django.processes import PARENT, Processes, orphaned
+from nexo.integrations.django.tasks import NexoBackend
+from nexo.integrations.django.worker import Worker
+
+_LOOK_S = 1.0
+
+
+class Command(BaseCommand):
+    """Works until SIGTERM or Ctrl-C; then finishes what runs."""
+
+    help = "Run tasks from Nexo's queues, and relay the outbox."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """See ``--help``."""
+        add = parser.add_argument
+        add("--backend", default="default", help="which of TASKS to work for")
+        add("--queue", action="append", default=[], help="a queue; all of the backend's if none")
+        add("--threads", type=int, default=4, help="tasks of one queue at once, per process")
+        add("--processes", type=int, default=1, help="how many processes")
+        add("--stop-timeout", type=float, default=30.0, help="seconds a running task has to end")
+        add("--no-relay", action="store_true", help="leave the outbox to other workers")
+        add("--reload", action="store_true", help="start again when code changes; one process")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run."""
+        backend = task_backends[options["backend"]]
+        if not isinstance(backend, NexoBackend):
+            raise CommandError(f"TASKS[{options['backend']!r}] is not a Nexo backend")
+        if options["threads"] < 1 or options["processes"] < 1:
+            raise CommandError("--threads and --processes are at least 1")
+        if options["reload"]:
+            autoreload.run_with_reloader(self._work, options, None)
+        elif options["processes"] > 1 and PARENT not in os.environ:
+            command = autoreload.get_child_arguments()
+            Processes(command, options["processes"], options["stop_timeout"]).run()
+        else:
+            with StopSignal() as asked:
+                self._work(options, asked)
+
+    def _work(self, options: dict[str, Any], asked: StopSignal | None) -> None:
+        queues = options["queue"] or sorted(task_backends[options["backend"]].queues)
+        worker = Worker(
+            options["backend"], queues, options["threads"], relays=not options["no_relay"]
+        )
+        worker.start()
+        self.stdout.write(f"{worker.id} works on {', '.join(queues)}")
+        with suppress(KeyboardInterrupt):
+            _wait(worker, asked)
+        worker.stop(options["stop_timeout"])
+        failure = worker.failure()
+        close_all()
+        if failure is not None:
+            raise CommandError(f"a queue is no longer served: {failure}")
+
+
+def _wait(worker: Worker, asked: StopSignal | None) -> None:
+    """Until a signal, or until there is nothing left to work for."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_S):
+            if worker.failure() is not None or orphaned():
+                over.set()
+        if asked is not None:
+            asked.set()
+
+    threading.Thread(target=look, name="nexo-worker-watch", daemon=True).start()
+    if asked is None:
+        over.wait()
+    else:
+        asked.wait()
+        over.set()

@@ -1,0 +1,73 @@
+"""A PostgreSQL server for a test: Debian's binaries, a temporary folder, a Unix socket only."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.timing import wait_until
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """The folder of its socket, which is a host for its clients; user and database: postgres."""
+    programs = _programs()
+    with tempfile.TemporaryDirectory(prefix="nexo-postgres-") as name:
+        folder = Path(name)
+        as_whom = _unprivileged(folder)
+        make: list[str | Path] = [
+            programs / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+        ]
+        quick = ["-N", "--no-locale", "-E", "UTF8"]
+        subprocess.run([*as_whom, *make, *quick], check=True, stdout=subprocess.DEVNULL)
+        serve: list[str | Path] = [
+            programs / "postgres",
+            "-D",
+            folder / "data",
+            "-k",
+            folder,
+            "-h",
+            "",
+            "-F",
+        ]
+        with (folder / "log").open("w") as log:
+            server = subprocess.Popen([*as_whom, *serve], stdout=log, stderr=log)
+        try:
+            ready: list[str | Path] = [programs / "pg_isready", "-q", "-h", folder]
+            wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, 60)
+            yield name
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _programs() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        if os.environ.get("CI") == "true":
+            pytest.fail("PostgreSQL is missing: apt install postgresql")
+        pytest.skip("needs PostgreSQL: apt install postgresql")
+    return found[-1].parent
+
+
+def _unprivileged(folder: Path) -> list[str]:
+    """It refuses to run as root."""
+    if os.getuid() != 0:
+        return []
+    user = pwd.getpwnam("postgres")
+    shutil.chown(folder, user.pw_uid, user.pw_gid)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
