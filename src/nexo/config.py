@@ -7,6 +7,7 @@ the reference page and the error messages. Nothing is read at import.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -25,6 +26,8 @@ _PORT = 65_535
 _LONGEST_MS = 100 * 366 * DAY_MS
 _MOST_BYTES = 2**53
 _MOST = 2**31 - 1
+_ORIGIN = re.compile(r"https?://[^\s/?#@,]+", re.ASCII)
+_WEB_URL = re.compile(r"https?://[^\s/?#]+\S*", re.ASCII)
 
 
 def _setting(
@@ -73,6 +76,15 @@ class Settings:
         1, "KAFKA_NUM_PARTITIONS", "Partitions of streams that are created so.", 1, 1_024
     )
     dashboard: bool = _setting(True, "NEXO_DASHBOARD", "Serve the dashboard and the HTTP API.")
+    http_origins: str = _setting(
+        "",
+        "NEXO_HTTP_ORIGINS",
+        "Web sites whose pages may use the HTTP API, such as `https://app.example.com`; several "
+        "with commas, or `*` for all where `auth` is on.",
+    )
+    alert_webhook: str = _setting(
+        "", "NEXO_ALERT_WEBHOOK", "URL that alerts are posted to as JSON when they come and go."
+    )
     env: str = _setting(
         "dev",
         "NEXO_ENV",
@@ -228,6 +240,11 @@ class Settings:
         """The file that ``nexo user`` manages."""
         return (self.users_file or self.data_dir / "users.json").absolute()
 
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The web sites of ``http_origins``."""
+        return tuple(part.strip() for part in self.http_origins.split(",") if part.strip())
+
     def folder(self, broker: Broker) -> Path:
         """Where ``broker`` keeps its data."""
         return (self._own_folder(broker) or self.data_dir / broker.label).absolute()
@@ -262,6 +279,7 @@ def load(
         settings = replace(settings, dashboard=False)
     _check_ports(settings)
     _check_tls(settings)
+    _check_web(settings)
     _check_folders(settings)
     return settings
 
@@ -293,6 +311,22 @@ def _check_tls(settings: Settings) -> None:
     for name in ("tls_key", "tls_client_ca"):
         if getattr(settings, name) is not None and settings.tls_cert is None:
             raise ConfigError(f"{name} is set without tls_cert: name the certificate too")
+
+
+def _check_web(settings: Settings) -> None:
+    for origin in settings.origins:
+        if origin == "*":
+            if not settings.auth:
+                raise ConfigError(
+                    "http_origins = '*' without auth lets every web page use this server: "
+                    "name the sites, or switch auth on"
+                )
+        elif not _ORIGIN.fullmatch(origin):
+            raise ConfigError(
+                f"http_origins: {origin!r} is not an origin such as https://app.example.com"
+            )
+    if settings.alert_webhook and not _WEB_URL.fullmatch(settings.alert_webhook):
+        raise ConfigError(f"alert_webhook = {settings.alert_webhook!r}: must be an http(s) URL")
 
 
 def _check_folders(settings: Settings) -> None:

@@ -65,6 +65,8 @@ HTTP_BODY_BYTES_PER_S = 64 * KIB
 """A body may take as long as a request's headers, and longer by its bytes at this rate."""
 HTTP_LOGIN_BYTES = 8 * KIB
 """The largest login: whoever sends it is not known yet."""
+HTTP_LIVE_VIEWS = 256
+"""Live views at once: events and web sockets, each with a connection of its own to a broker."""
 HTTP_LOGINS = 1_000
 HTTP_LOGINS_PER_USER = 50
 """Logins to the dashboard at once; the least recently used ends."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, Route, expect
 
 import nexo
 from tests.browser.busy import SCRIPT
@@ -294,6 +294,32 @@ def test_records_are_browsed_by_offset_and_time(dashboard: Dashboard, sdk: nexo.
     expect(page.locator("tbody tr").first).to_contain_text("record 0")
 
 
+def test_all_partitions_are_one_list_in_the_order_of_time(
+    dashboard: Dashboard, sdk: nexo.Client
+) -> None:
+    """U7: the page showed partition 0 only."""
+    stream = sdk.stream("spread").create(partitions=3)
+    for n in range(130):
+        stream.publish(f"record {n}", key=f"k{n % 10}")
+    page = dashboard.open("stream?name=spread")
+    rows = page.get_by_role("table", name="Records").locator("tbody tr")
+    expect(rows).to_have_count(50)
+    expect(rows.last).to_contain_text("record 129")
+    expect(rows.first).to_contain_text("record 80")
+    dashboard.press("Earlier")
+    expect(rows.first).to_contain_text("record 30")
+    dashboard.press("Oldest")
+    expect(rows.first).to_contain_text("record 0")
+    dashboard.press("Later")
+    expect(rows.first).to_contain_text("record 50")
+    page.get_by_role("searchbox", name="Key").fill("k7")
+    expect(rows).to_have_count(13)
+    expect(rows.first).to_contain_text("record 7")
+    assert "key=k7" in page.url
+    page.get_by_role("searchbox", name="Key").fill("nobody")
+    expect(page.locator("#main .empty")).to_contain_text("No record")
+
+
 def test_groups_are_sought_and_parked_records_settled(
     dashboard: Dashboard, sdk: nexo.Client
 ) -> None:
@@ -359,3 +385,52 @@ def test_alerts_lead_to_what_they_are_about(dashboard: Dashboard) -> None:
     page.locator(".alerts li", has_text="dead letters to replay").get_by_role("link").click()
     expect(page.locator("h1")).to_have_text("emails")
     expect(page.locator("#main")).to_contain_text("Dead letters")
+
+
+# -- dialogs ----------------------------------------------------------------------------
+
+
+def test_a_dialog_ends_with_its_page_and_gives_the_focus_back(dashboard: Dashboard) -> None:
+    """U7: an open dialog stayed over the next page and kept the focus."""
+    page = dashboard.open("queue")
+    page.get_by_role("link", name="emails").click()
+    dashboard.press("Push a job")
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("Queues")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_a_dialog_that_comes_late_does_not_open_on_the_next_page(dashboard: Dashboard) -> None:
+    page = dashboard.open("queue")
+    page.route("**/queue/options*", lambda route: _later(page, route))
+    dashboard.press("Create a queue")
+    expect(page.locator("h1")).to_have_text("Streams")
+    expect(page.locator("#main .panel").first).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def _later(page: Page, route: Route) -> None:
+    """Answer once the user is on another page."""
+    page.evaluate("location.hash = '#/stream'")
+    route.continue_()
+
+
+def test_an_empty_form_says_what_is_missing_at_its_field(
+    dashboard: Dashboard, sdk: nexo.Client
+) -> None:
+    """U7: Push with an empty form answered in the words of the API."""
+    sdk.queue("untouched").create()
+    page = dashboard.open("queue?name=untouched")
+    dashboard.press("Push a job")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Push", exact=True).click()
+    expect(dialog.get_by_role("alert").first).to_have_text(
+        'Write a value such as {"hello": "world"}, or choose Text'
+    )
+    expect(dialog.locator("[name=value]")).to_be_focused()
+    dialog.locator("[name=value]").fill("hello")
+    dialog.get_by_role("button", name="Push", exact=True).click()
+    expect(dialog.get_by_role("alert").first).to_contain_text("This is not JSON")
+    dashboard.answer("Push", value__type="text")
+    assert sdk.queue("untouched").peek()[0].value == "hello"

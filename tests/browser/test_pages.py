@@ -98,9 +98,9 @@ def test_options_fit_a_phone_and_are_labelled(
 
 
 def small_targets(page: Page) -> list[str]:
-    """Buttons and links of the frame too small for a finger."""
+    """Buttons and links too small for a finger (U7: those of the pages were)."""
     return page.evaluate(  # type: ignore[no-any-return]
-        """() => [...document.querySelectorAll('#nav a, #main button')]
+        """() => [...document.querySelectorAll('#nav a, #main a, #main button')]
         .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 24)
         .map((e) => e.textContent)"""
     )
@@ -195,6 +195,32 @@ def test_what_does_not_exist_is_said(dashboard: Dashboard) -> None:
     page = dashboard.page
     page.goto(f"{dashboard._url}/#/queue?name=no-such-queue")
     expect(page.get_by_role("alert")).to_contain_text("no-such-queue")
+
+
+def test_an_unknown_address_is_said_to_be_none(dashboard: Dashboard) -> None:
+    """U7: it showed the overview."""
+    page = dashboard.open("no-such-place?name=x")
+    expect(page.locator("h1")).to_have_text("No such page")
+    expect(page.locator("#main")).to_contain_text("no-such-place")
+    assert page.title() == "No such page · Nexo"
+    assert page.locator("#nav [aria-current]").count() == 0
+    page.locator("#main").get_by_role("link", name="Overview").click()
+    expect(page.locator("h1")).to_have_text("Overview")
+
+
+def test_levels_of_topics_sum_over_every_page(browser: Browser, tmp_path: Path) -> None:
+    """U7: the tree summed the 200 topics of the page it showed."""
+    with process(tmp_path / "nexo") as server:
+        Api(server.http_url).wait_ready()
+        with nexo.connect(server.url) as client:
+            for n in range(230):
+                client.pubsub.publish(f"plant/room-{n:03}", n)
+        page = Dashboard(browser.new_page(), server.http_url).open("pubsub")
+        line = page.get_by_role("table", name="Topics").locator("tbody tr").first
+        expect(line).to_contain_text("plant")
+        expect(line.locator(".badge")).to_have_text("230")
+        expect(line.locator("td").nth(2)).to_have_text("230")
+        page.close()
 
 
 def test_an_empty_server_explains_itself(browser: Browser, tmp_path: Path) -> None:

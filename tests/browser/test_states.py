@@ -29,6 +29,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     users = UsersFile(folder / "users.json")
     users.add("root", SECRET, [parse_grant("*:*:*")])
     users.add("clerk", SECRET, [parse_grant("queue:*:mail*"), parse_grant("store:read:desk/*")])
+    users.add("reader", SECRET, [parse_grant("*:read:*")])
     with process(folder, auth=True) as server:
         Api(server.http_url).wait_ready()
         with nexo.connect(server.url, user="root", password=SECRET) as client:
@@ -86,6 +87,34 @@ def test_who_may_read_some_keys_opens_one_by_its_name(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("desk/lamp")
     expect(page.locator("pre.code")).to_contain_text("on")
+
+
+def test_readers_see_which_actions_are_not_theirs_and_why(page: Page) -> None:
+    """U7: readers saw buttons that could only fail."""
+    log_in(page, "reader")
+    page.get_by_role("link", name="Queue", exact=True).click()
+    expect(page.get_by_role("button", name="Create a queue")).to_be_disabled()
+    page.get_by_role("link", name="mail", exact=True).click()
+    expect(page.locator("h1")).to_have_text("mail")
+    for name in ("Push a job", "Pause", "Purge", "Delete"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
+    push = page.get_by_role("button", name="Push a job")
+    expect(push).to_have_attribute("title", "This takes the permission queue:write:mail")
+    push.click(force=True)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("link", name="Store", exact=True).click()
+    expect(page.get_by_role("button", name="Set a key")).to_be_disabled()
+    page.get_by_role("link", name="Pub/Sub", exact=True).click()
+    expect(page.get_by_role("button", name="Publish", exact=True)).to_be_disabled()
+    assert problems_of(page) == []
+
+
+def test_who_may_act_on_one_queue_acts_on_it(page: Page) -> None:
+    log_in(page, "clerk")
+    page.get_by_role("link", name="Queue", exact=True).click()
+    expect(page.get_by_role("button", name="Create a queue")).to_be_enabled()
+    page.get_by_role("link", name="mail", exact=True).click()
+    expect(page.get_by_role("button", name="Purge", exact=True)).to_be_enabled()
 
 
 def test_a_logout_elsewhere_asks_for_a_login(page: Page) -> None:

@@ -263,3 +263,45 @@ def test_the_cookie_is_secure_behind_a_proxy_that_speaks_tls(guarded: Process) -
     headers = ACTION | {"X-Forwarded-Proto": "https"}
     reply = api.request("POST", "/api/v1/login", body, headers)
     assert "; Secure" in reply.headers["set-cookie"]
+
+
+def test_the_api_tells_what_a_user_may_do(guarded: Process) -> None:
+    """U7: readers saw buttons that could only fail."""
+    clerk, reader = Api(guarded.http_url), Api(guarded.http_url)
+    log_in(clerk, "clerk", "a sharp pen")
+    log_in(reader, "reader", "a quiet corner")
+    everything = {"read": True, "write": True, "admin": True}
+    nothing = dict.fromkeys(everything, False)
+    assert clerk.get("/may", broker="queue", name="mail") == everything
+    assert clerk.get("/may", broker="queue") == everything
+    assert clerk.get("/may", broker="queue", name="payroll") == nothing
+    assert clerk.get("/may", broker="store") == nothing
+    reads = nothing | {"read": True}
+    assert reader.get("/may", broker="pubsub", name="mailed/today") == reads
+    assert reader.get("/may", broker="pubsub", name="other") == nothing
+
+
+def test_users_see_their_permissions_and_logins_and_end_them(guarded: Process) -> None:
+    clerk, again, root = (Api(guarded.http_url) for _ in range(3))
+    log_in(clerk, "clerk", "a sharp pen")
+    log_in(again, "clerk", "a sharp pen")
+    log_in(root, "root", "a long secret")
+    page = clerk.get("/users")
+    assert (page["me"], [row["account"]["name"] for row in page["users"]]) == ("clerk", ["clerk"])
+    assert page["users"][0]["account"]["grants"] == ["queue:*:mail*"]
+    newest = page["users"][0]["logins"][0]
+    assert (newest["how"], newest["address"]) == ("password", "127.0.0.1")
+    assert {row["account"]["name"] for row in root.get("/users")["users"]} >= {"root", "clerk"}
+    assert clerk.act("/users/logout", user="root").status == 403
+    clerk.post("/users/logout", user="clerk", login=newest["id"])
+    assert again.look("/queue/list").status == 401
+    assert root.post("/users/logout", user="clerk")["count"] >= 1
+    assert clerk.look("/queue/list").status == 401
+    assert root.act("/users/logout", user="clerk").status == 404
+
+
+def test_a_token_belongs_to_its_user(guarded: Process) -> None:
+    token = (guarded.data_dir / "token").read_text()
+    headers = {"authorization": f"Bearer {token}"}
+    page = Api(guarded.http_url).request("GET", "/api/v1/users", headers=headers).json
+    assert page["me"] == "root"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,6 +27,8 @@ class Alert(msgspec.Struct, frozen=True):
     """The queue, stream or group it is about; empty for the whole broker."""
     message: str
     group: str = ""
+    count: int = 1
+    """How many things it is about, if it stands for several alerts of one kind."""
 
 
 def of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
@@ -43,14 +45,26 @@ def of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
     elif 0 <= disk.get("free_bytes", reserve * LOW_DISK_FACTOR) < reserve * LOW_DISK_FACTOR:
         free_mib = disk["free_bytes"] // 1024**2
         yield Alert("warning", "disk-low", name, "", f"only {free_mib} MiB of disk are left")
+    yield from _lost(name, watch.status.get("lost", {}))
     if watch.broker is Broker.PUBSUB and _sum(watch.series["dropped"].tail(MINUTE_S)) > 0:
         slow = ", ".join(row["client"] for row in watch.status.get("slow", [])[:3])
         yield Alert("warning", "drops", name, "", f"slow subscribers lose messages: {slow}")
 
 
+def _lost(broker: str, lost: dict[str, Any]) -> Iterator[Alert]:
+    """What damaged files have cost a broker."""
+    if count := lost.get("count", 0):
+        what = "; ".join(lost["first"][:3])
+        message = f"damaged files have cost records ({_counted(count, 'place')}): {what}"
+        yield Alert("critical", "lost", broker, "", message)
+
+
 def of_queue(queue: QueueWatch) -> Iterator[Alert]:
     """What is wrong with a queue."""
     info, name = queue.info, queue.info.name
+    if info.losses:
+        message = f"damaged files have cost jobs: {'; '.join(info.losses[:3])}"
+        yield Alert("critical", "lost", "queue", name, message)
     if info.dead:
         message = f"{_counted(info.dead, 'dead letter')} to replay or discard"
         yield Alert("warning", "dead-letters", "queue", name, message)
@@ -93,6 +107,39 @@ def of_pipeline(pipeline: PipelineProgress, now_ms: int) -> Iterator[Alert]:
             if one.error:
                 message = f"the pipeline cannot take it: {one.error}"
                 yield Alert("warning", "pipeline-stream", "stream", one.stream, message)
+
+
+APART = 5
+"""Alerts of one kind and broker that are shown one by one; more are one line."""
+
+_SUMS = {
+    "dead-letters": "queues have dead letters to replay or discard",
+    "stuck": "have work, and finished nothing for a minute",
+    "parked": "groups have parked records",
+    "lag": "groups fall behind, and more each second",
+    "lost": "queues lost jobs to damaged files",
+}
+
+
+def gathered(found: Iterable[Alert]) -> list[Alert]:
+    """The alerts, the worst first; many of a kind are one, which says how many."""
+    kinds: dict[tuple[str, str], list[Alert]] = {}
+    for alert in found:
+        kinds.setdefault((alert.kind, alert.broker), []).append(alert)
+    rows = [row for alike in kinds.values() for row in _gathered(alike)]
+    return sorted(rows, key=lambda alert: alert.level)
+
+
+def _gathered(alike: list[Alert]) -> list[Alert]:
+    first = alike[0]
+    if len(alike) <= APART or first.kind not in _SUMS:
+        return alike
+    names = ", ".join(alert.group or alert.subject for alert in alike[:3])
+    what = _SUMS[first.kind]
+    if first.kind == "stuck":
+        what = f"{'queues' if first.broker == 'queue' else 'groups'} {what}"
+    message = f"{len(alike):,} {what}: {names}, …"
+    return [Alert(first.level, first.kind, first.broker, "", message, count=len(alike))]
 
 
 def _still(rates: list[float | None]) -> bool:

@@ -26,6 +26,7 @@ from nexo.admin.replies import Health, Ready, answer, as_json, body_of, failure,
 from nexo.admin.routes import PREFIX, Endpoint
 from nexo.admin.sampler import Sampler
 from nexo.admin.sessions import Sessions
+from nexo.admin.webhook import Webhook
 from nexo.errors import NexoError
 from nexo.model import Broker
 
@@ -62,10 +63,15 @@ class Admin:
             },
         )
         self.app.state.max_body_bytes = place.settings.max_payload_bytes
-        self._task: asyncio.Task[None] | None = None
+        self._webhook: Webhook | None = None
+        if hook := place.settings.alert_webhook:
+            self._webhook = Webhook(hook, place.url, lambda: self._sampler.alerts)
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Admin:
-        self._task = asyncio.create_task(self._sampler.run())
+        self._tasks.append(asyncio.create_task(self._sampler.run()))
+        if self._webhook is not None:
+            self._tasks.append(asyncio.create_task(self._webhook.run()))
         return self
 
     async def __aexit__(
@@ -75,9 +81,9 @@ class Admin:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*self.desk.ending, return_exceptions=True)
         await self._sessions.close()
         await self.desk.client.close()

@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import msgspec
+
+from nexo import limits
+from nexo.admin.accounts import NOBODY, Accounts, Credentials, NoAccounts
 from nexo.client._async.client import AsyncClient
 from nexo.config import Settings
 from nexo.errors import Forbidden, Overloaded
@@ -17,19 +21,6 @@ if TYPE_CHECKING:
     from nexo.admin.sampler import Sampler
     from nexo.client._async.link.link import Link
 
-MAX_TAILS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Who the brokers are asked as."""
-
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    caller: str | None = None
-    """Where they are: the brokers count failed logins by address."""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -38,8 +29,11 @@ class Place:
     settings: Settings
     reach: Mapping[str, Any]
     """Where the brokers are, as fields of `nexo.client.address.Address`."""
-    credentials: Credentials = Credentials()
+    credentials: Credentials = NOBODY
     """Who this process is."""
+    accounts: Accounts = field(default_factory=NoAccounts)
+    url: str = ""
+    """What users open."""
 
     def client(self, who: Credentials) -> AsyncClient:
         """A new client of the brokers; a request that cannot be sent fails at once."""
@@ -54,6 +48,40 @@ class Place:
             while_down="fail",
             timeout=10.0,
         )
+
+
+class LoginSeen(msgspec.Struct):
+    """One login to this dashboard."""
+
+    id: str
+    user: str
+    how: str
+    """``password`` or ``token``."""
+    address: str | None
+    since_ms: int
+    used_ms: int
+
+
+class Logins(Protocol):
+    """Who is logged in to this dashboard."""
+
+    def seen(self) -> list[LoginSeen]:
+        """Every login, the newest first."""
+
+    async def end(self, user: str, login: str) -> int:
+        """End one login of a user, or all without its id; says how many."""
+
+
+class NoLogins:
+    """Nobody has to log in."""
+
+    def seen(self) -> list[LoginSeen]:
+        """None."""
+        return []
+
+    async def end(self, user: str, login: str) -> int:
+        """None."""
+        return 0
 
 
 Watchable: TypeAlias = Callable[[], Awaitable[frozenset[Broker]]]
@@ -83,7 +111,10 @@ class Desk:
     """Live views that are open, shared by all callers."""
     ending: set[asyncio.Task[None]] = field(default_factory=set)
     """What views that were left have still to close, shared by all callers."""
-    who: Credentials = Credentials()
+    who: Credentials = NOBODY
+    user: str | None = None
+    """The caller's name; None while authentication is off."""
+    logins: Logins = field(default_factory=NoLogins)
     watchable: Watchable = _everything
     """Which brokers the caller may read as a whole; asked again for every use."""
 
@@ -114,8 +145,8 @@ class Desk:
     @asynccontextmanager
     async def own_client(self) -> AsyncIterator[AsyncClient]:
         """A connection for one live view; `Overloaded` if too many are open."""
-        if len(self.tails) >= MAX_TAILS:
-            raise Overloaded(f"{MAX_TAILS} live views are open; close one")
+        if len(self.tails) >= limits.HTTP_LIVE_VIEWS:
+            raise Overloaded(f"{limits.HTTP_LIVE_VIEWS} live views are open; close one")
         mark = object()
         self.tails.add(mark)
         try:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from nexo.admin.alerts import Alert, of_broker, of_pipeline
+from nexo.admin.alerts import Alert, gathered, of_broker, of_pipeline
 from nexo.admin.survey import Survey
 from nexo.admin.topic_rates import TopicRates
 from nexo.admin.watch import BrokerWatch
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 PERIOD_S = 1.0
 PATIENCE_S = 2.0
-SHOWN_ALERTS = 50
 PIPELINES_EVERY = 3
 """Samples from one look at the pipelines' files to the next."""
 ROUNDTRIP_BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
@@ -59,7 +58,7 @@ class Sampler:
         self.survey = Survey(client)
         self.topics = TopicRates()
         self.alerts: list[Alert] = []
-        """What needs attention, the worst first; only so many."""
+        """What needs attention, the worst first; many of a kind are one."""
         self.alert_counts = {"critical": 0, "warning": 0}
         self.roundtrips = {broker: Histogram() for broker in Broker}
         self.started_ms = self.sampled_ms = int(time.time() * 1000)
@@ -129,12 +128,13 @@ class Sampler:
     # -- what is wrong ------------------------------------------------------------------
 
     def _judge(self) -> None:
-        """Everything that is wrong now, the worst first; a bounded number."""
+        """Everything that is wrong now, the worst first."""
         brokers = self.brokers.values()
         found = [alert for watch in brokers for alert in of_broker(watch, self._reserve)]
         now_ms = int(time.time() * 1000)
         found += [alert for one in self.pipelines for alert in of_pipeline(one, now_ms)]
-        others, count = self.survey.alerts(SHOWN_ALERTS)
-        critical = sum(alert.level == "critical" for alert in found)
-        self.alert_counts = {"critical": critical, "warning": len(found) - critical + count}
-        self.alerts = sorted(found + others, key=lambda alert: alert.level)[:SHOWN_ALERTS]
+        self.alerts = gathered([*found, *self.survey.alerts()])
+        self.alert_counts = {
+            level: sum(alert.count for alert in self.alerts if alert.level == level)
+            for level in ("critical", "warning")
+        }

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nexo import limits
-from nexo.admin.desk import Credentials, Desk
+from nexo.admin.accounts import Credentials
+from nexo.admin.desk import Desk, LoginSeen
 from nexo.admin.replies import as_json
 from nexo.client._async.client import AsyncClient
 from nexo.errors import (
@@ -35,6 +36,8 @@ COOKIE = "nexo"
 IDLE_S = 12 * 3600
 RECHECK_S = 5.0
 PATIENCE_S = 2.0
+_ID_CHARS = 16
+"""What is shown of the hash of a login's secret."""
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,7 +59,9 @@ class SessionView(msgspec.Struct):
 class _Session:
     who: Credentials
     client: AsyncClient
+    user: str | None
     used_s: float
+    since_ms: int
     watchable: frozenset[Broker] = frozenset()
     checked_s: float = -RECHECK_S
     over: bool = False
@@ -130,6 +135,8 @@ class Sessions:
             self._desk,
             client=session.client,
             who=session.who,
+            user=session.user,
+            logins=self,
             watchable=session.watched,
             names=session.names,
         )
@@ -137,7 +144,28 @@ class Sessions:
     def view(self, request: Request) -> SessionView:
         """Who the caller is."""
         session = self._found(request) if self.required else None
-        return SessionView(self.required, session.who.user if session else None)
+        return SessionView(self.required, session.user if session else None)
+
+    def seen(self) -> list[LoginSeen]:
+        """Every login, the newest first."""
+        now_s, now_ms = time.monotonic(), int(time.time() * 1_000)
+        rows = [
+            LoginSeen(
+                key[:_ID_CHARS], one.user or "", "token" if one.who.token else "password",
+                one.who.caller, one.since_ms, now_ms - int((now_s - one.used_s) * 1_000),
+            )
+            for key, one in self._open.items()
+        ]  # fmt: skip
+        return sorted(rows, key=lambda row: -row.since_ms)
+
+    async def end(self, user: str, login: str) -> int:
+        """End one login of a user, or all without its id; says how many."""
+        going = [
+            key for key, one in self._open.items() if one.user == user and key.startswith(login)
+        ]
+        for key in going:
+            await self._open.pop(key).end()
+        return len(going)
 
     def _found(self, request: Request) -> _Session | None:
         cookie = request.cookies.get(COOKIE)
@@ -159,7 +187,9 @@ class Sessions:
         except BaseException:
             await client.close()
             raise
-        session = self._open[_hash(secret)] = _Session(who, client, time.monotonic())
+        user, now_ms = self._desk.place.accounts.who(who), int(time.time() * 1_000)
+        session = _Session(who, client, user, time.monotonic(), now_ms)
+        self._open[_hash(secret)] = session
         return session
 
     async def _forget_idle(self, who: Credentials) -> None:
@@ -167,7 +197,7 @@ class Sessions:
         by_age = sorted(self._open.items(), key=lambda item: item[1].used_s)
         idle_s = time.monotonic() - IDLE_S
         going = [key for key, session in by_age if session.used_s < idle_s]
-        of_user = [key for key, one in by_age if who.user and one.who.user == who.user]
+        of_user = [key for key, one in by_age if who.user and one.user == who.user]
         going += of_user[: max(0, len(of_user) - limits.HTTP_LOGINS_PER_USER + 1)]
         going += [key for key, _ in by_age][: max(0, len(by_age) - limits.HTTP_LOGINS + 1)]
         for key in dict.fromkeys(going):
@@ -182,7 +212,7 @@ class Sessions:
         secret = secrets.token_urlsafe(32)
         who = Credentials(given.user, given.password)
         session = await self._enter(request, who, secret)
-        reply = as_json(SessionView(self.required, session.who.user))
+        reply = as_json(SessionView(self.required, session.user))
         reply.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=_secure(request))
         return reply
 

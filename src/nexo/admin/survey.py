@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from nexo.admin import alerts
@@ -98,7 +98,12 @@ class Survey:
         self.late_groups: list[GroupWatch] = []
         self.lags: dict[str, int] = {}
         """By stream, over all its groups."""
+        self.round_s: float | None = None
+        """How long the last look at all queues and streams took; None before the first."""
         self._finished = 0
+        self._began_s = time.monotonic()
+        self._ended_s: dict[Broker, float] = {}
+        self._rounds: dict[Broker, float] = {}
         self._queue_position = self._stream_position = 0
 
     def top_queues(self, count: int, names: Iterable[str] | None = None) -> list[QueueWatch]:
@@ -112,6 +117,14 @@ class Survey:
         if names is None:
             return self.busy_streams[:count]
         return heapq.nlargest(count, self.streams.of(names), self._stream_rank)
+
+    def _ended(self, broker: Broker) -> None:
+        """A round over everything of a broker is done."""
+        now_s = time.monotonic()
+        self._rounds[broker] = now_s - self._ended_s.get(broker, self._began_s)
+        self._ended_s[broker] = now_s
+        if len(self._rounds) == 2:
+            self.round_s = max(self._rounds.values())
 
     # -- queues -----------------------------------------------------------------------
 
@@ -128,6 +141,7 @@ class Survey:
             self._queue_position = page.next
             if not page.next:
                 self.queues.end_round()
+                self._ended(Broker.QUEUE)
                 break
         self.busy_queues = heapq.nlargest(TOP, self.queues.watches.values(), queue_rank)
 
@@ -149,6 +163,7 @@ class Survey:
             if not self._stream_position:
                 self.streams.end_round()
                 self.groups.end_round()
+                self._ended(Broker.STREAM)
                 break
         self.lags = {}
         for (stream, *_), group in self.groups.watches.items():
@@ -187,11 +202,10 @@ class Survey:
 
     # -- what is wrong ----------------------------------------------------------------
 
-    def alerts(self, most: int) -> tuple[list[Alert], int]:
-        """Some of the alerts about queues, streams and groups, and how many there are."""
+    def alerts(self) -> Iterator[Alert]:
+        """Every alert about queues, streams and groups."""
         books: tuple[dict[Any, list[Alert]], ...] = (self.queues.alerts, self.groups.alerts)
-        every = chain.from_iterable(found for book in books for found in book.values())
-        return list(islice(every, most)), sum(len(row) for book in books for row in book.values())
+        return chain.from_iterable(found for book in books for found in book.values())
 
 
 def queue_rank(watch: QueueWatch) -> tuple[float, int]:

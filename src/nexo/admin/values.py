@@ -34,10 +34,12 @@ class Value(msgspec.Struct):
 class NewValue(msgspec.Struct, forbid_unknown_fields=True):
     """A value to write."""
 
-    text: str
-    """JSON source, the text itself, or base64."""
+    text: str | None = None
+    """JSON source, the text itself, or base64. Either this or ``data``."""
     type: Literal["json", "text", "bytes"] = "json"
     """Left out: ``text`` is JSON source, so a plain word needs ``text`` or quotes of its own."""
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """The value as JSON: anything for ``json``, a text for the others."""
 
 
 def shown(value: Buffer, limit: int = PREVIEW_BYTES) -> Value:
@@ -69,15 +71,31 @@ def _indented(raw: bytes, cut: bool) -> str:
 
 def python_value(value: NewValue) -> object:
     """The value as a client sends it; `InvalidInput` if the text is not of its type."""
+    text = _source(value)
     match value.type:
         case "json":
-            return _json(value.text)
+            return _json(text)
         case "text":
-            return value.text
+            return text
     try:
-        return base64.b64decode(value.text, validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidInput(f"the value is not base64: {error}") from None
+
+
+def _source(value: NewValue) -> str:
+    """What ``text`` is, or would be for ``data``."""
+    given = b"" if isinstance(value.data, msgspec.UnsetType) else bytes(value.data)
+    if (value.text is None) == (not given):
+        raise InvalidInput("a value has either text or data")
+    if value.text is not None:
+        return value.text
+    if value.type == "json":
+        return given.decode()
+    found = msgspec.json.decode(given)
+    if not isinstance(found, str):
+        raise InvalidInput(f"the data of a value of type {value.type} is a text")
+    return found
 
 
 def _json(text: str) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nexo.admin.alerts import Alert, of_broker, of_group, of_pipeline, of_queue
+from nexo.admin.alerts import Alert, gathered, of_broker, of_group, of_pipeline, of_queue
 from nexo.admin.watch import BrokerWatch, GroupWatch, QueueWatch
 from nexo.client.queue_views import QueueInfo
 from nexo.lake.progress import STALE_MS, PipelineProgress, StreamProgress
@@ -127,3 +127,26 @@ def test_pipelines_that_fail_or_fall_silent_are_told() -> None:
     assert alert.message == "the pipeline cannot take it: disk gone"
     well.error, well.running = "", False
     assert list(of_pipeline(well, 1_000 + STALE_MS)) == []
+
+
+def test_what_damaged_files_cost_is_told() -> None:
+    lost = {"count": 4, "first": ["offsets 3 to 5: damaged", "offset 9: damaged"]}
+    for which in (Broker.PUBSUB, Broker.QUEUE, Broker.STREAM):
+        (alert,) = alerts([broker(which, lost=lost)], [], [], MIB)
+        assert (alert.level, alert.kind, alert.broker) == ("critical", "lost", which.label)
+        assert "4 places" in alert.message
+        assert "offsets 3 to 5" in alert.message
+    (alert,) = alerts([], [queue_after(1, losses=["offset 7: damaged"])], [], MIB)
+    assert (alert.kind, alert.subject) == ("lost", "jobs")
+
+
+def test_many_of_a_kind_are_one_line_that_counts_them() -> None:
+    """U7: with 10,000 queues, the overview showed 50 alerts and counted another number."""
+    dead = [Alert("warning", "dead-letters", "queue", f"q{n}", "1 dead letter") for n in range(7)]
+    apart = [Alert("warning", "stuck", "queue", f"s{n}", "…") for n in range(5)]
+    down = Alert("critical", "down", "store", "", "the broker does not answer")
+    found = gathered([*dead, *apart, down])
+    assert [alert.kind for alert in found] == ["down", "dead-letters", *["stuck"] * 5]
+    assert (found[1].count, found[1].subject) == (7, "")
+    assert found[1].message.startswith("7 queues have dead letters")
+    assert sum(alert.count for alert in found) == 13

@@ -14,12 +14,13 @@ from nexo.admin.api import (
     schedules,
     store,
     stream,
+    users,
 )
 from nexo.admin.routes import Endpoint
 
 _PARTS = (
     overview, store, pubsub, queue, jobs, schedules, stream, records, groups, pipeline,
-    connections,
+    connections, users,
 )  # fmt: skip
 
 TABLE: list[Endpoint] = [row for part in _PARTS for row in part.routes.table]

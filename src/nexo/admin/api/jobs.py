@@ -96,6 +96,7 @@ class PushAsk(msgspec.Struct, forbid_unknown_fields=True):
     ttl_s: Seconds = 0
     key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
     dedup_key: Annotated[str, msgspec.Meta(max_length=1_024)] | None = None
+    headers: dict[str, Any] | None = None
 
 
 class Pushed(msgspec.Struct):
@@ -188,6 +189,7 @@ async def push(desk: Desk, ask: PushAsk) -> Pushed:
         ttl=ask.ttl_s,
         key=ask.key,
         dedup_key=ask.dedup_key,
+        headers=ask.headers,
     )
     return Pushed(job_id)
 

@@ -89,7 +89,9 @@ class Overview(msgspec.Struct):
     brokers: list[BrokerView]
     alerts: list[Alert]
     alerts_total: int
-    """More than are listed if there are very many."""
+    """More than are listed where one stands for many of its kind."""
+    round_s: float | None
+    """How often each queue and stream is looked at for alerts; null before the first round."""
     queues: list[TopQueue]
     streams: list[TopStream]
     groups: list[TopGroup]
@@ -149,10 +151,11 @@ async def current(desk: Desk) -> Overview:
     return Overview(
         __version__,
         sampler.sampled_ms,
-        desk.who.user,
+        desk.user,
         [_broker(watch) for broker, watch in sampler.brokers.items() if broker in allowed],
         alerts,
-        sum(sampler.alert_counts.values()) if len(allowed) == len(Broker) else len(alerts),
+        sum(alert.count for alert in alerts),
+        sampler.survey.round_s,
         _queues(sampler.survey, await desk.visible(Broker.QUEUE)),
         _streams(sampler.survey, await desk.visible(Broker.STREAM)),
         _groups(desk) if Broker.STREAM in allowed else [],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -57,11 +57,26 @@ class TopicRow(msgspec.Struct):
     expires_ms: int | None = None
 
 
+class LevelRow(msgspec.Struct):
+    """A level of topics, with the sums of all topics and patterns at it and below."""
+
+    path: str
+    topics: int = 0
+    messages: int | None = None
+    per_s: float | None = None
+    subscribers: int = 0
+    dropped: int = 0
+
+
 class TopicPage(msgspec.Struct):
     """Topics and patterns in order."""
 
     topics: list[TopicRow]
     total: int
+    levels: list[LevelRow]
+    """Every level above the topics of this page; the sums are over all pages."""
+    complete: bool
+    """Whether these are all topics; if not, they are those that were used last."""
 
 
 class SubscriptionRow(msgspec.Struct):
@@ -95,6 +110,7 @@ class MessageView(msgspec.Struct):
     value: Value
     timestamp_ms: int
     retained: bool
+    headers: dict[str, Any] = {}
 
 
 class PublishAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -105,6 +121,7 @@ class PublishAsk(msgspec.Struct, forbid_unknown_fields=True):
     retain: bool = False
     ttl_s: Seconds | None = None
     """Of a retained message."""
+    headers: dict[str, Any] | None = None
 
 
 class TailAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -142,7 +159,36 @@ async def topics(desk: Desk, ask: TopicsAsk) -> TopicPage:
         row.waiting += one["waiting"]
         row.dropped += one["dropped"]
     found = matching(sorted(rows.values(), key=_topic), ask.search, _topic)
-    return TopicPage(found[ask.offset : ask.offset + ask.limit], len(found))
+    page = found[ask.offset : ask.offset + ask.limit]
+    complete = len(counts) < _MOST_ACTIVE and len(rows) < _MOST_ROWS
+    return TopicPage(page, len(found), _levels(found, page), complete)
+
+
+def _levels(found: list[TopicRow], page: list[TopicRow]) -> list[LevelRow]:
+    """The sums of the levels that a page shows, over everything found."""
+    levels = {path: LevelRow(path) for row in page for path in _above(row.topic)}
+    for row in found:
+        for path in _above(row.topic):
+            if path in levels:
+                _add(levels[path], row)
+    return list(levels.values())
+
+
+def _above(topic: str) -> Iterator[str]:
+    """The topic itself and every level above it."""
+    yield topic
+    while "/" in topic:
+        topic = topic.rpartition("/")[0]
+        yield topic
+
+
+def _add(level: LevelRow, row: TopicRow) -> None:
+    level.topics += 1
+    level.subscribers += row.subscribers
+    level.dropped += row.dropped
+    if row.messages is not None:
+        level.messages = (level.messages or 0) + row.messages
+        level.per_s = (level.per_s or 0.0) + (row.per_s or 0.0)
 
 
 async def _counts(desk: Desk) -> dict[str, int]:
@@ -188,7 +234,10 @@ async def publish(desk: Desk, ask: PublishAsk) -> Done:
         raise InvalidInput("ttl_s is for retained messages: others are not kept at all")
     ttl = None if ask.ttl_s is None else max(ask.ttl_s, 0.001)
     value = python_value(ask.value)
-    return Done(await desk.client.pubsub.publish(ask.topic, value, retain=ask.retain, ttl=ttl))
+    receivers = await desk.client.pubsub.publish(
+        ask.topic, value, headers=ask.headers, retain=ask.retain, ttl=ttl
+    )
+    return Done(receivers)
 
 
 @routes.post("/clear")
@@ -226,4 +275,6 @@ async def _gathered(subscription: Subscription[Any]) -> Tail:
 
 def _view(message: Message[Any], limit: int = 2_048) -> MessageView:
     value = shown(message.encoded, limit)
-    return MessageView(message.topic, value, message.timestamp_ms, message.retained)
+    return MessageView(
+        message.topic, value, message.timestamp_ms, message.retained, message.headers
+    )

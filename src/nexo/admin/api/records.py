@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Annotated, Any, TypeAlias
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from nexo.admin import timeline
 from nexo.admin.api.paging import Millis, Name, Skip
 from nexo.admin.desk import Desk
 from nexo.admin.routes import Routes
+from nexo.admin.timeline import Lane
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown_content
 from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record, batches_in
@@ -20,20 +22,27 @@ from nexo.protocol.ops import Op
 
 routes = Routes("Stream", "/stream")
 
-_READ_BYTES = 256 * 1024
-_READS = 8
-"""Reads that one page of records may take where batches are small."""
+_MOST_PARTITIONS = 256
+"""Partitions that are read for one page."""
 
 Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class RecordsAsk(msgspec.Struct, forbid_unknown_fields=True):
-    """Records of a partition, from an offset or a time on; from the newest by default."""
+    """Records in the order of time, from a place on; the newest by default."""
 
     stream: Name
-    partition: Partition = 0
+    partition: Partition | None = None
+    """Left out: all of them together."""
     offset: Skip | None = None
+    """Of the partition, or of each."""
     time_ms: Millis | None = None
+    key: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
+    """Only records of this key."""
+    cursor: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)] = ""
+    """Where an earlier page began or ended; it comes before ``offset`` and ``time_ms``."""
+    direction: Literal["earlier", "later"] | None = None
+    """From the place; the default is later, and earlier where no place is given."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
 
 
@@ -49,15 +58,19 @@ class RecordRow(msgspec.Struct):
 
 
 class RecordPage(msgspec.Struct):
-    """Records in order."""
+    """Records, the oldest first."""
 
     records: list[RecordRow]
-    start_offset: int
-    """The first offset there is."""
-    end_offset: int
-    """Where readers stop now."""
-    next_offset: int
-    """Where the next page starts."""
+    earlier: str
+    """The cursor of what comes before this page."""
+    later: str
+    """The cursor of what comes after it, also once there is more."""
+    first: bool
+    """Nothing comes before."""
+    last: bool
+    """Nothing comes after, for now."""
+    scanned: int
+    """Records that were looked at: a search ends a page after so many."""
 
 
 class RecordAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,44 +99,72 @@ class Place(msgspec.Struct):
 
 @routes.get("/records")
 async def records(desk: Desk, ask: RecordsAsk) -> RecordPage:
-    """A page of records from an offset or a time on, or the newest."""
-    stream = desk.client.stream(ask.stream)
-    bounds = (await stream.info()).partitions
-    if ask.partition >= len(bounds):
-        raise InvalidInput(f"partition {ask.partition} does not exist: there are {len(bounds)}")
-    part = bounds[ask.partition]
-    at = await _first(desk, ask, part)
-    rows: list[RecordRow] = []
-    following = at
-    for _ in range(_READS):
-        more, following = await _read(desk, ask, following)
-        rows += more
-        if len(rows) >= ask.limit or following >= part.stable_offset:
-            break
-    if len(rows) > ask.limit:
-        rows = rows[: ask.limit]
-        following = rows[-1].offset + 1
-    return RecordPage(rows, part.start_offset, part.stable_offset, following)
+    """A page of records of one partition or all, by offset, time or key."""
+    bounds = (await desk.client.stream(ask.stream).info()).partitions
+    chosen = _partitions(ask, len(bounds))
+    places = await _places(desk, ask, bounds, chosen)
+    unplaced = not ask.cursor and ask.offset is None and ask.time_ms is None
+    backward = unplaced if ask.direction is None else ask.direction == "earlier"
+    lanes = [
+        Lane(one, _first(bounds[one]), bounds[one].stable_offset, at, backward)
+        for one, at in zip(chosen, places, strict=True)
+    ]
+    begun = _cursor(lanes)
+    read = partial(_read, desk, ask.stream)
+    found = await timeline.page(lanes, read, ask.limit, ask.key, backward)
+    rows, ended = [record_row(row) for row in found.rows], _cursor(lanes)
+    if backward:
+        at_end = all(lane.end <= int(at) for lane, at in zip(lanes, begun.split(","), strict=True))
+        return RecordPage(rows, ended, begun, found.ended, at_end, found.scanned)
+    at_start = all(lane.start >= int(at) for lane, at in zip(lanes, begun.split(","), strict=True))
+    return RecordPage(rows, begun, ended, at_start, found.ended, found.scanned)
 
 
-async def _first(desk: Desk, ask: RecordsAsk, part: wire.PartitionInfo) -> int:
+def _partitions(ask: RecordsAsk, count: int) -> list[int]:
+    if ask.partition is None:
+        if count > _MOST_PARTITIONS:
+            raise InvalidInput(f"choose a partition: there are {count}, too many to merge")
+        return list(range(count))
+    if ask.partition >= count:
+        raise InvalidInput(f"partition {ask.partition} does not exist: there are {count}")
+    return [ask.partition]
+
+
+async def _places(
+    desk: Desk, ask: RecordsAsk, bounds: list[wire.PartitionInfo], chosen: list[int]
+) -> list[int]:
+    """The offset in each chosen partition from which to read."""
+    if ask.cursor:
+        places = [int(at) for at in ask.cursor.split(",")]
+        if len(places) != len(chosen):
+            raise InvalidInput("the cursor is of a page with other partitions")
+        return places
     if ask.time_ms is not None:
         request = wire.OffsetsAt(stream=ask.stream, time_ms=ask.time_ms)
         reply = await desk.link(Broker.STREAM).call(Op.S_OFFSETS_AT, wire.pack(request))
-        return wire.unpack(list[int], reply or b"")[ask.partition]
-    newest = max(part.start_offset, part.stable_offset - ask.limit)
-    wanted = newest if ask.offset is None else ask.offset
-    return min(max(wanted, 0 if part.tiered_offset else part.start_offset), part.stable_offset)
+        every = wire.unpack(list[int], reply or b"")
+        return [every[one] for one in chosen]
+    if ask.offset is not None:
+        return [ask.offset] * len(chosen)
+    return [bounds[one].stable_offset for one in chosen]
 
 
-async def _read(desk: Desk, ask: RecordsAsk, offset: int) -> tuple[list[RecordRow], int]:
-    request = wire.Read(ask.stream, ask.partition, offset, _READ_BYTES)
+def _first(part: wire.PartitionInfo) -> int:
+    return 0 if part.tiered_offset else part.start_offset
+
+
+def _cursor(lanes: list[Lane]) -> str:
+    return ",".join(str(lane.at) for lane in lanes)
+
+
+async def _read(
+    desk: Desk, stream: str, partition: int, offset: int, max_bytes: int
+) -> tuple[list[Record[Any]], int]:
+    request = wire.Read(stream, partition, offset, max_bytes)
     reply = await desk.link(Broker.STREAM).call(Op.S_READ, wire.pack(request))
     head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
-    found = (row for batch in batches_in(rest) for row in batch.records() if offset <= row.offset)
-    # One more than asked for, so that the caller sees that the page does not end here.
-    rows = [record_row(Record(ask.partition, row, None)) for row in islice(found, ask.limit + 1)]
-    return rows, head.next_offset
+    rows = [row for batch in batches_in(rest) for row in batch.records()]
+    return [Record(partition, row, None) for row in rows], head.next_offset
 
 
 def record_row(record: Record[Any], limit: int = 2_048) -> RecordRow:

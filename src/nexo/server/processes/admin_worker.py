@@ -19,11 +19,14 @@ import msgspec
 import uvicorn
 
 from nexo.access.internal import read_token
+from nexo.access.users import UsersFile
+from nexo.admin.accounts import Credentials, NoAccounts
 from nexo.admin.app import Admin
-from nexo.admin.desk import Credentials, Place
+from nexo.admin.desk import Place
 from nexo.config import Settings, load
 from nexo.server import loops
 from nexo.server.processes import logs
+from nexo.server.processes.admin_accounts import FileAccounts
 from nexo.server.processes.admin_process import Start
 from nexo.server.processes.http_server import HttpServer
 from nexo.server.processes.priority import stand_behind_brokers
@@ -36,7 +39,9 @@ GRACE_S = 1
 async def serve(settings: Settings, start: Start) -> None:
     """Serve until told to stop or until the supervisor is gone."""
     credentials = Credentials(token=read_token(start.run_folder))
-    place = Place(settings, {"door_folder": str(start.run_folder)}, credentials)
+    accounts = FileAccounts(UsersFile(settings.users_path)) if settings.auth else NoAccounts()
+    reach = {"door_folder": str(start.run_folder)}
+    place = Place(settings, reach, credentials, accounts, start.url)
     async with Admin(place) as admin:
         server = HttpServer(_config(settings, admin))
 

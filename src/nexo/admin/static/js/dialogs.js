@@ -13,6 +13,15 @@ export function show(title, content, { wide = false, act } = {}) {
   return dialog;
 }
 
+/** Close whatever is open, because its page is left: the focus is the next page's. */
+export function closeAll() {
+  for (const dialog of document.querySelectorAll("dialog")) {
+    dialog.onclose = null;
+    dialog.close();
+    dialog.remove();
+  }
+}
+
 function open(dialog) {
   const before = document.activeElement;
   dialog.onclose = () => {
@@ -36,7 +45,7 @@ export function confirm(title, message, verb, act, typed) {
 /**
  * Ask for fields, then act. A field is `{name, label, type, value, required, hint, options, wide}`
  * and more; types are those of inputs, and `textarea`, `select`, `checkbox`, `value` (a value to
- * write). Those that are `rare` are folded away. `act(given)` returns what to say when it worked;
+ * write), `json` (an object). Those that are `rare` are folded away. `act(given)` returns what to say when it worked;
  * an error with a `field` is shown there.
  */
 export function form(title, fields, verb, act, { message, danger = false } = {}) {
@@ -54,7 +63,7 @@ export function form(title, fields, verb, act, { message, danger = false } = {})
     submit.disabled = true;
     clear(body, problem);
     try {
-      const said = await act(read(body, fields));
+      const said = await act(checked(read(body, fields), fields));
       dialog.close();
       toast(said ?? "Done");
       document.dispatchEvent(new CustomEvent("nexo-changed"));
@@ -128,7 +137,7 @@ function control(spec, id) {
   }
   if (spec.type === "textarea") return h("textarea", { ...common, value: spec.value ?? "", placeholder: spec.placeholder ?? " " });
   return h("input", {
-    ...common, type: spec.type ?? "text", value: spec.value ?? "", placeholder: spec.placeholder ?? " ",
+    ...common, type: spec.type === "json" ? "text" : spec.type ?? "text", value: spec.value ?? "", placeholder: spec.placeholder ?? " ",
     min: spec.min, max: spec.max, step: spec.step, autocomplete: spec.autocomplete ?? "off",
     spellcheck: spec.spellcheck,
   });
@@ -141,7 +150,41 @@ function valueField(spec, id) {
     h("div.row", h("label", { for: id }, spec.label ?? "Value"),
       h("select.short", { name: `${spec.name}-type`, "aria-label": "Type of the value" },
         types.map(([type, text]) => h("option", { value: type, selected: type === given.type }, text)))),
-    h("textarea", { id, name: spec.name, value: given.text, spellcheck: "false", placeholder: '{"hello": "world"}' }));
+    h("textarea", { id, name: spec.name, value: given.text, spellcheck: "false", placeholder: '{"hello": "world"}', "aria-describedby": describers(spec, id) }),
+    notes(spec, id));
+}
+
+/** Refuse in plain words what the server would refuse in its own; the error names its field. */
+function checked(given, fields) {
+  for (const { name, type } of fields) {
+    if (type === "value" && given[name].type === "json") checkJson(name, given[name].text);
+    if (type === "json" && given[name] !== undefined) given[name] = object(name, given[name]);
+  }
+  return given;
+}
+
+function checkJson(name, text) {
+  if (!text.trim()) throw wrong(name, 'Write a value such as {"hello": "world"}, or choose Text');
+  try {
+    JSON.parse(text);
+  } catch (error) {
+    throw wrong(name, `This is not JSON: ${error.message}. Choose Text to send it as it is`);
+  }
+}
+
+function object(name, text) {
+  let found;
+  try {
+    found = JSON.parse(text);
+  } catch (error) {
+    throw wrong(name, `This is not JSON: ${error.message}`);
+  }
+  if (typeof found !== "object" || !found || Array.isArray(found)) throw wrong(name, 'Write an object such as {"name": "value"}');
+  return found;
+}
+
+function wrong(field, message) {
+  return Object.assign(new Error(message), { field });
 }
 
 function read(body, fields) {

@@ -1,8 +1,9 @@
 /** The frame: navigation, live updates, theme, keys. Pages draw themselves into it. */
 
 import { follow, get, post } from "./api.js";
-import { show } from "./dialogs.js";
+import { closeAll, show } from "./dialogs.js";
 import { h, morph } from "./dom.js";
+import { count } from "./format.js";
 import { icon } from "./icons.js";
 import { connections } from "./pages/connections.js";
 import { login } from "./pages/login.js";
@@ -12,8 +13,10 @@ import { pubsub } from "./pages/pubsub.js";
 import { queue } from "./pages/queue.js";
 import { store } from "./pages/store.js";
 import { stream } from "./pages/stream.js";
-import { here, href } from "./router.js";
-import { failed, head, panel } from "./ui.js";
+import { users } from "./pages/users.js";
+import { askForPermissions } from "./permissions.js";
+import { here, href, visited } from "./router.js";
+import { empty, failed, head, panel } from "./ui.js";
 
 const PAGES = {
   overview: { title: "Overview", key: "o", draw: overview },
@@ -22,8 +25,10 @@ const PAGES = {
   queue: { title: "Queue", key: "q", draw: queue, one: "queue" },
   stream: { title: "Stream", key: "t", draw: stream, one: "stream" },
   pipeline: { title: "Pipeline", key: "l", draw: pipeline },
-  connections: { title: "Connections", key: "c", draw: connections },
+  connections: { title: "Connections", short: "Clients", key: "c", draw: connections },
+  users: { title: "Users", key: "u", draw: users },
 };
+const NOWHERE = { title: "No such page", draw: nowhere };
 const EVERY_MS = 2000;
 const LOADING_MS = 400;
 const LOST_MS = 2000;
@@ -41,7 +46,9 @@ function context() {
 async function visit() {
   if (document.body.classList.contains("plain")) return;
   const { page } = here();
-  const known = PAGES[page] ?? PAGES.overview;
+  const known = Object.hasOwn(PAGES, page) ? PAGES[page] : NOWHERE;
+  visited();
+  closeAll();
   state.end?.();
   state.memory = {};
   state.end = () => state.memory.end?.();
@@ -84,12 +91,18 @@ async function redraw() {
 function refused(error) {
   const { page: id, given } = here();
   const { title, one } = state.page;
-  const known = PAGES[id] ? id : "overview";
+  const known = Object.hasOwn(PAGES, id) ? id : "overview";
   return [
     given.name ? head(given.name, { crumbs: [{ text: title, href: href(known) }] }) : head(title),
     failed(error, error.status === 404 || error.status === 403 ? null : redraw),
     error.status === 403 && one && !given.name ? panel(`Open a ${one} by its name`, byName(known, one)) : null,
   ];
+}
+
+/** An address that leads nowhere, such as one with a typing error. */
+async function nowhere() {
+  return [head("No such page"), panel("No such page", empty(`There is no page ${here().page}`,
+    "Go to the ", h("a", { href: href("overview") }, "Overview"), ", or choose a page from the list."))];
 }
 
 /** The way to what a user may read who may not read the list. */
@@ -112,11 +125,13 @@ window.addEventListener("hashchange", visit);
 
 function drawNav() {
   const alerts = state.now?.alerts ?? [];
+  const total = state.now?.alerts_total ?? 0;
   const worst = alerts.some((alert) => alert.level === "critical") ? "critical" : "warning";
-  const links = Object.entries(PAGES).map(([id, page]) =>
-    h("a", { href: href(id), "aria-current": page === state.page ? "page" : undefined },
-      icon(id), h("span", page.title),
-      id === "overview" && alerts.length ? h("span.count", { class: worst, "aria-label": `${alerts.length} alerts` }, alerts.length) : null));
+  const shown = Object.entries(PAGES).filter(([id]) => id !== "users" || state.logins);
+  const links = shown.map(([id, page]) =>
+    h("a", { href: href(id), "aria-label": page.short ? page.title : undefined, "aria-current": page === state.page ? "page" : undefined },
+      icon(id), h("span.long", page.title), page.short ? h("span.short", { "aria-hidden": "true" }, page.short) : null,
+      id === "overview" && total ? h("span.count", { class: worst, "aria-label": `${total} alerts` }, count(total)) : null));
   const nav = document.getElementById("nav");
   morph(nav, h("nav", { id: "nav", "aria-label": "Pages" }, links));
 }
@@ -206,6 +221,8 @@ async function start() {
   const me = await get("/session").catch(() => ({ required: false, user: null }));
   if (me.required && !me.user) return askLogin();
   document.body.classList.remove("plain");
+  askForPermissions(me.required);
+  state.logins = me.required;
   document.getElementById("logout").hidden = !me.user;
   document.getElementById("who").textContent = me.user ?? "";
   live();
@@ -215,7 +232,7 @@ async function start() {
 function askLogin() {
   document.body.classList.add("plain");
   state.page = null;
-  document.querySelector("dialog")?.close();
+  closeAll();
   document.getElementById("lost").hidden = true;
   main.replaceChildren(login(() => location.reload()));
   main.querySelector("input")?.focus();

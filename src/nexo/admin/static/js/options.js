@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { form } from "./dialogs.js";
 import { h } from "./dom.js";
+import { staying } from "./router.js";
 import { button, panel, table, toast } from "./ui.js";
 
 const UNITS = {
@@ -11,7 +12,7 @@ const UNITS = {
 };
 
 /** What options are set to; `act(options)` changes those it is given. */
-export async function options(path, values, act) {
+export async function options(path, values, act, lacks) {
   const known = await get(`${path}/options`);
   const columns = [
     { title: "Option", cell: title },
@@ -20,17 +21,19 @@ export async function options(path, values, act) {
   ];
   const changeable = known.filter((option) => !option.fixed);
   const change = () => ask("Change options", [], changeable, values, "Change", (given, changed) => act(changed));
-  return panel("Options", table("Options", columns, known, { key: (option) => option.name }), button("Change", change, { small: true }));
+  return panel("Options", table("Options", columns, known, { key: (option) => option.name }), button("Change", change, { small: true, lacks }));
 }
 
 /** Ask for a new thing's name and options; `act(given, options)` gets those that are not the defaults. */
 export async function askNew(what, path, name, act) {
   let known;
+  const still = staying();
   try {
     known = await get(`${path}/options`);
   } catch (error) {
     return toast(error.message, true);
   }
+  if (!still()) return undefined;
   const values = Object.fromEntries(known.map((option) => [option.name, option.default]));
   return ask(what, [name], known, values, "Create", act);
 }

@@ -1,5 +1,18 @@
 /** Pages by address: `#/queue?name=emails&tab=dead`. Every view has an address of its own. */
 
+let visits = 0;
+
+/** A page was opened; returns how one later asks whether it is still the one that is shown. */
+export function visited() {
+  visits += 1;
+}
+
+/** Whether the user is still on the page where this was called. */
+export function staying() {
+  const then = visits;
+  return () => then === visits;
+}
+
 export function here() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
   const page = path.replace(/^\//, "") || "overview";

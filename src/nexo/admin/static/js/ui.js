@@ -39,10 +39,21 @@ export function failed(error, retry) {
     retry ? h("button.small", { type: "button", onclick: retry }, "Try again") : null);
 }
 
+/** What damaged files have cost, if anything. */
+export function losses(rows) {
+  if (!rows?.length) return null;
+  return h("div.failed", { role: "alert" }, h("span", h("strong", "Damaged files have cost data: "), rows.join("; "),
+    ". The server's log and ", h("code", "nexo doctor"), " say more."));
+}
+
 // -- controls
 
-export function button(text, onclick, { kind = "", small = false, label, disabled } = {}) {
-  return h("button", { type: "button", class: [kind, small ? "small" : ""].join(" ").trim(), onclick, "aria-label": label, disabled }, text);
+/** `lacks`: the permission that the user would need for this; says so instead of failing later. */
+export function button(text, onclick, { kind = "", small = false, label, disabled, lacks } = {}) {
+  const look = [kind, small ? "small" : ""].join(" ").trim();
+  if (!lacks) return h("button", { type: "button", class: look, onclick, "aria-label": label, disabled }, text);
+  const reason = `This takes the permission ${lacks}`;
+  return h("button", { type: "button", class: look, onclick: () => toast(reason, true), "aria-label": label, "aria-disabled": "true", title: reason }, text);
 }
 
 export function segments(label, choices, chosen, choose) {
@@ -161,6 +172,17 @@ function hexdump(base64) {
     lines.push(`${at.toString(16).padStart(6, "0")}  ${hex} ${text}`);
   }
   return lines.join("\n") || "(empty)";
+}
+
+/** Headers as a table of names and values; null if there are none. */
+export function headers(given) {
+  if (typeof given === "string") return h("div", h("h3", "Headers"), h("p.message", given));
+  const rows = Object.entries(given ?? {});
+  if (!rows.length) return null;
+  return h("div", h("h3", "Headers"), table("Headers", [
+    { title: "Name", class: "mono", cell: ([name]) => name },
+    { title: "Value", class: "mono prose", cell: ([, set]) => (typeof set === "string" ? set : JSON.stringify(set)) },
+  ], rows, { key: ([name]) => name }));
 }
 
 // -- toasts

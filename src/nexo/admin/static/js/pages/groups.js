@@ -5,18 +5,20 @@ import { sparkline } from "../charts.js";
 import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
 import { ago, count, duration, moment, rate } from "../format.js";
+import { permissions } from "../permissions.js";
 import { href } from "../router.js";
 import { inspect } from "./records.js";
 import { badge, brief, button, empty, facts, number, pager, panel, table } from "../ui.js";
 
 export async function groups({ given, memory, redraw, name }) {
   const rows = await get("/stream/groups", { stream: name });
+  const lack = (await permissions("stream", name))("admin");
   const chosen = rows.find((group) => group.name === given.group) ?? (rows.length === 1 ? rows[0] : undefined);
   if (!rows.length) return panel("Groups", empty("No groups", "A group appears when its first consumer joins."));
-  return h("div.stack", list(rows, name, chosen), chosen ? await detail(chosen, name, memory, redraw) : null);
+  return h("div.stack", list(rows, name, chosen, lack), chosen ? await detail(chosen, name, memory, redraw, lack) : null);
 }
 
-function list(rows, stream, chosen) {
+function list(rows, stream, chosen, lack) {
   return panel("Groups", table("Groups", [
     { title: "Group", class: "name", cell: (group) => h("a", { href: href("stream", { name: stream, tab: "groups", group: group.name }) }, group.name), tip: (group) => group.name },
     { title: "Kind", class: "hide-s", cell: (group) => badge(group.mode) },
@@ -28,12 +30,12 @@ function list(rows, stream, chosen) {
     number("Consumers", (group) => group.consumers.length),
     { title: "", class: "acts", cell: (group) => [
       button("Seek", () => seek(stream, group), { small: true, label: `Seek ${group.name}` }),
-      button("Delete", () => remove(stream, group), { small: true, kind: "danger", label: `Delete group ${group.name}` }),
+      button("Delete", () => remove(stream, group), { small: true, kind: "danger", label: `Delete group ${group.name}`, lacks: lack }),
     ] },
   ], rows, { key: (group) => `${group.mode}/${group.name}`, chosen: (group) => group === chosen }));
 }
 
-async function detail(group, stream, memory, redraw) {
+async function detail(group, stream, memory, redraw, lack) {
   return [
     panel(`Group ${group.name}, by partition`, [
       h("div.body", facts([["Generation", count(group.generation)], ["Consumers", group.consumers.join(", ") || "none"],
@@ -45,7 +47,7 @@ async function detail(group, stream, memory, redraw) {
         ...(group.mode === "ordered" ? [{ title: "Owner", cell: (lane) => lane.owner ?? "–" }] : []),
       ], group.partitions, { key: (lane) => lane.partition }),
     ]),
-    group.parked ? await parked(group, stream, memory, redraw) : null,
+    group.parked ? await parked(group, stream, memory, redraw, lack) : null,
   ];
 }
 
@@ -54,7 +56,7 @@ function option([key, set]) {
   return [key.replaceAll("_", " "), typeof set === "number" ? count(set) : String(set)];
 }
 
-async function parked(group, stream, memory, redraw) {
+async function parked(group, stream, memory, redraw, lack) {
   memory.parkedAt ??= 0;
   const page = await get("/stream/parked", { stream, group: group.name, limit: 50, offset: memory.parkedAt });
   const settle = (verb, said, records, total) => () => {
@@ -73,14 +75,14 @@ async function parked(group, stream, memory, redraw) {
     { title: "", class: "acts", cell: ({ record }) => {
       const one = [{ partition: record.partition, offset: record.offset }];
       return [
-        button("Replay", settle("replay", "Replay", one), { small: true, label: `Replay record ${record.offset}` }),
-        button("Discard", settle("discard", "Discard", one), { small: true, kind: "danger", label: `Discard record ${record.offset}` }),
+        button("Replay", settle("replay", "Replay", one), { small: true, label: `Replay record ${record.offset}`, lacks: lack }),
+        button("Discard", settle("discard", "Discard", one), { small: true, kind: "danger", label: `Discard record ${record.offset}`, lacks: lack }),
       ];
     } },
   ], page.records, { key: (row) => `${row.record.partition}:${row.record.offset}` }),
   pager(memory.parkedAt, 50, page.total, (to) => { memory.parkedAt = to; redraw(); })],
-  button("Replay all", settle("replay", "Replay", null, page.total), { small: true }),
-  button("Discard all", settle("discard", "Discard", null, page.total), { small: true, kind: "danger" }));
+  button("Replay all", settle("replay", "Replay", null, page.total), { small: true, lacks: lack }),
+  button("Discard all", settle("discard", "Discard", null, page.total), { small: true, kind: "danger", lacks: lack }));
 }
 
 function seek(stream, group) {

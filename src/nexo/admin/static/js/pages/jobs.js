@@ -5,7 +5,7 @@ import { confirm, form, show } from "../dialogs.js";
 import { h } from "../dom.js";
 import { ago, count, duration, moment, until } from "../format.js";
 import { href } from "../router.js";
-import { badge, brief, button, empty, facts, number, pager, panel, table, value } from "../ui.js";
+import { badge, brief, button, empty, facts, headers, number, pager, panel, table, value } from "../ui.js";
 
 const LIMIT = 50;
 const TITLES = { waiting: "Waiting jobs", working: "Jobs in work", scheduled: "Scheduled jobs", dead: "Dead letters" };
@@ -18,27 +18,27 @@ const NOTHING = {
   scheduled: "No job is delayed or waits for a retry.", dead: "No job has failed for good.",
 };
 
-export async function jobs(name, state, memory, redraw) {
+export async function jobs(name, state, memory, redraw, lacks) {
   if (memory.state !== state) Object.assign(memory, { state, offset: 0, picked: new Set() });
   const page = await get("/queue/jobs", { queue: name, state, limit: LIMIT, offset: memory.offset });
   const turn = pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); });
   const title = TITLES[state];
   if (!page.jobs.length) return panel(title, empty(NOTHING[state].replace(/\.$/, ""), HINTS[state]));
-  return panel(title, [table(title, columns(name, state), page.jobs, { key: (job) => job.id }), turn],
+  return panel(title, [table(title, columns(name, state, lacks), page.jobs, { key: (job) => job.id }), turn],
     state === "dead" ? [
-      button("Replay all", () => replay(name, null, page.total), { small: true }),
-      button("Discard all", () => discard(name, null, page.total), { small: true, kind: "danger" }),
+      button("Replay all", () => replay(name, null, page.total), { small: true, lacks: lacks("admin") }),
+      button("Discard all", () => discard(name, null, page.total), { small: true, kind: "danger", lacks: lacks("admin") }),
     ] : null);
 }
 
-function columns(name, state) {
+function columns(name, state, lacks) {
   const look = { title: "Job", cell: (job) => button(job.id.slice(-8), () => inspect(name, job), { small: true, kind: "link mono", label: `Show job ${job.id}` }) };
-  const shown = { title: "Value", class: state === "dead" ? "value hide-s" : "value", cell: (job) => brief(job.value) };
+  const shown = { title: "Value", class: state === "dead" ? "value hide-s" : "value", cell: (job) => [task(job), brief(job.value)] };
   const rest = {
     waiting: [
       number("Priority", (job) => job.priority), { title: "Key", class: "hide-s", cell: (job) => job.key ?? "–" },
       number("Attempts", (job) => job.attempts, { class: "hide-s" }), { title: "Pushed", cell: (job) => ago(job.pushed_ms), tip: (job) => moment(job.pushed_ms) },
-      { title: "", class: "acts", cell: (job) => cancel(name, job) },
+      { title: "", class: "acts", cell: (job) => cancel(name, job, lacks("admin") && lacks("write")) },
     ],
     working: [
       { title: "Held by", class: "name", cell: (job) => h("a", { href: href("connections", { broker: "queue", search: job.holder }) }, job.holder), tip: (job) => `connection ${job.holder_id}` },
@@ -48,14 +48,14 @@ function columns(name, state) {
     ],
     scheduled: [
       { title: "Due", cell: (job) => until(job.due_ms), tip: (job) => moment(job.due_ms) }, number("Attempts", (job) => job.attempts),
-      number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "", class: "acts", cell: (job) => cancel(name, job) },
+      number("Priority", (job) => job.priority, { class: "hide-s" }), { title: "", class: "acts", cell: (job) => cancel(name, job, lacks("admin") && lacks("write")) },
     ],
     dead: [
       { title: "Error", class: "value", cell: (job) => job.error || job.reason, tip: (job) => job.error }, number("Attempts", (job) => job.attempts, { class: "hide-s" }),
       { title: "Died", class: "hide-s", cell: (job) => ago(job.died_ms), tip: (job) => moment(job.died_ms) },
       { title: "", class: "acts", cell: (job) => [
-        button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}` }),
-        button("Discard", () => discard(name, [job.id]), { small: true, kind: "danger", label: `Discard ${job.id}` }),
+        button("Replay", () => replay(name, [job.id]), { small: true, label: `Replay ${job.id}`, lacks: lacks("admin") }),
+        button("Discard", () => discard(name, [job.id]), { small: true, kind: "danger", label: `Discard ${job.id}`, lacks: lacks("admin") }),
       ] },
     ],
   }[state];
@@ -70,11 +70,11 @@ function left(job) {
     ms ? duration(ms) : badge("overdue", "warn"));
 }
 
-function cancel(name, job) {
+function cancel(name, job, lack) {
   return button("Cancel", () => confirm("Remove this job?", job.id, "Remove", async () => {
     await post("/queue/cancel", { queue: name, ids: [job.id] });
     return "Removed";
-  }), { small: true, kind: "danger", label: `Cancel ${job.id}` });
+  }), { small: true, kind: "danger", label: `Cancel ${job.id}`, lacks: lack });
 }
 
 function replay(name, ids, total) {
@@ -91,13 +91,25 @@ function discard(name, ids, total) {
   });
 }
 
+/** The task that a job of Celery or the like stands for, as its headers name it. */
+function task({ headers: given }) {
+  return typeof given?.task === "string" ? [badge(given.task, "accent"), " "] : null;
+}
+
+/** What such a task is called with. */
+function called(given) {
+  if (typeof given?.task !== "string") return [];
+  const shown = [["Arguments", given.argsrepr], ["Keywords", given.kwargsrepr]].filter(([, text]) => text);
+  return [["Task", given.task], ...shown];
+}
+
 function inspect(name, job) {
   const facts_ = [
     ["Pushed", moment(job.pushed_ms)], ["Priority", job.priority], ["Attempts", job.attempts],
-    ["Key", job.key ?? "–"], ...(job.reason ? [["Reason", job.reason], ["Died", moment(job.died_ms)]] : []),
+    ["Key", job.key ?? "–"], ...called(job.headers), ...(job.reason ? [["Reason", job.reason], ["Died", moment(job.died_ms)]] : []),
   ];
   show(`Job ${job.id}`, [
-    facts(facts_), value(job.value),
+    facts(facts_), value(job.value), headers(job.headers),
     job.history.length ? h("div", h("h3", "Failures"), job.history.map(([at, error]) =>
       h("div.failure", h("p.message", moment(at)), value({ type: "text", text: error || "no reason given" })))) : null,
   ], { wide: true });

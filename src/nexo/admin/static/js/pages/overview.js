@@ -20,6 +20,8 @@ const CHARTS = [
   { broker: "queue", title: "Queue, jobs per second", lines: [["pushed", "pushed_total", "queue"], ["finished", "finished_total", "second"], ["failed", "failed_total,died_total", "third"]] },
   { broker: "stream", title: "Stream, records per second", lines: [["published", "published", "stream"], ["finished by groups", "finished", "second"]] },
 ];
+const SLOW_ROUND_S = 5;
+const SORTS = { "dead-letters": { queue: "dead" }, stuck: { queue: "waiting", stream: "lag" }, lag: { stream: "lag" }, parked: { stream: "lag" } };
 const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 
 export async function overview({ now, memory, redraw }) {
@@ -37,7 +39,7 @@ export async function overview({ now, memory, redraw }) {
       actions: [segments("History", SPANS, memory.seconds, choose)],
     }),
     h("div.cards", current.brokers.map((broker, i) => card(broker, histories[i]))),
-    alerts(current.alerts, current.alerts_total),
+    alerts(current),
     h("div.grid", seen.map((spec, i) => drawn(spec, histories[i])), latency(seen, histories), requests(current.brokers)),
     h("div.grid", queues(current.queues), streams(current.streams)),
     groups(current.groups),
@@ -78,18 +80,21 @@ function card(broker, history) {
     ]));
 }
 
-function alerts(rows, total) {
-  if (!rows.length) return null;
-  const more = total - rows.length;
+/** What is wrong; with many queues and streams it is as old as the last look at each. */
+function alerts({ alerts: rows, alerts_total: total, round_s: every }) {
+  const late = every === null ? "Still looking at every queue and stream for the first time."
+    : every > SLOW_ROUND_S ? `Each queue and stream is looked at every ${count(Math.ceil(every))} s.` : null;
+  if (!rows.length) return late ? h("p.note", late) : null;
   return panel(`Alerts (${count(total)})`, [h("ul.alerts", rows.map((alert) =>
     h("li", { "data-key": `${alert.kind}/${alert.broker}/${alert.subject}/${alert.group}` }, badge(alert.level, alert.level === "critical" ? "bad" : "warn"),
       h("span.grow", subject(alert), ": ", alert.message)))),
-  more > 0 ? h("div.pager", `and ${count(more)} more`) : null]);
+  late ? h("div.pager", late) : null]);
 }
 
 /** What an alert is about, as a link to where it can be mended. */
 function subject(alert) {
   if (alert.kind.startsWith("pipeline")) return h("a", { href: href("pipeline") }, "pipeline");
+  if (alert.count > 1 && SORTS[alert.kind]) return h("a", { href: href(alert.broker, { sort: SORTS[alert.kind][alert.broker] }) }, alert.broker);
   if (!alert.subject) return h("strong", alert.broker);
   const tab = alert.kind === "dead-letters" ? "dead" : alert.group ? "groups" : "";
   return h("a", { href: href(alert.broker, { name: alert.subject, tab, group: alert.group }) }, alert.subject);

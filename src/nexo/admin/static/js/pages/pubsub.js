@@ -4,8 +4,9 @@ import { follow, get, post } from "../api.js";
 import { confirm, form, show } from "../dialogs.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, moment, rate, until } from "../format.js";
-import { href, refine } from "../router.js";
-import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
+import { permissions } from "../permissions.js";
+import { href, refine, staying } from "../router.js";
+import { badge, brief, button, empty, facts, head, headers, number, pager, panel, search, table, tabs, toast, value } from "../ui.js";
 
 const KEPT = 300;
 const LIMIT = 200;
@@ -15,53 +16,49 @@ export async function pubsub({ given, now, memory, redraw }) {
   const tab = given.tab ?? "topics";
   const numbers = now?.brokers.find((broker) => broker.name === "pubsub")?.numbers;
   const draw = { topics, subscriptions, live }[tab] ?? topics;
+  const lacks = await permissions("pubsub");
   return [
     head("Pub/Sub", {
       sub: numbers ? `${rate(numbers.published)} messages in and ${rate(numbers.delivered)} out per second` : "\u00a0",
-      actions: [button("Publish", () => publish(given.pattern), { kind: "primary" })],
+      actions: [button("Publish", () => publish(given.pattern), { kind: "primary", lacks: lacks("write") })],
     }),
     tabs("Pub/Sub", [["topics", "Topics"], ["subscriptions", "Subscriptions"], ["live", "Live messages"]], tab,
       (id) => href("pubsub", { tab: id })),
-    await draw({ given, memory, redraw }),
+    await draw({ given, memory, redraw, lack: lacks("write") }),
   ];
 }
 
 // -- topics
 
-async function topics({ given, memory, redraw }) {
+async function topics({ given, memory, redraw, lack }) {
   memory.offset ??= 0;
   memory.open ??= new Map();
   const page = await get("/pubsub/topics", { search: given.search, limit: LIMIT, offset: memory.offset });
   const find = (text) => { memory.offset = 0; refine({ search: text }); };
   const turn = (path, to) => { memory.open.set(path, to); redraw(); };
-  const tree = shortened(grown(page.topics));
+  const tree = shortened(grown(page));
   if (!given.search) unfold(tree, memory.open);
   const isOpen = (path) => memory.open.get(path) ?? Boolean(given.search);
   const body = page.topics.length
-    ? table("Topics", columns(isOpen, turn), lines(tree, isOpen), { key: (line) => line.path })
+    ? table("Topics", columns(isOpen, turn, lack), lines(tree, isOpen), { key: (line) => line.path })
     : empty(given.search ? "No topic matches" : "No topics yet",
       given.search ? "" : ["Topics appear here once someone publishes or subscribes: ", h("code", 'client.pubsub.publish("home/hall", 21)'), "."]);
-  return panel("Topics and patterns", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
+  const some = page.complete ? null : h("p.note", `There are more topics than can be listed: these, and the sums, are of those used last.`);
+  return panel("Topics and patterns", [body, some, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
     search("Search topics", given.search ?? "", find));
 }
 
-/** Topics by level; every level knows the sums of all below. */
-function grown(rows) {
+/** Topics by level; every level knows the sums of all below, on whichever page they are. */
+function grown({ topics: rows, levels }) {
+  const sums = new Map(levels.map(({ path, per_s: perS, ...rest }) => [path, { ...rest, perS }]));
   const root = { children: new Map() };
   for (const row of rows) {
     let place = root;
     let path = "";
     row.topic.split("/").forEach((level, depth) => {
       path = depth ? `${path}/${level}` : level;
-      if (!place.children.has(level)) place.children.set(level, { level, path, depth, children: new Map(), perS: null, messages: null, subscribers: 0, dropped: 0, topics: 0 });
+      if (!place.children.has(level)) place.children.set(level, { level, path, depth, children: new Map(), ...sums.get(path) });
       place = place.children.get(level);
-      place.topics += 1;
-      if (row.messages !== null) {
-        place.perS = (place.perS ?? 0) + (row.per_s ?? 0);
-        place.messages = (place.messages ?? 0) + row.messages;
-      }
-      place.subscribers += row.subscribers;
-      place.dropped += row.dropped;
     });
     place.row = row;
   }
@@ -98,47 +95,49 @@ function lines(place, isOpen) {
   return [...place.children.values()].flatMap((child) => [child, ...(isOpen(child.path) ? lines(child, isOpen) : [])]);
 }
 
-function columns(isOpen, turn) {
+function columns(isOpen, turn, lack) {
   return [
     { title: "Topic", class: "name mono level", tip: (line) => line.path, cell: (line) => h("span.indent", { style: { paddingLeft: `${line.depth * 18}px` } },
-      line.children.size ? toggle(line, isOpen(line.path), turn) : h("span.twig"), leaf(line), line.children.size && !isOpen(line.path) ? badge(count(line.topics)) : null) },
+      line.children.size ? toggle(line, isOpen(line.path), turn) : h("span.twig"), leaf(line, lack), line.children.size && !isOpen(line.path) ? badge(count(line.topics)) : null) },
     number("In/s", (line) => line.perS, { format: rate }),
     number("Messages", (line) => line.messages, { class: "hide-s" }),
     number("Listening", (line) => line.subscribers, { class: "hide-s" }),
     number("Dropped", (line) => line.dropped, { class: "hide-s", alarm: (line) => line.dropped > 0 }),
     { title: "Retained", class: "hide-s", cell: ({ row }) => (row && row.retained_bytes !== null ? badge(bytes(row.retained_bytes)) : "") },
-    { title: "", class: "acts", cell: acts },
+    { title: "", class: "acts", cell: (line) => acts(line, lack) },
   ];
 }
 
 /** A level's name; one that retains a message shows it. */
-function leaf({ level, row }) {
+function leaf({ level, row }, lack) {
   const name = level || "(empty)";
   if (!row || row.retained_bytes === null) return h("span.leaf", name);
-  return h("button.leaf", { type: "button", onclick: () => look(row), "aria-label": `Show ${row.topic}` }, name);
+  return h("button.leaf", { type: "button", onclick: () => look(row, lack), "aria-label": `Show ${row.topic}` }, name);
 }
 
 function toggle(line, open, turn) {
   return h("button.twig", { type: "button", "aria-expanded": String(open), "aria-label": `${open ? "Close" : "Open"} ${line.path}`, onclick: () => turn(line.path, !open) }, open ? "▾" : "▸");
 }
 
-function acts({ row, path, children }) {
+function acts({ row, path, children }, lack) {
   const kept = row && row.retained_bytes !== null;
   const pattern = children.size ? `${path}/#` : path;
   return [
-    kept ? button("Clear", () => clear(row.topic), { small: true, kind: "danger hide-s", label: `Clear ${row.topic}` }) : null,
+    kept ? button("Clear", () => clear(row.topic), { small: true, kind: "danger hide-s", label: `Clear ${row.topic}`, lacks: lack }) : null,
     button("Watch", () => { location.hash = href("pubsub", { tab: "live", pattern }); }, { small: true, label: `Watch ${pattern}` }),
   ];
 }
 
-async function look(row) {
+async function look(row, lack) {
+  const still = staying();
   try {
     const message = await get("/pubsub/retained", { topic: row.topic });
+    if (!still()) return;
     show(row.topic, [
       facts([["Published", moment(message.timestamp_ms)], ["Size", bytes(message.value.size_bytes)],
         ["Expires", row.expires_ms ? until(row.expires_ms) : "never"]]),
-      value(message.value),
-    ], { wide: true, act: button("Clear", () => clear(row.topic), { kind: "danger" }) });
+      value(message.value), headers(message.headers),
+    ], { wide: true, act: button("Clear", () => clear(row.topic), { kind: "danger", lacks: lack }) });
   } catch (error) {
     toast(error.message, true);
   }
@@ -208,7 +207,7 @@ function messages(memory, pattern) {
 }
 
 function reveal(row) {
-  show(row.topic, [facts([["Published", moment(row.timestamp_ms)], ["Size", bytes(row.value.size_bytes)], ["Type", row.value.type]]), value(row.value)], { wide: true });
+  show(row.topic, [facts([["Published", moment(row.timestamp_ms)], ["Size", bytes(row.value.size_bytes)], ["Type", row.value.type]]), value(row.value), headers(row.headers)], { wide: true });
 }
 
 // -- acting
@@ -220,6 +219,7 @@ function publish(pattern) {
     { name: "value", type: "value" },
     { name: "retain", label: "Retain as the topic's last value", type: "checkbox" },
     { name: "ttl_s", label: "Retain for (seconds)", type: "number", min: 0.001, step: "any", hint: "Empty: for ever" },
+    { name: "headers", label: "Headers, as JSON", type: "json", wide: true, placeholder: '{"source": "dashboard"}' },
   ], "Publish", async (given) => {
     const { count: receivers } = await post("/pubsub/publish", given);
     return `Published to ${count(receivers)} receiver${receivers === 1 ? "" : "s"}`;

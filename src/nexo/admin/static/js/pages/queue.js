@@ -6,8 +6,9 @@ import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
 import { count, moment, plural, rate, until } from "../format.js";
 import { askNew, options } from "../options.js";
+import { permissions } from "../permissions.js";
 import { href, refine } from "../router.js";
-import { badge, button, empty, head, number, pager, panel, search, table, tabs } from "../ui.js";
+import { badge, button, empty, head, losses, number, pager, panel, search, table, tabs } from "../ui.js";
 import { jobs } from "./jobs.js";
 
 const LIMIT = 50;
@@ -22,6 +23,7 @@ async function all({ given, memory, redraw }) {
   memory.offset ??= 0;
   const sort = given.sort ?? "name";
   const page = await get("/queue/list", { search: given.search, sort, limit: LIMIT, offset: memory.offset });
+  const lacks = await permissions("queue");
   const find = (text) => { memory.offset = 0; refine({ search: text }); };
   const columns = [
     { title: "Queue", class: "name", sort: "name", cell: ({ info }) => [h("a", { href: href("queue", { name: info.name }) }, info.name), info.paused ? [" ", badge("paused", "warn")] : null], tip: ({ info }) => info.name },
@@ -37,7 +39,7 @@ async function all({ given, memory, redraw }) {
     ? table("Queues", columns, page.queues, { key: (row) => row.info.name, sort, onSort: (name) => refine({ sort: name }) })
     : empty(given.search ? "No queue matches" : "No queues yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.queue("emails").create()'), "."]);
   return [
-    head("Queues", { sub: plural(page.total, "queue"), actions: [button("Create a queue", create, { kind: "primary" })] }),
+    head("Queues", { sub: plural(page.total, "queue"), actions: [button("Create a queue", create, { kind: "primary", lacks: lacks("admin") })] }),
     panel("All queues", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
       search("Search queues", given.search ?? "", find)),
   ];
@@ -58,6 +60,7 @@ async function one({ given, memory, redraw }) {
   const name = given.name;
   const tab = given.tab ?? "waiting";
   const row = await get("/queue/info", { queue: name });
+  const lacks = await permissions("queue", name);
   const info = row.info;
   const choices = [
     ["waiting", "Waiting", info.waiting], ["working", "In work", info.working], ["scheduled", "Scheduled", info.scheduled],
@@ -68,19 +71,24 @@ async function one({ given, memory, redraw }) {
       crumbs: [{ text: "Queues", href: href("queue") }],
       extra: info.paused ? badge("paused", "warn") : null,
       actions: [
-        button("Push a job", () => push(name), { kind: "primary" }),
-        info.paused ? button("Resume", () => act("/queue/resume", name, "Resumed")) : button("Pause", () => act("/queue/pause", name, "Paused")),
-        button("Purge", () => purge(info), { kind: "danger" }),
-        button("Delete", () => remove(name), { kind: "danger" }),
+        button("Push a job", () => push(name), { kind: "primary", lacks: lacks("write") }),
+        info.paused ? button("Resume", () => act("/queue/resume", name, "Resumed"), { lacks: lacks("admin") })
+          : button("Pause", () => act("/queue/pause", name, "Paused"), { lacks: lacks("admin") }),
+        button("Purge", () => purge(info), { kind: "danger", lacks: lacks("admin") }),
+        button("Delete", () => remove(name), { kind: "danger", lacks: lacks("admin") }),
       ],
     }),
+    losses(info.losses),
     summary([
       ["Waiting", count(info.waiting)], ["Working", count(info.working)], ["Scheduled", count(info.scheduled)],
       ["Dead", count(info.dead), info.dead ? "alarm" : ""], ["In/s", rate(row.pushed_per_s)], ["Out/s", rate(row.finished_per_s)],
       ["Pushed", count(info.pushed_total)], ["Finished", count(info.finished_total)], ["Failed", count(info.failed_total + info.died_total)],
     ], "Jobs per second", [{ name: "pushed", tone: "queue", points: row.pushed }, { name: "finished or failed", tone: "second", points: row.finished }]),
     tabs("Queue", choices, tab, (id) => href("queue", { name, tab: id })),
-    tab === "schedules" ? await schedules(name) : tab === "options" ? await options("/queue", info.options, (changed) => change(name, changed)) : await jobs(name, tab, memory, redraw),
+    await ({
+      schedules: () => schedules(name, lacks),
+      options: () => options("/queue", info.options, (changed) => change(name, changed), lacks("admin")),
+    }[tab]?.() ?? jobs(name, tab, memory, redraw, lacks)),
   ];
 }
 
@@ -113,6 +121,7 @@ function push(name) {
     { name: "delay_s", label: "Delay (seconds)", type: "number", min: 0, step: "any" },
     { name: "key", label: "Key", hint: "For fairness and limits" },
     { name: "dedup_key", label: "Dedup key", hint: "At most one such job waits or runs" },
+    { name: "headers", label: "Headers, as JSON", type: "json", wide: true, placeholder: '{"source": "dashboard"}' },
   ], "Push", async (given) => {
     const { id } = await post("/queue/push", { queue: name, ...given });
     return `Pushed ${id}`;
@@ -126,7 +135,7 @@ async function change(name, changed) {
 
 // -- schedules
 
-async function schedules(name) {
+async function schedules(name, lacks) {
   const rows = await get("/queue/schedules", { queue: name });
   const body = rows.length ? table("Schedules", [
     { title: "Name", class: "name", cell: (row) => row.name, tip: (row) => row.name }, { title: "Cron (UTC)", class: "mono", cell: (row) => row.cron },
@@ -134,9 +143,9 @@ async function schedules(name) {
     { title: "", class: "acts", cell: (row) => button("Remove", () => confirm("Remove this schedule?", row.name, "Remove", async () => {
       await post("/queue/unschedule", { queue: name, name: row.name });
       return `Removed ${row.name}`;
-    }), { small: true, kind: "danger", label: `Remove schedule ${row.name}` }) },
+    }), { small: true, kind: "danger", label: `Remove schedule ${row.name}`, lacks: lacks("admin") }) },
   ], rows, { key: (row) => row.name }) : empty("No schedules", "A schedule pushes a job by itself, like cron.");
-  return panel("Schedules", body, button("Add a schedule", () => schedule(name), { small: true }));
+  return panel("Schedules", body, button("Add a schedule", () => schedule(name), { small: true, lacks: lacks("admin") }));
 }
 
 function schedule(name) {

@@ -4,6 +4,7 @@ import { get, post } from "../api.js";
 import { confirm, form, show } from "../dialogs.js";
 import { h } from "../dom.js";
 import { bytes, count, duration, plural } from "../format.js";
+import { permissions } from "../permissions.js";
 import { href, refine } from "../router.js";
 import { badge, brief, button, empty, facts, head, number, pager, panel, search, table, value } from "../ui.js";
 
@@ -18,18 +19,19 @@ export async function store({ given, now, memory, redraw }) {
   const match = /[*?[]/.test(text) ? { glob: text } : { prefix: text };
   const page = await get("/store/keys", { ...match, cursor: memory.trail.at(-1), limit: LIMIT });
   const numbers = now?.brokers.find((broker) => broker.name === "store")?.numbers;
+  const lacks = await permissions("store");
   const find = (wanted) => { memory.search = wanted; memory.trail = [""]; refine({ search: wanted }); };
   return [
     head("Store", {
       sub: numbers ? `${plural(numbers.keys ?? 0, "key")}, ${bytes(numbers.used_bytes)}` : "\u00a0",
-      actions: [button("Set a key", () => setKey(), { kind: "primary" })],
+      actions: [button("Set a key", () => setKey(), { kind: "primary", lacks: lacks("write") })],
     }),
-    panel("Keys", [list(page, text), turn(memory, page, redraw)],
+    panel("Keys", [list(page, text, lacks("write")), turn(memory, page, redraw)],
       search("Prefix, or a pattern with *", text, find)),
   ];
 }
 
-function list({ keys: rows, cursor }, text) {
+function list({ keys: rows, cursor }, text, lack) {
   if (!rows.length) {
     if (cursor) return empty("Nothing found so far", "There are many keys: press Next to search on.");
     return text ? empty("No key matches", "Try a shorter prefix, or a pattern such as ", h("code", "*user*"), ".")
@@ -41,7 +43,7 @@ function list({ keys: rows, cursor }, text) {
     number("Items", (row) => row.items, { class: "hide-s" }),
     number("Size", (row) => row.size_bytes, { format: bytes, class: "hide-s" }),
     number("Expires in", (row) => row.ttl_ms, { format: (ms) => (ms === null ? "never" : duration(ms)) }),
-    { title: "", class: "acts", cell: (row) => remove(row.key, true) },
+    { title: "", class: "acts", cell: (row) => remove(row.key, true, lack) },
   ], rows, { key: (row) => row.key });
 }
 
@@ -56,14 +58,15 @@ function turn(memory, page, redraw) {
 async function one(name, memory, redraw) {
   memory.offset ??= 0;
   const key = await get("/store/key", { key: name, offset: memory.offset, limit: ITEMS });
+  const lack = (await permissions("store", name))("write");
   const edit = key.value && key.value.type !== "bytes" && !key.value.truncated;
   return [
     head(key.key, {
       crumbs: [{ text: "Store", href: href("store") }],
       actions: [
-        edit ? button("Edit", () => setKey(key)) : null,
-        button("Expire", () => expire(key)),
-        remove(key.key, false),
+        edit ? button("Edit", () => setKey(key), { lacks: lack }) : null,
+        button("Expire", () => expire(key), { lacks: lack }),
+        remove(key.key, false, lack),
       ],
     }),
     h("div.panel", h("div.body", facts([
@@ -113,11 +116,11 @@ function expire(key) {
   });
 }
 
-function remove(key, small) {
+function remove(key, small, lacks) {
   const act = async () => {
     await post("/store/delete", { key });
     if (!small) location.hash = href("store");
     return `Deleted ${key}`;
   };
-  return button("Delete", () => confirm("Delete this key?", key, "Delete", act), { kind: "danger", small, label: `Delete ${key}` });
+  return button("Delete", () => confirm("Delete this key?", key, "Delete", act), { kind: "danger", small, label: `Delete ${key}`, lacks });
 }

@@ -6,12 +6,14 @@ import { confirm, form } from "../dialogs.js";
 import { h } from "../dom.js";
 import { ago, bytes, count, duration, localInput, moment, plural, rate } from "../format.js";
 import { askNew, options } from "../options.js";
+import { permissions } from "../permissions.js";
 import { href, refine } from "../router.js";
 import { badge, brief, button, empty, head, number, pager, panel, search, table, tabs } from "../ui.js";
 import { groups } from "./groups.js";
 import { inspect } from "./records.js";
 
 const LIMIT = 50;
+const MERGED = 256;
 
 export async function stream(context) {
   return context.given.name ? one(context) : all(context);
@@ -22,6 +24,7 @@ export async function stream(context) {
 async function all({ given, memory, redraw }) {
   memory.offset ??= 0;
   const sort = given.sort ?? "name";
+  const lacks = await permissions("stream");
   const page = await get("/stream/list", { search: given.search, sort, limit: LIMIT, offset: memory.offset });
   const find = (text) => { memory.offset = 0; refine({ search: text }); };
   const body = page.streams.length ? table("Streams", [
@@ -37,7 +40,7 @@ async function all({ given, memory, redraw }) {
   ], page.streams, { key: (row) => row.name, sort, onSort: (name) => { memory.offset = 0; refine({ sort: name }); } })
     : empty(given.search ? "No stream matches" : "No streams yet", given.search ? "" : ["Create one here, or with ", h("code", 'client.stream("orders").create()'), "."]);
   return [
-    head("Streams", { sub: plural(page.total, "stream"), actions: [button("Create a stream", create, { kind: "primary" })] }),
+    head("Streams", { sub: plural(page.total, "stream"), actions: [button("Create a stream", create, { kind: "primary", lacks: lacks("admin") })] }),
     panel("All streams", [body, pager(memory.offset, LIMIT, page.total, (to) => { memory.offset = to; redraw(); })],
       search("Search streams", given.search ?? "", find)),
   ];
@@ -58,6 +61,7 @@ async function one({ given, memory, redraw }) {
   const name = given.name;
   const tab = given.tab ?? "records";
   const info = await get("/stream/info", { stream: name });
+  const lacks = await permissions("stream", name);
   const offsets = info.partitions.reduce((sum, part) => sum + part.next_offset - part.start_offset, 0);
   const size = info.partitions.reduce((sum, part) => sum + part.size_bytes, 0);
   const draw = { records: browse, partitions, groups, options: settings }[tab] ?? browse;
@@ -65,9 +69,9 @@ async function one({ given, memory, redraw }) {
     head(name, {
       crumbs: [{ text: "Streams", href: href("stream") }],
       actions: [
-        button("Publish", () => publish(name), { kind: "primary" }),
-        ...(info.options.cleanup.includes("compact") ? [button("Compact", () => compact(name))] : []),
-        button("Delete", () => remove(name), { kind: "danger" }),
+        button("Publish", () => publish(name), { kind: "primary", lacks: lacks("write") }),
+        ...(info.options.cleanup.includes("compact") ? [button("Compact", () => compact(name), { lacks: lacks("admin") })] : []),
+        button("Delete", () => remove(name), { kind: "danger", lacks: lacks("admin") }),
       ],
     }),
     summary([
@@ -77,7 +81,7 @@ async function one({ given, memory, redraw }) {
     ], "Records per second", [{ name: "published", tone: "stream", points: info.published }]),
     tabs("Stream", [["records", "Records"], ["groups", "Groups", info.groups.length], ["partitions", "Partitions and tiers"], ["options", "Options"]],
       tab, (id) => href("stream", { name, tab: id })),
-    await draw({ given, memory, redraw, info, name }),
+    await draw({ given, memory, redraw, info, name, lacks }),
   ];
 }
 
@@ -105,53 +109,74 @@ function publish(name) {
   form("Publish a record", [
     { name: "value", type: "value" },
     { name: "key", label: "Key", hint: "Records of one key stay in order" },
-    { name: "headers", label: "Headers, as JSON", placeholder: '{"source": "dashboard"}' },
+    { name: "headers", label: "Headers, as JSON", type: "json", placeholder: '{"source": "dashboard"}' },
   ], "Publish", async (given) => {
-    const headers = given.headers ? JSON.parse(given.headers) : undefined;
-    const place = await post("/stream/publish", { ...given, stream: name, headers });
+    const place = await post("/stream/publish", { ...given, stream: name });
     return `Published to partition ${place.partition} at offset ${place.offset}`;
   });
 }
 
 // -- records
 
+/** Records of one partition or all, in the order of time; the address says from where. */
 async function browse({ given, name, info }) {
-  const partition = Number(given.partition ?? 0);
-  const place = given.time ? { time_ms: Number(given.time) } : { offset: given.offset };
-  const page = await get("/stream/records", { stream: name, partition, ...place, limit: LIMIT });
-  const first = page.records[0]?.offset ?? page.end_offset;
-  const go = (more) => refine({ offset: "", time: "", ...more });
+  const partition = given.partition ?? (info.partitions.length > MERGED ? "0" : undefined);
+  const many = info.partitions.length > 1 && partition === undefined;
+  const place = given.cursor ? { cursor: given.cursor, direction: given.direction }
+    : given.time ? { time_ms: Number(given.time) } : { offset: given.offset };
+  const page = await get("/stream/records", { stream: name, partition, key: given.key, ...place, limit: LIMIT });
+  const go = (more) => refine({ offset: "", time: "", cursor: "", direction: "", ...more });
   const body = page.records.length ? table("Records", [
-    { title: "Offset", class: "num", cell: (row) => button(count(row.offset), () => inspect(name, row), { small: true, kind: "link", label: `Show record ${row.offset}` }) },
+    ...(many ? [number("Partition", (row) => row.partition, { format: String, class: "hide-s" })] : []),
+    { title: "Offset", class: "num", cell: (row) => button(count(row.offset), () => inspect(name, row), { small: true, kind: "link", label: many ? `Show record ${row.partition}:${row.offset}` : `Show record ${row.offset}` }) },
     { title: "Time", class: "hide-s", cell: (row) => moment(row.timestamp_ms) },
-    { title: "Key", class: "mono name", cell: (row) => row.key ?? "–" },
+    { title: "Key", class: "mono name", cell: (row) => row.key ?? "–", tip: (row) => row.key },
     { title: "Value", class: "value", cell: (row) => brief(row.value) },
+    { title: "Headers", class: "hide-s", cell: (row) => named(row.headers), tip: (row) => JSON.stringify(row.headers) },
     number("Size", (row) => row.value.size_bytes, { format: bytes, class: "hide-s" }),
-  ], page.records, { key: (row) => row.offset }) : empty("No records here", "There is nothing at or behind this place.");
-  const turn = h("div.pager",
-    h("span", shownPlaces(page)),
+  ], page.records, { key: (row) => `${row.partition}:${row.offset}` }) : nothing(page, given, info);
+  const turn = h("div.pager", h("span", shownPlaces(page, given, info)),
     h("div.right",
-      button("Oldest", () => go({ offset: String(page.start_offset) }), { small: true, disabled: first <= page.start_offset }),
-      button("Earlier", () => go({ offset: String(Math.max(page.start_offset, first - LIMIT)) }), { small: true, disabled: first <= page.start_offset }),
-      button("Later", () => go({ offset: String(page.next_offset) }), { small: true, disabled: page.next_offset >= page.end_offset }),
+      button("Oldest", () => go({ offset: "0" }), { small: true }),
+      button("Earlier", () => go({ cursor: page.earlier, direction: "earlier" }), { small: true, disabled: page.first }),
+      button("Later", () => go({ cursor: page.later, direction: "later" }), { small: true, disabled: page.last }),
       button("Newest", () => go({}), { small: true })));
   return panel("Records", [body, turn], places(info, partition, given, go));
 }
 
-function shownPlaces({ records, start_offset: start, end_offset: end }) {
+/** How many headers a record has, or the name of its only one. */
+function named(given) {
+  if (typeof given === "string") return given;
+  const names = Object.keys(given ?? {});
+  return names.length > 1 ? plural(names.length, "header") : names[0] ?? "";
+}
+
+function nothing(page, given, info) {
+  if (info.partitions.every((part) => part.next_offset <= part.start_offset)) return empty("This stream is empty", "Publish a record here, or with client.stream(…).publish(…).");
+  if (!given.key) return empty("No records here", "There is nothing at or after this place.");
+  const on = page.first && page.last ? "" : "Press Earlier or Later to search on.";
+  return empty("No record of this key", `among the ${count(page.scanned)} records looked at. ${on}`);
+}
+
+function shownPlaces({ records, scanned }, given, info) {
+  const parts = given.partition === undefined ? info.partitions : [info.partitions[Number(given.partition)]];
+  if (given.key) return `${plural(records.length, "record")} of this key among ${count(scanned)}`;
+  if (parts.length > 1) return `${plural(records.length, "record")} of ${plural(parts.length, "partition")}, by time`;
+  const [{ start_offset: start, stable_offset: end }] = parts;
   if (end <= start) return "This partition is empty";
   const all = `${count(start)}–${count(end - 1)}`;
   return records.length ? `Offsets ${count(records[0].offset)}–${count(records.at(-1).offset)} of ${all}` : `Offsets ${all}`;
 }
 
 function places(info, partition, given, go) {
-  const choose = h("select.short", { "aria-label": "Partition", onchange: (event) => go({ partition: event.target.value }) },
-    info.partitions.map((part) => h("option", { value: part.partition, selected: part.partition === partition }, `Partition ${part.partition}`)));
+  const all = info.partitions.length <= MERGED ? [h("option", { value: "", selected: partition === undefined }, "All partitions")] : [];
+  const choose = info.partitions.length > 1 ? h("select.short", { "aria-label": "Partition", onchange: (event) => go({ partition: event.target.value }) },
+    all, info.partitions.map((part) => h("option", { value: part.partition, selected: String(part.partition) === partition }, `Partition ${part.partition}`))) : null;
   const offset = h("input.short", { type: "number", min: 0, placeholder: "Offset", "aria-label": "Go to offset", value: given.offset ?? "",
     onchange: (event) => go({ offset: event.target.value }) });
   const time = h("input.short", { type: "datetime-local", step: 1, "aria-label": "Go to time", value: given.time ? localInput(Number(given.time)) : "",
     onchange: (event) => { if (event.target.value) go({ time: String(new Date(event.target.value).getTime()) }); } });
-  return [choose, offset, time];
+  return [search("Key", given.key ?? "", (key) => go({ key })), choose, offset, time];
 }
 
 // -- partitions and options
@@ -175,9 +200,9 @@ function bar(part) {
   return h("div.bar", { role: "img", "aria-label": text }, part_("lake", 0, Math.min(lake, part.start_offset)), part_("hot", part.start_offset, part.next_offset));
 }
 
-function settings({ info, name }) {
+function settings({ info, name, lacks }) {
   return options("/stream", info.options, async (changed) => {
     await post("/stream/update", { stream: name, options: changed });
     return "Changed";
-  });
+  }, lacks("admin"));
 }

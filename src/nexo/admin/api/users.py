@@ -1,0 +1,86 @@
+"""Users: who the caller is, what they may do, who is logged in here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from nexo.admin.accounts import Account, May
+from nexo.admin.desk import Desk, LoginSeen
+from nexo.admin.routes import Done, Nothing, Routes
+from nexo.errors import Forbidden, NotFound
+from nexo.model import Broker
+
+routes = Routes("Users")
+
+
+class MayAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """What is meant."""
+
+    broker: Literal["store", "pubsub", "queue", "stream"]
+    name: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
+    """A key, queue, stream or topic; left out, any of the broker."""
+
+
+class UserRow(msgspec.Struct):
+    """A user, with the logins to this dashboard."""
+
+    account: Account
+    logins: list[LoginSeen]
+
+
+class UserPage(msgspec.Struct):
+    """The caller alone, or everyone for who may administer everything."""
+
+    required: bool
+    """Whether this server wants logins at all."""
+    me: str | None
+    users: list[UserRow]
+
+
+class EndAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which login to end."""
+
+    user: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+    login: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Its id; left out, all of the user."""
+
+
+@routes.get("/may")
+async def may(desk: Desk, ask: MayAsk) -> May:
+    """What the caller may do to a thing; the brokers decide again about every request."""
+    if desk.user is None:
+        return May()
+    return desk.place.accounts.may(desk.user, Broker[ask.broker.upper()], ask.name)
+
+
+@routes.get("/users")
+async def users(desk: Desk, ask: Nothing) -> UserPage:
+    """Users with their permissions, tokens and logins to the dashboard."""
+    logins = desk.logins.seen()
+    rows = [
+        UserRow(account, [login for login in logins if login.user == account.name])
+        for account in desk.place.accounts.every()
+        if account.name == desk.user or governs(desk)
+    ]
+    return UserPage(desk.place.settings.auth, desk.user, rows)
+
+
+@routes.post("/users/logout")
+async def end_logins(desk: Desk, ask: EndAsk) -> Done:
+    """End one's own logins to the dashboard, or with all permissions anybody's."""
+    if ask.user != desk.user and not governs(desk):
+        raise Forbidden("ending another user's logins takes the permission *:admin:*")
+    ended = await desk.logins.end(ask.user, ask.login)
+    if not ended:
+        raise NotFound(f"user {ask.user!r} has no such login")
+    return Done(ended)
+
+
+def governs(desk: Desk) -> bool:
+    """Whether the caller may administer everything."""
+    if desk.user is None:
+        return not desk.place.settings.auth
+    mine = next((one for one in desk.place.accounts.every() if one.name == desk.user), None)
+    return mine is not None and any(grant in ("*:*:*", "*:admin:*") for grant in mine.grants)

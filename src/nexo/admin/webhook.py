@@ -1,0 +1,123 @@
+"""Sends alerts to a web hook: what has come up and what is over since the last call.
+
+The call is a POST of JSON, `Notice`. It counts once it was answered with a 2xx status; until
+then it is tried again, ever more rarely, with what is new by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from nexo import __version__
+from nexo.admin.alerts import Alert
+
+log = logging.getLogger("nexo.admin")
+
+Key: TypeAlias = tuple[str, str, str, str]
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+EVERY_S = 2.0
+LONGEST_S = 300.0
+TIMEOUT_S = 10.0
+
+
+class Notice(msgspec.Struct):
+    """What a web hook is sent."""
+
+    server: str
+    """The address of the dashboard."""
+    version: str
+    at_ms: int
+    raised: list[Alert]
+    resolved: list[Alert]
+    standing: int
+    """Alerts that there are now."""
+
+
+class Told:
+    """The alerts that the other side knows of; pure."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Alert] = {}
+
+    def news(self, now: Iterable[Alert]) -> tuple[list[Alert], list[Alert]]:
+        """What has come up and what is over, compared with what was told."""
+        current = {_key(alert): alert for alert in now}
+        raised = [alert for key, alert in current.items() if key not in self._known]
+        # An alert that is now one of many in a line of its kind is not over.
+        kinds = {(alert.kind, alert.broker) for alert in current.values() if alert.count > 1}
+        resolved = [
+            alert
+            for key, alert in self._known.items()
+            if key not in current and (alert.kind, alert.broker) not in kinds
+        ]
+        return raised, resolved
+
+    def tell(self, now: Iterable[Alert]) -> None:
+        """The other side has taken these."""
+        self._known = {_key(alert): alert for alert in now}
+
+
+def _key(alert: Alert) -> Key:
+    return alert.kind, alert.broker, alert.subject, alert.group
+
+
+class Webhook:
+    """Tells a web hook of alerts while its task runs."""
+
+    def __init__(
+        self, url: str, server: str, alerts: Callable[[], list[Alert]], send: Send | None = None
+    ) -> None:
+        self._server = server
+        self._alerts = alerts
+        self._send = send or _poster(url)
+        self._told = Told()
+        self.failures = 0
+        """Calls in a row that were not taken."""
+
+    async def run(self) -> None:
+        """Look for news until cancelled."""
+        while True:
+            await asyncio.sleep(min(LONGEST_S, EVERY_S * 2**self.failures))
+            await self.look()
+
+    async def look(self) -> None:
+        """Send what is new, if anything is."""
+        now = self._alerts()
+        raised, resolved = self._told.news(now)
+        if not raised and not resolved:
+            self._told.tell(now)
+            return
+        standing, at_ms = sum(alert.count for alert in now), int(time.time() * 1_000)
+        notice = Notice(self._server, __version__, at_ms, raised, resolved, standing)
+        try:
+            await self._send(msgspec.json.encode(notice))
+        except (OSError, ValueError) as error:
+            if not self.failures:
+                log.warning("the alert web hook does not answer, trying again: %s", error)
+            self.failures = min(self.failures + 1, 16)
+            return
+        self.failures = 0
+        self._told.tell(now)
+
+
+def _poster(url: str) -> Send:
+    def post(body: bytes) -> None:
+        headers = {"content-type": "application/json", "user-agent": f"nexo/{__version__}"}
+        request = urllib.request.Request(url, body, headers)
+        with contextlib.closing(urllib.request.urlopen(request, timeout=TIMEOUT_S)):
+            pass
+
+    async def send(body: bytes) -> None:
+        await asyncio.to_thread(post, body)
+
+    return send
