@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from nexo.protocol.frames import Buffer
+from nexo.model import Buffer
 from nexo.protocol.values import ValueType
 
 _encode = msgspec.json.encode
