@@ -5,13 +5,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export VENV
 
-TEST_EXTRAS := dev,server,compress,kafka,pydantic,redis,replication,spark
+TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
 TEST_PACKAGES := redis-server chromium postgresql
-BENCH_PACKAGES := redis-server nats-server mosquitto rabbitmq-server
+BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
+IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test unit check format bench bench-quick bench-guard demo soak fuzz docs upgrade clean
+.PHONY: help setup serve test unit check format bench bench-quick bench-guard demo soak fuzz docs site site-serve image upgrade clean
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,11 +62,21 @@ docs: $(VENV)/.test ## write the generated files: reference pages, sync client, 
 	$(BIN)/python tools/unasync.py
 	$(BIN)/python tools/docs.py
 
+site: $(VENV)/.test ## build the documentation into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+site-serve: $(VENV)/.test ## show the documentation on http://127.0.0.1:8000 while you write
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+image: $(VENV)/.test ## build the image without Docker, start it and check it; needs root
+	@tools/setup debian $(IMAGE_PACKAGES)
+	tools/image
+
 upgrade: ## move constraints.txt to the newest versions allowed
 	tools/setup upgrade $(TEST_EXTRAS),bench
 
 clean: ## remove what was generated here, but not data
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench-results
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench-results build
 
 $(VENV)/.serve: pyproject.toml constraints.txt
 	@tools/setup python server

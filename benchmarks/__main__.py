@@ -26,7 +26,7 @@ def main() -> int:
     """Run what was asked for and report it."""
     asked = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that servers end with the run
-    if not asked.hiredis:
+    if asked.no_hiredis:
         sys.modules["hiredis"] = None  # type: ignore[assignment]  # makes its import fail
     groups = asked.only.split(",") if asked.only else [*GROUPS, "guard"]
     start = time.monotonic()
@@ -34,7 +34,7 @@ def main() -> int:
         "time": report.stamp(),
         "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
         "quick": asked.quick,
-        "complete": not (asked.quick or asked.only or asked.match or asked.hiredis),
+        "complete": not (asked.quick or asked.only or asked.match or asked.no_hiredis),
         "machine": machine.describe(),
         "limits": machine.limits(asked.quick) if groups != ["guard"] else {},
         "rows": [],
@@ -70,7 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds per row, 3 to 5 if not given")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="folder to write")
     parser.add_argument(
-        "--hiredis", action="store_true", help="give redis-py the parser that it can do without"
+        "--no-hiredis", action="store_true", help="redis-py without its optional parser in C"
     )
     parser.add_argument(
         "--update-baseline", action="store_true", help="let the guard store what it measures"

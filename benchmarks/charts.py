@@ -49,7 +49,7 @@ def write_all(folder: Path, run: dict[str, Any]) -> list[Path]:
 def speed(records: Sequence[dict[str, Any]]) -> str:
     """How many times faster than the best peer, row by row; a tick is the bar."""
     rows = [entry for entry in records if len(entry["contenders"]) > 1]
-    advantages = [entry_advantage for entry in rows if (entry_advantage := _advantage(entry))]
+    advantages = [ahead for entry in rows if (ahead := advantage(entry))]
     goals = [goal for entry in rows if (goal := _goal(entry))]
     scale = _Scale([*advantages, *goals, 1.0])
     height = 40 + _LINE * len(rows)
@@ -82,7 +82,8 @@ def _best(entry: dict[str, Any]) -> dict[str, Any] | None:
     return next((c for c in named if "ratio" in c), None)
 
 
-def _advantage(entry: dict[str, Any]) -> float | None:
+def advantage(entry: dict[str, Any]) -> float | None:
+    """How many times better we are than the best peer; None if there is none."""
     best = _best(entry)
     if best is None:
         return None
@@ -98,12 +99,12 @@ def _goal(entry: dict[str, Any]) -> float | None:
 
 
 def _row(entry: dict[str, Any], top: int, scale: _Scale) -> list[str]:
-    advantage, goal = _advantage(entry), _goal(entry)
+    ahead, goal = advantage(entry), _goal(entry)
     drawn = [_text(_LABEL - 8, top + 13, work_text(entry), "", "end")]
-    if advantage is None:
+    if ahead is None:
         reasons = (why_not(c) for c in entry["contenders"] if "median" not in c)
         return [*drawn, _text(_LABEL, top + 13, next(reasons, "no figures"), "soft")]
-    start, end = sorted((scale(1), scale(advantage)))
+    start, end = sorted((scale(1), scale(ahead)))
     kind = "missed" if entry["reached"] is False else "met"
     drawn.append(
         f'<rect class="{kind}" x="{start}" y="{top + 2}" width="{max(2.0, end - start):.1f}" '
@@ -113,7 +114,7 @@ def _row(entry: dict[str, Any], top: int, scale: _Scale) -> list[str]:
         at = scale(goal)
         drawn.append(f'<line class="goal" x1="{at}" x2="{at}" y1="{top}" y2="{top + 18}"/>')
     edge = max(end, scale(goal) if goal else end)
-    return [*drawn, _text(edge + 6, top + 13, f"{_times(advantage)} {entry['best_peer']}", "soft")]
+    return [*drawn, _text(edge + 6, top + 13, f"{_times(ahead)} {entry['best_peer']}", "soft")]
 
 
 def _times(advantage: float) -> str:

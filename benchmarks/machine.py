@@ -23,7 +23,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
+_HERE = str(Path(sys.executable).parent)  # servers that pip installs go before the system's
+SEARCH = os.pathsep.join([_HERE, os.environ.get("PATH", ""), "/usr/sbin"])
 _SERVERS = {
     "redis-server": ("redis-server", "--version"),
     "nats-server": ("nats-server", "--version"),
@@ -56,7 +57,7 @@ def cpu() -> str:
 
 
 def _server_version(command: tuple[str, ...]) -> str:
-    path = shutil.which(command[0], path=_SEARCH)
+    path = shutil.which(command[0], path=SEARCH)
     if path is None:
         return "not installed"
     said = subprocess.run([path, *command[1:]], capture_output=True, text=True, check=False).stdout

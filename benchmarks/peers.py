@@ -20,8 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.machine import SEARCH
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/lib/rabbitmq/bin"])
+_SEARCH = os.pathsep.join([SEARCH, "/usr/lib/rabbitmq/bin"])
 
 
 class Missing(Exception):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nexo import cli, config  # noqa: E402
-from tools import docs_http, docs_limits, docs_protocol, docs_speed  # noqa: E402
+from tools import diagrams, docs_http, docs_limits, docs_protocol, docs_speed  # noqa: E402
 from tools.docs_text import table  # noqa: E402
 
 NOTICE = "<!-- Written by tools/docs.py; change the code it describes, then run `make docs`. -->\n"
@@ -56,6 +56,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     }
     for name, write in reference.items():
         yield ROOT / "docs" / "reference" / name, NOTICE + write()
+    yield from diagrams.pages(ROOT)
     yield from docs_speed.pages(ROOT)
 
 

@@ -142,6 +142,12 @@ def _replied(schemas: dict[str, Any]) -> set[str]:
         for operation in methods.values()
         for media in operation["responses"]["200"]["content"].values()
     ]
+    waiting += [
+        schemas[name].get("properties", {})  # a request's own fields are where it is described
+        for methods in described["paths"].values()
+        for operation in methods.values()
+        for name in _references(operation.get("requestBody", {}))
+    ]
     while waiting:
         for name in _references(waiting.pop()):
             if name not in found:

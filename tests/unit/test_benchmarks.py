@@ -400,3 +400,23 @@ def test_a_missed_bar_without_a_reason_is_named(
     documented(tmp_path, a_complete_run())
     told = capsys.readouterr().err
     assert told == "performance.md does not explain why this is missed: unknown\n"
+
+
+@pytest.mark.parametrize(
+    ("lower_is_better", "ratio", "reached", "first"),
+    [
+        (False, 0.9, True, True),
+        (False, 1.1, True, False),
+        (True, 0.9, True, False),
+        (True, 1.1, None, True),
+        (False, 1.1, False, True),
+    ],
+)
+def test_rows_that_we_lose_or_that_miss_their_bar_come_first(
+    lower_is_better: bool, ratio: float, reached: bool | None, first: bool
+) -> None:
+    entry = {
+        "best_peer": "peer", "lower_is_better": lower_is_better, "reached": reached,
+        "contenders": [{"name": "nexo"}, {"name": "peer", "ratio": {"median": ratio}}],
+    }  # fmt: skip
+    assert docs_speed.lost(entry) is first

@@ -1,0 +1,92 @@
+"""What is under ops/ agrees with Kubernetes' schemas and with the server it runs (SPEC O7)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import nexo
+from nexo.admin import metrics, metrics_named
+from nexo.config import Settings
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "ops" / "kubernetes"
+KUBERNETES = "1.32"
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8")))
+
+
+def containers() -> Iterator[dict[str, Any]]:
+    for name in ("nexo.yaml", "worker.yaml"):
+        for document in documents(name):
+            if "template" in document["spec"] if "spec" in document else False:
+                yield from document["spec"]["template"]["spec"]["containers"]
+
+
+@pytest.mark.skipif(
+    find_spec("kubernetes_validate") is None and os.environ.get("CI") != "true",
+    reason="needs kubernetes-validate",
+)
+@pytest.mark.parametrize("name", ["nexo.yaml", "worker.yaml"])
+def test_kubernetes_accepts_the_manifests(name: str) -> None:
+    import kubernetes_validate  # noqa: PLC0415 - optional on a laptop
+
+    for document in documents(name):
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_ports_probes_and_variables_are_the_server_s() -> None:
+    (server,) = [one for one in containers() if one["name"] == "nexo"]
+    settings = Settings()
+    ports = {port["name"]: port["containerPort"] for port in server["ports"]}
+    assert ports == {
+        "nexo": settings.port, "http": settings.http_port, "health": settings.health_port,
+    }  # fmt: skip
+    for probe, path in (("startup", "/ready"), ("readiness", "/ready"), ("liveness", "/health")):
+        asked = server[f"{probe}Probe"]["httpGet"]
+        assert (asked["path"], asked["port"]) == (path, "health")
+    known = {field.metadata["env"] for field in fields(Settings)}
+    (config,) = [one for one in documents("nexo.yaml") if one["kind"] == "ConfigMap"]
+    assert set(config["data"]) <= known
+    assert server["image"] == f"nexo:{nexo.__version__}"
+
+
+def test_every_container_is_kept_from_what_it_does_not_need() -> None:
+    found = list(containers())
+    assert len(found) == 2
+    for container in found:
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"]
+        assert not context["allowPrivilegeEscalation"]
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_the_keda_recipe_asks_for_metrics_that_exist() -> None:
+    (recipe,) = documents("keda.yaml")
+    (worker,) = documents("worker.yaml")
+    assert recipe["spec"]["scaleTargetRef"]["name"] == worker["metadata"]["name"]
+    query = recipe["spec"]["triggers"][0]["metadata"]["query"]
+    sources = [metrics.__file__, metrics_named.__file__]
+    known = "".join(Path(source).read_text(encoding="utf-8") for source in sources)
+    asked = re.findall(r"nexo_\w+", query)
+    assert asked
+    assert [name for name in asked if f'"{name}"' not in known] == []
+
+
+def test_the_image_has_the_ports_and_the_health_check_of_the_server() -> None:
+    text = (ROOT / "ops" / "Dockerfile").read_text(encoding="utf-8")
+    settings = Settings()
+    assert f"EXPOSE {settings.port} {settings.http_port} {settings.health_port}" in text
+    assert f"http://127.0.0.1:{settings.health_port}/health" in text
+    assert re.search(r"^USER 10001$", text, re.MULTILINE)
