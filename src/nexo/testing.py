@@ -249,12 +249,12 @@ class Process:
             tail = self.log_file.read_text(errors="replace")[-4000:]
             raise RuntimeError(f"nexo serve did not come up: {error}\n{tail}")
 
-    def terminate(self) -> int:
-        """SIGTERM, wait, and return the exit status."""
+    def terminate(self, timeout: float = _STOP_S) -> int:
+        """SIGTERM, wait for so many seconds, and return the exit status."""
         assert self._process is not None, "the server was not started"
         self._process.terminate()
         try:
-            return self._process.wait(_STOP_S)
+            return self._process.wait(timeout)
         finally:
             self.kill()
 
