@@ -196,6 +196,35 @@ def test_the_command_prints_tables_csv_and_json(served: str) -> None:
     assert bad.stderr.startswith("error[INVALID]: syntax error")
 
 
+WITHOUT = """
+import sys
+sys.modules["duckdb"] = None
+from nexo.cli import main
+main(["sql", "select 1", "--url", sys.argv[1]])
+"""
+
+
+@pytest.mark.usefixtures("both")
+def test_without_duckdb_the_command_says_what_to_install(served: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, served], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error[CONFIG]: duckdb is not installed: pip install 'nexo-broker[sql]'\n"
+    )
+
+
+@pytest.mark.usefixtures("both")
+def test_a_query_says_nothing_but_its_result(served: str) -> None:
+    query = "select count(*) from orders where partition = 1 and offset > 3"
+    done = subprocess.run(
+        [sys.executable, "-m", "nexo", "sql", query, "--url", served],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout.strip().isdigit(), done.stderr) == (True, "")
+
+
 @pytest.mark.usefixtures("both")
 def test_queries_are_typed_at_a_prompt(served: str, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()

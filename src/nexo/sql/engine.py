@@ -17,6 +17,7 @@ by field id, so that renamed, widened and added columns read right.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,6 +108,8 @@ class Engine:
             raise InvalidInput(
                 f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
             )
+        # Hot records lie in the buffers they came in; Arrow realigns them without a warning.
+        os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
         with plain_errors(), duckdb.connect(config=dict(self.settings)) as connection:
             return self._run(connection, text, limit, streams, as_of)
 
