@@ -43,7 +43,6 @@ class Key(enum.IntEnum):
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
-    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
 
 
@@ -165,7 +164,7 @@ _ALL = (
         "states:[]str@4+",
         "throttle:i32@1+ error:i16 groups:[ group:str protocol_type:str state:str@4+ ]",
     ),
-    Api(Key.SASL_HANDSHAKE, 0, 1, _NEVER, "mechanism:str", "error:i16 mechanisms:[]str"),
+    Api(Key.SASL_HANDSHAKE, 1, 1, _NEVER, "mechanism:str", "error:i16 mechanisms:[]str"),
     Api(
         Key.API_VERSIONS, 0, 3, 3,
         "name:str@3+ version:str@3+",
@@ -246,11 +245,6 @@ _ALL = (
         _ALTERED,
     ),
     Api(
-        Key.OFFSET_DELETE, 0, 0, _NEVER,
-        "group:str topics:[ name:str partitions:[ partition:i32 ] ]",
-        "error:i16 throttle:i32 topics:[ name:str partitions:[ partition:i32 error:i16 ] ]",
-    ),
-    Api(
         Key.DESCRIBE_CLUSTER, 0, 0, 0,
         "operations:bool",
         f"""throttle:i32 error:i16 message:str=null cluster_id:str controller:i32
@@ -258,9 +252,5 @@ _ALL = (
     ),
 )  # fmt: skip
 
-_SERVED = {
-    Key.PRODUCE, Key.INIT_PRODUCER_ID, Key.FETCH, Key.LIST_OFFSETS, Key.OFFSET_FOR_LEADER_EPOCH,
-    Key.API_VERSIONS, Key.METADATA, Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER,
-}  # fmt: skip
-APIS = {api.key.value: api for api in _ALL if api.key in _SERVED}
+APIS = {api.key.value: api for api in _ALL}
 """By key."""

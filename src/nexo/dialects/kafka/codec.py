@@ -130,7 +130,7 @@ class Schema:
     """The requests or the responses of one API."""
 
     def __init__(self, text: str, flexible_from: int) -> None:
-        self._fields = list(_parse(iter(text.split())))
+        self.fields = list(_parse(iter(text.split())))
         self._flexible_from = flexible_from
         self._kinds: dict[int, Kind] = {}
 
@@ -147,7 +147,7 @@ class Schema:
         kind = self._kinds.get(version)
         if kind is None:
             flexible = version >= self._flexible_from
-            kind = self._kinds[version] = _structure(self._fields, version, flexible)
+            kind = self._kinds[version] = _structure(self.fields, version, flexible)
         return kind
 
 

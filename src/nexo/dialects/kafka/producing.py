@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from nexo.batch import decode
 from nexo.batch.compression import check_kafka_kind
 from nexo.batch.kafka import COMPRESSION, TRANSACTIONAL, KafkaHead, wrap
 from nexo.brokers.stream.publishing import Placed
+from nexo.dialects.kafka import transactional
 from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
+from nexo.dialects.kafka.transactions import transaction_of
 from nexo.errors import InvalidOption, NexoError, NotFound
 
 
@@ -46,7 +47,7 @@ def _produce_one(
 
     try:
         if request["acks"] not in (-1, 0, 1):
-            done((topic, _refused(index, Error(21), "acks must be 0, 1 or all")))
+            done((topic, _refused(index, Error.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or all")))
             return
         name = stream_of(topic)
         head, entry = _entry(request, name, index, part["records"])
@@ -92,18 +93,11 @@ def _store(
     if not head.attributes & TRANSACTIONAL:
         streams.publishing.publish(request.session, name, entry, done, index)
         return
-    raise Refused(Error.INVALID_TXN_STATE, "transactions are not served")
-
-
-def init_producer_id(request: Request) -> None:
-    """Give a producer its id, and a transactional one the next epoch."""
-    publishing = request.session.shared.streams.publishing
-    publishing.start_producer(request.session, "", partial(_started, request))
-
-
-def _started(request: Request, found: Any) -> None:
-    if isinstance(found, NexoError):
-        error = error_of(found, Error.CLUSTER_AUTHORIZATION_FAILED)
-        request.answer({"error": error})
-    else:
-        request.answer({"producer_id": found.producer, "epoch": found.epoch})
+    try:
+        found = transaction_of(request, head.producer_id, head.epoch)
+    except transactional.Refused as refused:
+        raise Refused(refused.error, "no transaction is open for this batch") from None
+    assert found.number is not None
+    streams.transact.publish(
+        request.session, found.number, name, entry, done, index, owner=found.owner
+    )

@@ -28,6 +28,9 @@ class Client(Connection, Protocol):
     def address_told(self) -> tuple[str, int]:
         """Where the client shall connect to."""
 
+    def finish(self) -> None:
+        """Send what was answered, then end the connection."""
+
     def answered(self) -> None:
         """One of the waiting requests has its answer."""
 

@@ -11,12 +11,12 @@ from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.status import PartitionStatus
-from nexo.brokers.stream.options import StreamOptions
+from nexo.brokers.stream.options import StreamOptions, defaults, options_from
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import retain
 from nexo.brokers.stream.survey import MAX_LIMIT, Survey, survey
-from nexo.errors import AlreadyExists, NexoError, NotFound
-from nexo.model import Broker, Persistence
+from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
+from nexo.model import Broker, Persistence, check_name
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import check_limit, check_not_negative
 from nexo.services.stream.core import Core
@@ -111,6 +111,34 @@ class Admin:
             done(error or description)
 
         core.when_safe_or_undone(stream.options.persistence, safe)
+
+    def check_create(
+        self, connection: Connection, name: str, options: Mapping[str, Any]
+    ) -> StreamOptions:
+        """Raise what creating a new stream would raise; returns the options it would have."""
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        check_name(name, "stream")
+        if name in self._core.engine.streams:
+            raise AlreadyExists(f"stream {name!r} exists: delete it first or use another name")
+        return options_from(options, defaults(self._core.runtime.settings))
+
+    def drop_before(self, connection: Connection, name: str, partition: int, offset: int) -> int:
+        """Forget the records of a partition below an offset, -1 for all of them.
+
+        Returns the first offset that is left.
+        """
+        permit(connection.identity, Broker.STREAM, ADMIN, name)
+        stream = self._core.engine.streams.get(name)
+        stream.check_writable()
+        found = stream.partition(partition)
+        offset = found.stable_offset if offset == -1 else offset
+        if not 0 <= offset <= found.stable_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of stream {name!r}, partition {partition}: must be from 0 to "
+                f"{found.stable_offset}"
+            )
+        found.drop_before(offset)
+        return found.start_offset
 
     def update(
         self,

@@ -99,6 +99,10 @@ class Publishing:
         producer = core.engine.start_producer(name, core.now_ms)
         core.when_safe(Persistence.FILE_SYNC, lambda error: done(error or producer))
 
+    def producer_named(self, name: str) -> ProducerSession | None:
+        """Who has a name, if it was started and is not forgotten."""
+        return self._core.engine.producer_named(name)
+
     # -- for the other use cases ---------------------------------------------------------
 
     def target(self, connection: Connection, name: str, partitions: int = 0) -> Stream:

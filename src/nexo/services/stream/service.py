@@ -14,6 +14,7 @@ from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core
 from nexo.services.stream.granting import Runtime
+from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.groups.parked import Parked
 from nexo.services.stream.groups.shared import Groups
@@ -43,6 +44,8 @@ class StreamService:
         self.keyed = Keyed(self.core, self._chores)
         self.admin = Admin(self.core, self.keyed)
         self.ordered = Ordered(self.core)
+        self.classic = Classic(self.core, self.ordered)
+        self.ordered.is_taken = self.classic.has_members
         self.parked = Parked(self.core, self.groups.leasing)
         self.publishing = Publishing(self.core)
         conditions = Conditions(self.core, self.keyed)
@@ -65,6 +68,7 @@ class StreamService:
         self.transact.tick(now_ms)
         self.groups.leasing.tick(now_ms)
         self.ordered.tick(now_ms)
+        self.classic.tick(now_ms)
         self.core.waits.expire(now_ms)
         self.core.tick(now_ms)
         self._chores.run()

@@ -61,6 +61,11 @@ class Coordinator:
         """By id, in the order they joined."""
         return self._members
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether nobody is a member or about to become one."""
+        return not self._members and not self._pending
+
     # -- joining ---------------------------------------------------------------
 
     def join(self, ticket: Hashable, ask: Join, new_id: str, now_ms: int) -> Answers:

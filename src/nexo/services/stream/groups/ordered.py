@@ -7,7 +7,7 @@ needs permission on every stream that the group reads.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from nexo.brokers.stream.groups.ordered import (
 )
 from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit, OrderedOptions
 from nexo.brokers.stream.survey import ordered_lag, streams_of
-from nexo.errors import Forbidden, InvalidOption, NotFound, NotMember, OffsetOutOfRange
+from nexo.errors import Conflict, Forbidden, InvalidOption, NotFound, NotMember, OffsetOutOfRange
 from nexo.model import Persistence
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_WAIT_MS
@@ -75,6 +75,8 @@ class Ordered:
         """By group and name: the connection a member joined on, and as whom."""
         self._by_connection: dict[int, set[tuple[str, str]]] = {}
         self._deadlines: Deadlines[str] = Deadlines()
+        self.is_taken: Callable[[str], bool] = lambda _group: False
+        """Whether a group has members of another protocol."""
 
     # -- membership ------------------------------------------------------------------
 
@@ -93,6 +95,8 @@ class Ordered:
         check_topics(topics)
         permit_ordered(connection, group, core.engine.ordered.get(group), topics)
         partitions = {name: core.engine.streams.get(name).options.partitions for name in topics}
+        if self.is_taken(group):
+            raise Conflict(f"group {group!r} has Kafka clients as members: use another name")
         member = member or self._name(connection)
         self._check_free(connection, group, member)
         found = self._found_or_new(group)
@@ -141,6 +145,16 @@ class Ordered:
         if wanted != known.options:
             known.tune(wanted, self._core.now_ms)
         return known
+
+    def ensure(self, name: str) -> None:
+        """Have a group, with the default options if it is new."""
+        self._ensure(name, {})
+        self._core.end_turn_soon()
+
+    def has_members(self, name: str) -> bool:
+        """Whether a group has live members."""
+        found = self._core.engine.ordered.get(name)
+        return found is not None and bool(found.members)
 
     def _found_or_new(self, name: str) -> OrderedGroup:
         """What to check a request against, so that a refused one leaves no group behind."""

@@ -1,0 +1,220 @@
+"""Administration: topics and their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nexo.brokers.stream.options import StreamOptions, defaults
+from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.configs import broker_configs, changed_options, described, options_of
+from nexo.dialects.kafka.errors import Error, error_of
+from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
+from nexo.dialects.kafka.speaker import NODE_ID
+from nexo.errors import InvalidInput, InvalidOption, NexoError
+from nexo.services.stream.admin import Admin
+
+_TOPIC, _BROKER = 2, 4
+"""Kinds of resources that have configurations."""
+
+
+def _admin(request: Request) -> Admin:
+    return request.session.shared.streams.admin
+
+
+def _usual(request: Request) -> StreamOptions:
+    return defaults(request.session.shared.host.settings)
+
+
+# -- topics ------------------------------------------------------------------------------
+
+
+def create_topics(request: Request) -> None:
+    """Create streams, or only say whether they could be."""
+    gather: Gather[Message] = Gather(lambda rows: request.answer({"topics": rows}))
+    for row in request["topics"] or ():
+        _create_one(request, row, gather.expect())
+    gather.complete()
+
+
+def _create_one(request: Request, row: Message, done: Callable[[Message], None]) -> None:
+    topic = row["name"] or ""
+
+    def created(found: Any) -> None:
+        if isinstance(found, NexoError):
+            done({"name": topic, "error": error_of(found), "message": found.message})
+        else:
+            settings = described(found, _usual(request), None)
+            answer = {"partitions": found.partitions, "replication": 1, "configs": settings}
+            done({"name": topic} | answer)
+
+    def stored(found: Any) -> None:
+        created(found if isinstance(found, NexoError) else found.options)
+
+    try:
+        name = stream_of(topic)
+        options = _options(request, row)
+        if request["validate_only"]:
+            created(_admin(request).check_create(request.session, name, options))
+        else:
+            _admin(request).create(request.session, name, options, stored, fresh=True)
+    except BadPartitions as error:
+        done({"name": topic, "error": Error.INVALID_PARTITIONS, "message": error.message})
+    except NexoError as error:
+        created(error)
+
+
+class BadPartitions(InvalidInput):
+    """A number of partitions that there cannot be."""
+
+
+def _options(request: Request, row: Message) -> dict[str, Any]:
+    """Replication is accepted and comes to one copy; assignments only say how many partitions."""
+    count, assigned = row["partitions"], row["assignments"] or ()
+    if count == -1:
+        count = len(assigned) or request.session.shared.host.settings.kafka_partitions
+    if count < 1 or any(broker != NODE_ID for one in assigned for broker in one["brokers"] or ()):
+        raise BadPartitions(f"{count} partitions on these brokers: there is only broker {NODE_ID}")
+    given = options_of((each["name"] or "", each["value"]) for each in row["configs"] or ())
+    return given | {"partitions": count}
+
+
+def delete_topics(request: Request) -> None:
+    """Delete streams."""
+    gather: Gather[Message] = Gather(lambda rows: request.answer({"topics": rows}))
+    for topic in request["topics"] or ():
+        _delete_one(request, topic or "", gather.expect())
+    gather.complete()
+
+
+def _delete_one(request: Request, topic: str, done: Callable[[Message], None]) -> None:
+    def deleted(error: NexoError | None) -> None:
+        row: Message = {"name": topic}
+        done(row if error is None else row | {"error": error_of(error), "message": error.message})
+
+    try:
+        _admin(request).delete(request.session, stream_of(topic), deleted)
+    except NexoError as error:
+        deleted(error)
+
+
+def create_partitions(request: Request) -> None:
+    """Refused: the number of partitions is fixed, as keys would move between them."""
+    request.answer({"results": [_no_more(request, row) for row in request["topics"] or ()]})
+
+
+def _no_more(request: Request, row: Message) -> Message:
+    topic = row["name"] or ""
+    try:
+        found = _admin(request).outline(request.session, stream_of(topic)).options.partitions
+    except NexoError as error:
+        return {"name": topic, "error": error_of(error), "message": error.message}
+    reason = f"{topic!r} has {found} partitions, which are fixed: create another topic and copy"
+    return {"name": topic, "error": Error.INVALID_PARTITIONS, "message": reason}
+
+
+def delete_records(request: Request) -> None:
+    """Forget what lies below an offset."""
+    rows: list[tuple[str, Message]] = []
+    for topic in request["topics"] or ():
+        for part in topic["partitions"] or ():
+            row: Message = {"partition": part["partition"]}
+            try:
+                name = stream_of(topic["name"])
+                low = _admin(request).drop_before(
+                    request.session, name, part["partition"], part["offset"]
+                )
+                row["low"] = low
+            except NexoError as error:
+                row["error"] = error_of(error)
+            rows.append((topic["name"] or "", row))
+    request.answer({"topics": by_topic(rows)})
+
+
+# -- configurations ----------------------------------------------------------------------
+
+
+def describe_configs(request: Request) -> None:
+    """Configurations of topics and of the broker, with defaults."""
+    request.answer({"results": [_described(request, row) for row in request["resources"] or ()]})
+
+
+def _described(request: Request, row: Message) -> Message:
+    answer: Message = {"type": row["type"], "name": row["name"]}
+    try:
+        if row["type"] == _BROKER:
+            settings = request.session.shared.host.settings
+            return answer | {"configs": broker_configs(settings, row["keys"])}
+        if row["type"] != _TOPIC:
+            raise InvalidInput("only topics and the broker have configurations")
+        found = _admin(request).outline(request.session, stream_of(row["name"]))
+        configs = described(found.options, _usual(request), row["keys"])
+    except NexoError as error:
+        return answer | {"error": error_of(error), "message": error.message}
+    return answer | {"configs": configs}
+
+
+def alter_configs(request: Request) -> None:
+    """Set all configurations of topics: what is not named gets its default."""
+
+    def options(row: Message, now: StreamOptions) -> dict[str, Any]:
+        usual = _usual(request)
+        reset = {name: getattr(usual, name) for name in now.__struct_fields__ if name in _CHANGES}
+        given = options_of((each["name"] or "", each["value"]) for each in row["configs"] or ())
+        return reset | given
+
+    _alter(request, options)
+
+
+_CHANGES = frozenset(
+    {
+        "cleanup",
+        "retention_ms",
+        "retention_bytes",
+        "max_message_bytes",
+        "min_dirty_ratio",
+        "delete_retention_ms",
+    }
+)
+
+
+def incremental_alter_configs(request: Request) -> None:
+    """Change some configurations of topics."""
+
+    def options(row: Message, now: StreamOptions) -> dict[str, Any]:
+        rows = ((each["name"] or "", each["op"], each["value"]) for each in row["configs"] or ())
+        return changed_options(now, _usual(request), rows)
+
+    _alter(request, options)
+
+
+def _alter(request: Request, options: Callable[[Message, StreamOptions], dict[str, Any]]) -> None:
+    gather: Gather[Message] = Gather(lambda rows: request.answer({"responses": rows}))
+    for row in request["resources"] or ():
+        _alter_one(request, row, options, gather.expect())
+    gather.complete()
+
+
+def _alter_one(
+    request: Request,
+    row: Message,
+    options: Callable[[Message, StreamOptions], dict[str, Any]],
+    done: Callable[[Message], None],
+) -> None:
+    answer: Message = {"type": row["type"], "name": row["name"]}
+
+    def altered(found: Any) -> None:
+        failed = isinstance(found, NexoError)
+        done(answer | {"error": error_of(found), "message": found.message} if failed else answer)
+
+    try:
+        if row["type"] != _TOPIC:
+            raise InvalidOption("only configurations of topics can be changed")
+        name = stream_of(row["name"])
+        given = options(row, _admin(request).outline(request.session, name).options)
+        if request["validate_only"]:
+            altered(None)
+        else:
+            _admin(request).update(request.session, name, given, altered)
+    except NexoError as error:
+        altered(error)

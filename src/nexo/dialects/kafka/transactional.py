@@ -1,0 +1,90 @@
+"""Which transactional ids there are, and which transaction each has open.
+
+That is lost with the process, as is an open transaction: what was not committed is rolled back.
+Ids and epochs of producers are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from nexo.brokers.stream.producers import ProducerSession
+from nexo.dialects.kafka.codec import Message
+from nexo.dialects.kafka.errors import Error
+from nexo.names import name_of
+from nexo.services.stream import StreamService
+from nexo.services.stream.transact import MAX_TIMEOUT_MS
+
+_OWNER = "kafka"
+_ENDED_KEPT = 10_000
+"""Ids without an open transaction that are remembered; the others are looked up again."""
+
+
+class Refused(Exception):
+    """Why a transactional request is refused."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+@dataclass(slots=True)
+class Transactional:
+    """One transactional id."""
+
+    id: str
+    producer: int
+    epoch: int
+    timeout_ms: int
+    number: int | None = None
+    """Of the open transaction."""
+    ending: bool = False
+    committed: bool | None = None
+    """How the last one ended."""
+
+    @property
+    def owner(self) -> Hashable:
+        """Who the engine's transactions belong to."""
+        return _OWNER, self.id
+
+
+class Transactions:
+    """The transactional ids of one process."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Transactional] = {}
+
+    def get(self, streams: StreamService, asked: Message) -> Transactional:
+        """The producer that a request names, unless a later one has taken its place."""
+        name: str = asked["transactional_id"] or ""
+        found = self._known.get(name)
+        if found is None:
+            session = streams.publishing.producer_named(producer_name(name))
+            if session is None:
+                raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
+            found = self.start(name, session, MAX_TIMEOUT_MS)
+        if asked["producer_id"] != found.producer:
+            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
+        if asked["epoch"] != found.epoch:
+            raise Refused(Error.PRODUCER_FENCED)
+        return found
+
+    def known(self, name: str) -> Transactional | None:
+        """What is known of an id."""
+        return self._known.get(name)
+
+    def start(self, name: str, session: ProducerSession, timeout_ms: int) -> Transactional:
+        """A producer with this id has started: it fences those before it."""
+        self._known.pop(name, None)
+        if len(self._known) >= _ENDED_KEPT:
+            ended = (key for key, each in self._known.items() if each.number is None)
+            self._known.pop(next(ended, ""), None)
+        found = Transactional(name, session.producer, session.epoch, timeout_ms)
+        self._known[name] = found
+        return found
+
+
+def producer_name(transactional_id: str) -> str:
+    """The name of the producer with a transactional id."""
+    return name_of(f"kafka/{transactional_id}")

@@ -1,0 +1,219 @@
+"""Kafka's transactions on the engine's own (SPEC H1, L4).
+
+A transactional producer may change connections, so its transaction belongs to its transactional
+id; see `transactional`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Any
+
+from nexo.brokers.stream.groups.ordered import STANDALONE
+from nexo.brokers.stream.producers import ProducerSession
+from nexo.dialects.kafka.errors import Error, error_of, group_error
+from nexo.dialects.kafka.groups import refusal, sound_commits, with_error
+from nexo.dialects.kafka.request import Request, by_topic, stream_of
+from nexo.dialects.kafka.transactional import Refused, Transactional, producer_name
+from nexo.errors import NexoError, NotFound
+from nexo.names import name_of
+from nexo.services.stream.transact import MAX_TIMEOUT_MS, OffsetInput
+
+_FORBIDDEN = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+# -- producers ---------------------------------------------------------------------------
+
+
+def init_producer_id(request: Request) -> None:
+    """Give a producer its id; a transactional one the next epoch, and end what it left open."""
+    name: str | None = request["transactional_id"]
+    if name is None:
+        start = request.session.shared.streams.publishing.start_producer
+        start(request.session, "", partial(_started, request, None))
+    elif not name:
+        request.answer({"error": Error.INVALID_REQUEST})
+    elif not 1 <= request["timeout_ms"] <= MAX_TIMEOUT_MS:
+        request.answer({"error": Error.INVALID_TRANSACTION_TIMEOUT})
+    else:
+        _init_transactional(request, name)
+
+
+def _init_transactional(request: Request, name: str) -> None:
+    shared, session = request.session.shared, request.session
+    known = shared.transactions.known(name)
+    if known is not None and known.ending:
+        request.answer({"error": Error.CONCURRENT_TRANSACTIONS})
+        return
+
+    def start(_: NexoError | None = None) -> None:
+        publishing = shared.streams.publishing
+        publishing.start_producer(session, producer_name(name), partial(_started, request, name))
+
+    try:
+        if known is not None and known.number is not None:
+            number, known.number = known.number, None
+            _abort(request, number, known.owner, start)
+        else:
+            start()
+    except NexoError as error:
+        _started(request, name, error)
+
+
+def _abort(request: Request, number: int, owner: Hashable, done: Any) -> None:
+    """Roll back; one that timed out is rolled back already."""
+    try:
+        request.session.shared.streams.transact.abort(request.session, number, done, owner)
+    except NexoError:
+        done(None)
+
+
+def _started(request: Request, name: str | None, found: ProducerSession | NexoError) -> None:
+    if isinstance(found, NexoError):
+        forbidden = Error.CLUSTER_AUTHORIZATION_FAILED if name is None else _FORBIDDEN
+        request.answer({"error": error_of(found, forbidden)})
+        return
+    if name is not None:
+        request.session.shared.transactions.start(name, found, request["timeout_ms"])
+    request.answer({"producer_id": found.producer, "epoch": found.epoch})
+
+
+# -- transactions ------------------------------------------------------------------------
+
+
+def _open(request: Request) -> Transactional:
+    """The producer of a request, with a transaction; one is begun if there is none."""
+    shared = request.session.shared
+    found = shared.transactions.get(shared.streams, request.body)
+    if found.ending:
+        raise Refused(Error.CONCURRENT_TRANSACTIONS)
+    if found.number is None:
+        begin = shared.streams.transact.begin
+        found.number = begin(request.session, found.timeout_ms, found.owner)
+    return found
+
+
+def add_partitions(request: Request) -> None:
+    """Begin a transaction, if none is open, that will write to these partitions."""
+    rows = [
+        (topic["name"] or "", index)
+        for topic in request["topics"] or ()
+        for index in topic["partitions"] or ()
+    ]
+    errors = [_partition_error(request, topic, index) for topic, index in rows]
+    if any(errors):
+        errors = [error or Error.OPERATION_NOT_ATTEMPTED for error in errors]
+    else:
+        errors = [_opened(request)] * len(rows)
+    answers = (
+        (topic, {"partition": index, "error": error})
+        for (topic, index), error in zip(rows, errors, strict=True)
+    )
+    request.answer({"topics": by_topic(answers)})
+
+
+def _partition_error(request: Request, topic: str, index: int) -> Error:
+    try:
+        name = stream_of(topic)
+        found = request.session.shared.streams.admin.outline(request.session, name)
+        if not 0 <= index < found.options.partitions:
+            raise NotFound(f"stream {name!r} has no partition {index}")
+    except NexoError as error:
+        return error_of(error)
+    return Error.NONE
+
+
+def _opened(request: Request) -> Error:
+    try:
+        _open(request)
+    except Refused as refused:
+        return refused.error
+    except NexoError as error:
+        return error_of(error, _FORBIDDEN)
+    return Error.NONE
+
+
+def add_offsets(request: Request) -> None:
+    """Begin a transaction, if none is open, that will commit offsets of a group."""
+    request.answer({"error": _opened(request)})
+
+
+def offset_commit(request: Request) -> None:
+    """Commit offsets together with the transaction."""
+    commits, answers = sound_commits(request)
+    error = Error.NONE
+    try:
+        _add_offsets(request, commits)
+    except Refused as refused:
+        error = refused.error
+    except NexoError as caught:
+        error = refusal(caught)
+    request.answer(with_error(answers, error))
+
+
+def _add_offsets(request: Request, commits: list[Any]) -> None:
+    session, streams = request.session, request.session.shared.streams
+    group = name_of(request["group"] or "")
+    refused = streams.classic.check_commit(
+        session, group, request["member"] or "", request["generation"], request["instance"]
+    )
+    plain = request["generation"] < 0 and not request["member"]
+    if refused is not None and not plain:
+        raise Refused(group_error(refused))
+    found = _open(request)
+    assert found.number is not None
+    streams.ordered.ensure(group)
+    rows = [(one.topic, one.partition, one.offset, one.metadata) for one in commits]
+    inputs = [OffsetInput(group, "", STANDALONE, rows, rewind=True)]
+    streams.transact.add_inputs(session, found.number, offsets=inputs, owner=found.owner)
+
+
+def end(request: Request) -> None:
+    """Commit or roll back."""
+    shared, wants_commit = request.session.shared, bool(request["committed"])
+    try:
+        found = shared.transactions.get(shared.streams, request.body)
+        if found.ending:
+            raise Refused(Error.CONCURRENT_TRANSACTIONS)
+        if found.number is None:
+            same = found.committed in (None, wants_commit)
+            same = same and not (wants_commit and found.committed is None)
+            request.answer({"error": Error.NONE if same else Error.INVALID_TXN_STATE})
+            return
+        _end(request, found, wants_commit)
+    except Refused as refused:
+        request.answer({"error": refused.error})
+    except NexoError as error:
+        request.answer({"error": error_of(error, _FORBIDDEN)})
+
+
+def _end(request: Request, found: Transactional, wants_commit: bool) -> None:
+    number, found.number, found.ending = found.number, None, True
+    assert number is not None
+
+    def done(error: NexoError | None) -> None:
+        found.ending = False
+        found.committed = wants_commit and error is None
+        failed = Error.INVALID_TXN_STATE if wants_commit else Error.NONE
+        request.answer({"error": Error.NONE if error is None else failed})
+
+    if not wants_commit:
+        _abort(request, number, found.owner, done)
+        return
+    try:
+        request.session.shared.streams.transact.commit(request.session, number, done, found.owner)
+    except NexoError as error:
+        done(error)
+
+
+def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactional:
+    """The open transaction that a batch belongs to."""
+    shared = request.session.shared
+    asked = {"producer_id": producer_id, "epoch": epoch}
+    found = shared.transactions.get(
+        shared.streams, asked | {"transactional_id": request["transactional_id"]}
+    )
+    if found.number is None or found.ending:
+        raise Refused(Error.INVALID_TXN_STATE)
+    return found

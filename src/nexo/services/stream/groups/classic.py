@@ -1,0 +1,209 @@
+"""Groups of Kafka's classic protocol as use cases: the coordinator in time, with durable offsets.
+
+Who is a member is known to `nexo.brokers.stream.groups.coordinator`, and lost with the process:
+members join again. Offsets are those of the ordered group of the same name, so that a group may
+be read by Kafka clients now and by `nexo.topics` later, but not by both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from nexo.access.grants import Extent
+from nexo.access.permit import READ, permit, visible
+from nexo.brokers.stream.groups.coordinator import Coordinator
+from nexo.brokers.stream.groups.coordinator_model import (
+    Answer,
+    GroupError,
+    Join,
+    Member,
+    Refused,
+    Reply,
+    State,
+)
+from nexo.brokers.stream.groups.deadlines import Deadlines
+from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit
+from nexo.model import Broker, check_name
+from nexo.services.connection import Connection, Done
+from nexo.services.stream.core import Core
+from nexo.services.stream.groups.ordered import Ordered
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicView:
+    """What is shown of a group."""
+
+    name: str
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[Member, ...] = ()
+
+
+class Classic:
+    """Everything a member of a classic group asks for."""
+
+    def __init__(self, core: Core, ordered: Ordered) -> None:
+        self._core = core
+        self._ordered = ordered
+        self._groups: dict[str, Coordinator] = {}
+        """Those with members, or with somebody about to join."""
+        self._waiting: dict[int, Done[Reply]] = {}
+        """By ticket: who is to be answered."""
+        self._tickets = 0
+        self._deadlines: Deadlines[str] = Deadlines()
+
+    def has_members(self, group: str) -> bool:
+        """Whether Kafka clients read as this group."""
+        found = self._groups.get(group)
+        return found is not None and bool(found.members)
+
+    # -- membership --------------------------------------------------------------------
+
+    def join(
+        self, connection: Connection, group: str, ask: Join, new_id: str, done: Done[Reply]
+    ) -> None:
+        """Become a member, or join the next generation; answers `Joined` or `Refused`."""
+        self._permit(connection, group)
+        if self._ordered.has_members(group):
+            done(Refused(GroupError.INCONSISTENT_GROUP_PROTOCOL))
+            return
+        found = self._groups.get(group)
+        if found is None:
+            check_name(group, "group")
+            check_number("groups of Kafka clients", len(self._groups), MAX_GROUPS)
+            found = self._groups[group] = Coordinator()
+        answers = found.join(self._ticket(done), ask, new_id, self._core.now_ms)
+        self._answer(group, answers)
+
+    def sync(
+        self,
+        connection: Connection,
+        group: str,
+        member: str,
+        generation: int,
+        assignments: Mapping[str, bytes],
+        done: Done[Reply],
+        *,
+        instance: str | None = None,
+        protocol: str | None = None,
+    ) -> None:
+        """Ask for an assignment; answers `Synced` or `Refused`."""
+        self._permit(connection, group)
+        found = self._found(group)
+        answers = found.sync(
+            self._ticket(done), member, generation, assignments, self._core.now_ms,
+            instance_id=instance, protocol=protocol,
+        )  # fmt: skip
+        self._answer(group, answers)
+
+    def heartbeat(
+        self,
+        connection: Connection,
+        group: str,
+        member: str,
+        generation: int,
+        instance: str | None = None,
+    ) -> GroupError | None:
+        """Note that a member lives."""
+        self._permit(connection, group)
+        error = self._found(group).heartbeat(member, generation, self._core.now_ms, instance)
+        self._answer(group, [])
+        return error
+
+    def leave(
+        self, connection: Connection, group: str, leaving: Iterable[tuple[str, str | None]]
+    ) -> list[GroupError | None]:
+        """Let members go, by id or, for static ones, by instance id alone."""
+        self._permit(connection, group)
+        results, answers = self._found(group).leave(leaving, self._core.now_ms)
+        self._answer(group, answers)
+        return results
+
+    def _permit(self, connection: Connection, group: str) -> None:
+        if connection.identity is not None:
+            permit(connection.identity, Broker.STREAM, READ, group, Extent.GROUP)
+
+    def _found(self, group: str) -> Coordinator:
+        """The group's coordinator; one without members if there is none."""
+        return self._groups.get(group) or Coordinator()
+
+    def _ticket(self, done: Done[Reply]) -> int:
+        self._tickets += 1
+        self._waiting[self._tickets] = done
+        return self._tickets
+
+    def _answer(self, group: str, answers: Sequence[Answer]) -> None:
+        """Answer requests, and mind the group's next deadline."""
+        found = self._groups.get(group)
+        if found is not None:
+            due_ms = found.next_deadline()
+            if found.state is State.EMPTY and found.is_unused:
+                del self._groups[group]
+            elif due_ms is not None:
+                self._deadlines.plan(group, due_ms)
+                self._core.runtime.wake_at(due_ms)
+        for answer in answers:
+            assert isinstance(answer.ticket, int)
+            self._waiting.pop(answer.ticket)(answer.reply)
+
+    def tick(self, now_ms: int) -> None:
+        """Put silent members out, and end phases that took too long."""
+        for name in self._deadlines.due(now_ms):
+            found = self._groups.get(name)
+            if found is not None:
+                self._answer(name, found.expire(now_ms))
+        if (due_ms := self._deadlines.next_ms()) is not None:
+            self._core.runtime.wake_at(due_ms)
+
+    # -- offsets -----------------------------------------------------------------------
+
+    def check_commit(
+        self,
+        connection: Connection,
+        group: str,
+        member: str,
+        generation: int,
+        instance: str | None = None,
+    ) -> GroupError | None:
+        """Why a member's offsets are refused; outside of a generation, while there are members."""
+        self._permit(connection, group)
+        return self._found(group).check_commit(member, generation, self._core.now_ms, instance)
+
+    def commit(
+        self, connection: Connection, group: str, offsets: Sequence[OffsetCommit], done: Done[None]
+    ) -> None:
+        """Store offsets, whatever is stored; the member was checked with `check_commit`."""
+        self._ordered.commit(connection, group, offsets, done, rewind=True)
+
+    # -- administration ----------------------------------------------------------------
+
+    def views(self, connection: Connection) -> list[ClassicView]:
+        """All groups with members or offsets that the client may read."""
+        shows = visible(connection.identity, Broker.STREAM, READ, Extent.GROUP)
+        names = sorted({*self._groups, *self._core.engine.ordered})
+        return [self._view(name) for name in names if shows(name)]
+
+    def view(self, connection: Connection, group: str) -> ClassicView:
+        """One group; an unknown one is ``Dead``."""
+        self._permit(connection, group)
+        return self._view(group)
+
+    def _view(self, name: str) -> ClassicView:
+        found = self._groups.get(name)
+        if found is None:
+            known = self._core.engine.ordered.get(name)
+            if known is None:
+                return ClassicView(name, "Dead")
+            state = "Stable" if known.members else "Empty"
+            return ClassicView(name, state, "consumer" if known.members else "")
+        return ClassicView(
+            name, found.state.value, found.protocol_type, found.protocol,
+            tuple(found.members.values()),
+        )  # fmt: skip
+
+    def delete(self, connection: Connection, group: str, done: Done[None]) -> None:
+        """Forget a group that has no members."""
+        self._ordered.delete(connection, group, done)

@@ -1,0 +1,157 @@
+"""The entrance for Kafka clients under bad input: it closes, and harms nobody (SPEC L5)."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nexo
+from nexo import limits
+from nexo.dialects.dialect import Claim
+from nexo.dialects.kafka.apis import APIS, Key
+from nexo.dialects.kafka.codec import Field, Input, Message, Schema
+from nexo.dialects.kafka.dialect import KafkaDialect
+from nexo.errors import ProtocolError
+from nexo.model import Broker
+
+SEED = 17
+
+
+def request(key: int, version: int, body: bytes, correlation: int = 7) -> bytes:
+    frame = struct.pack(">hhih", key, version, correlation, -1) + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def answer(bootstrap: str, sent: bytes) -> bytes:
+    """What comes back until the connection ends, or one whole response."""
+    host, port = bootstrap.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(sent)
+        found = b""
+        while len(found) < 4 or len(found) < 4 + int.from_bytes(found[:4], "big"):
+            try:
+                part = sock.recv(65_536)
+            except ConnectionError:
+                return found
+            if not part:
+                return found
+            found += part
+        return found
+
+
+def test_first_bytes_are_claimed_only_if_they_are_kafkas() -> None:
+    dialect = KafkaDialect()
+    assert dialect.claim(request(18, 3, b"")) is Broker.STREAM
+    assert dialect.claim(b"\x00\x00") is Claim.MORE
+    assert dialect.claim(b"\x16\x03\x01\x02\x00\x01\x00\x01") is Claim.NO
+    assert dialect.claim(b"\x00\x00\x00\x40\x7f\x7f\x00\x00") is Claim.NO
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest(bootstrap: str) -> None:
+    found = answer(bootstrap, request(18, 9, b"\x00"))
+    assert struct.unpack(">ih", found[4:10]) == (7, 35)
+    count = struct.unpack(">i", found[10:14])[0]
+    assert count == len(APIS)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request(3, 0, struct.pack(">i", 2**31 - 1)),  # an array that is not there
+        request(3, 0, struct.pack(">i", -7)),
+        request(3, 0, struct.pack(">ih", 1, 500)),  # a text that is cut short
+        request(3, 0, struct.pack(">ih", 1, 2) + b"\xff\xff"),
+        request(3, 9, b"\x00\xff\xff\xff\xff\xff\xff"),  # a number without an end
+        request(0, 2, b""),  # a version that is not served
+        struct.pack(">ihhi", 15_000_000, 3, 0, 1),
+        struct.pack(">ihhi", 9, 3, 0, 1) + b"\x00",
+    ],
+)
+def test_malformed_requests_end_the_connection_alone(bootstrap: str, url: str, sent: bytes) -> None:
+    assert answer(bootstrap, sent + request(18, 0, b"")) == b""
+    with nexo.connect(url) as client:
+        client.store.set("still", 1)
+        assert client.store.get("still") == 1
+
+
+def test_arrays_are_bounded_in_all() -> None:
+    many = struct.pack(">i", limits.KAFKA_ELEMENTS + 1) + bytes(limits.KAFKA_ELEMENTS + 1)
+    with pytest.raises(ProtocolError, match="elements"):
+        Schema("a:[]bool", 9).read(Input(memoryview(many)), 0)
+
+
+def test_random_requests_crash_nothing(
+    bootstrap: str, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sound heads with random bodies, and sound bodies with bits flipped."""
+    chance = random.Random(SEED)
+    keys = [api for api in APIS.values() if api.key is not Key.SASL_AUTHENTICATE]
+    for _ in range(1_500):
+        api = chance.choice(keys)
+        version = chance.randint(api.low, api.high)
+        body = bytearray(b"\x00" if api.is_flexible(version) else b"")
+        if chance.random() < 0.5:
+            body += chance.randbytes(chance.randrange(60))
+        else:
+            body += chance.choice([bytes(40), b"\x00\x00\x00\x01" * 8, b"\x02" * 30, b"\xff" * 20])
+            body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
+        host, port = bootstrap.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            sock.sendall(request(api.key, version, bytes(body)))
+    with nexo.connect(url) as client:
+        client.stream("after").create()
+        assert client.stream("after").publish(b"still here").offset == 0
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "bool": st.booleans(),
+    "i8": st.integers(-128, 127),
+    "i16": st.integers(-(2**15), 2**15 - 1),
+    "i32": st.integers(-(2**31), 2**31 - 1),
+    "i64": st.integers(-(2**63), 2**63 - 1),
+    "str": st.none() | st.text(max_size=20),
+    "bytes": st.none() | st.binary(max_size=20),
+}
+
+
+def messages(schema: Schema, version: int) -> st.SearchStrategy[Message]:
+    def of(fields: list[Field]) -> st.SearchStrategy[Message]:
+        here = [field for field in fields if field.low <= version <= field.high]
+        return st.fixed_dictionaries({field.name: one(field) for field in here})
+
+    def one(field: Field) -> st.SearchStrategy[Any]:
+        inner: st.SearchStrategy[Any] = of(field.fields) if field.fields else _VALUES[field.kind]
+        return st.none() | st.lists(inner, max_size=3) if field.is_array else inner
+
+    return of(schema.fields)
+
+
+@given(st.data())
+def test_what_is_written_is_read_back(data: st.DataObject) -> None:
+    api = data.draw(st.sampled_from([api for api in APIS.values() if api.answer]))
+    version = data.draw(st.integers(api.low, api.high))
+    schema = data.draw(st.sampled_from([api.request, api.response]))
+    message = data.draw(messages(schema, version))
+    out = bytearray()
+    schema.write(out, message, version)
+    found = schema.read(Input(memoryview(out)), version)
+    assert _plain(found, message) == message
+    if out:
+        with pytest.raises(ProtocolError):
+            schema.read(Input(memoryview(out)[:-1]), version)
+
+
+def _plain(found: object, like: object) -> object:
+    """Without the fields that the version does not have."""
+    if isinstance(like, dict) and isinstance(found, dict):
+        return {name: _plain(found[name], value) for name, value in like.items()}
+    if isinstance(like, list) and isinstance(found, list):
+        return [_plain(one, other) for one, other in zip(found, like, strict=True)]
+    return bytes(found) if isinstance(found, memoryview) else found

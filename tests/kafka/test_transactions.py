@@ -1,0 +1,106 @@
+"""Kafka's transactions are the engine's own (SPEC H1, L4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+import nexo
+
+QUIET = {"log_level": 0}
+
+
+@pytest.fixture
+def producer(bootstrap: str, topic: str) -> Producer:
+    made = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, **QUIET})
+    made.init_transactions(20)
+    return made
+
+
+@pytest.fixture(params=["read_committed", "read_uncommitted"])
+def reader(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+    made = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": request.param,
+            "enable.partition.eof": True,
+            **QUIET,
+        }
+    )
+    made.assign([TopicPartition(topic, 0, 0)])
+    yield made
+    made.close()
+
+
+def to_end(reader: Consumer) -> list[bytes | None]:
+    """Everything up to the end of the partition."""
+    found: list[bytes | None] = []
+    while True:
+        message: Message | None = reader.poll(20)
+        assert message is not None, "the end was not reached"
+        if message.error():
+            return found
+        found.append(message.value())
+
+
+def send(producer: Producer, topic: str, *values: bytes) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value)
+    producer.flush(20)
+
+
+def test_what_was_rolled_back_is_never_read(
+    producer: Producer, reader: Consumer, topic: str
+) -> None:
+    send(producer, topic, b"lost", b"too")
+    producer.abort_transaction(20)
+    assert to_end(reader) == []
+    send(producer, topic, b"kept")
+    producer.commit_transaction(20)
+    assert to_end(reader) == [b"kept"]
+    assert reader.position([TopicPartition(topic, 0)])[0].offset == 3
+
+
+def test_outputs_and_offsets_become_visible_together(
+    producer: Producer, bootstrap: str, url: str, topic: str
+) -> None:
+    with nexo.connect(url) as client:
+        client.stream(f"{topic}-in").create()
+        client.stream(f"{topic}-in").publish_many([b"1", b"2", b"3"])
+        client.stream(topic).create()
+    options = {"bootstrap.servers": bootstrap, "group.id": topic, **QUIET}
+    consumer = Consumer({**options, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe([f"{topic}-in"])
+    found = consumer.consume(3, timeout=20)
+    assert len(found) == 3
+    for commits in (False, True):
+        send(producer, topic, *[(message.value() or b"") + b"!" for message in found])
+        at = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 20)
+        stored = consumer.committed(consumer.assignment(), timeout=20)[0].offset
+        assert stored == -1001
+        (producer.commit_transaction if commits else producer.abort_transaction)(20)
+    assert consumer.committed(consumer.assignment(), timeout=20)[0].offset == 3
+    consumer.close()
+    with nexo.connect(url) as client:
+        values = [record.value for record in client.stream(topic).read(0, offset=0)]
+    assert values == [b"1!", b"2!", b"3!"]
+
+
+def test_a_later_producer_fences_an_earlier_one(
+    producer: Producer, reader: Consumer, bootstrap: str, topic: str
+) -> None:
+    send(producer, topic, b"left open")
+    later = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, **QUIET})
+    later.init_transactions(20)
+    with pytest.raises(KafkaException, match="fenced"):
+        producer.commit_transaction(20)
+    send(later, topic, b"kept")
+    later.commit_transaction(20)
+    assert to_end(reader) == [b"kept"]
