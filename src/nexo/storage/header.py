@@ -1,8 +1,8 @@
 """The 64-byte header that every entry of a log begins with, on the wire and on disk.
 
-An entry is a batch of records: this header, then a body only its owner understands. Everything
-that reads or finds headers in raw bytes is here; nothing else knows their fields' places.
-All integers are little-endian, as in Arrow.
+An entry is a batch of records: this header, then a body that only its owner understands.
+Only this module reads or finds headers in raw bytes; nothing else knows their layout. All
+integers are little-endian, as in Arrow.
 
 ======  ====  ==============================================================
 offset  size  field
@@ -60,13 +60,13 @@ class Flags(enum.IntFlag):
     TRANSACTIONAL = 0x04
     """Part of a transaction: visible only once committed."""
     CONTROL = 0x08
-    """Not for readers: a marker its owner wrote into the log."""
+    """Not for readers: a marker that its owner wrote into the log."""
     KAFKA = 0x10
-    """The body is a record batch of Kafka's, as a client sent it."""
+    """The body is a Kafka record batch, as a client sent it."""
 
 
 class Header(NamedTuple):
-    """One entry's header, decoded. Field meanings are in the module's table.
+    """One entry's header, decoded. The module's table explains the fields.
 
     A tuple, because one is made for every entry written or read.
     """
@@ -87,7 +87,7 @@ class Header(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last one this entry covers."""
+        """One past the last offset that this entry covers."""
         return self.base_offset + self.span
 
 
@@ -146,7 +146,7 @@ def parse(data: bytes | bytearray | memoryview, at: int = 0) -> Header:
     if version != VERSION:
         raise Corrupt(f"entry version {version} is not known here")
     if length < SIZE or length % ALIGN or span < count or base < 0:
-        raise Corrupt("entry header makes no sense")
+        raise Corrupt("malformed entry header")
     return Header(
         base, length, flags, columns, count, span, first, last, producer, sequence, epoch,
         value_type, crc,
@@ -167,7 +167,7 @@ def verify(entry: bytes) -> Header:
 
 
 class Head(NamedTuple):
-    """The part of a sound header that storage needs."""
+    """The part of a valid header that storage needs."""
 
     base: int
     length: int
@@ -178,7 +178,7 @@ class Head(NamedTuple):
 
     @property
     def next(self) -> int:
-        """The offset behind the entry."""
+        """One past the entry's last offset."""
         return self.base + self.span
 
 
@@ -205,7 +205,7 @@ def body_sound(data: bytes, at: int, head: Head) -> bool:
 def sound_run(data: bytes, offset: int, dense: bool) -> tuple[int, int, bool]:
     """Verify entries from the start of ``data``, the first of which should have ``offset``.
 
-    Returns the length of the sound run, the offset behind it, and whether the next entry is
+    Returns the length of the valid run, the offset after it, and whether the next entry is
     merely cut off by the end of ``data`` rather than damaged. ``dense`` forbids gaps.
     """
     at, size, unpack, crc32c = 0, len(data), _PREFIX.unpack_from, value
@@ -247,7 +247,7 @@ def locate_in(data: bytes, offset: int, target: int, dense: bool) -> tuple[int, 
 
 
 def find_sound(data: bytes, at: int, lowest: int) -> tuple[int, Head] | None:
-    """The first sound entry at or behind ``at`` with an offset of at least ``lowest``."""
+    """The first valid entry at or after ``at`` with an offset of at least ``lowest``."""
     at += -at % ALIGN
     while (at := data.find(MAGIC, at)) >= 0:
         if at % ALIGN == 0:

@@ -26,7 +26,7 @@ MAGIC = b"NEXOIDX\0"
 SPACING = 8 * 1024
 _HEAD = 3
 NEVER = -(1 << 63)
-"""The greatest timestamp of no entries."""
+"""The greatest timestamp of an empty segment."""
 
 
 class SparseIndex:
@@ -46,7 +46,7 @@ class SparseIndex:
         return len(self._offsets)
 
     def note(self, offset: int, position: int, first_ms: int, last_ms: int) -> None:
-        """Learn of the next entry of the segment."""
+        """Add the next entry of the segment."""
         if position >= self._due:
             self._offsets.append(offset)
             self._positions.append(position)
@@ -63,16 +63,15 @@ class SparseIndex:
         return (self._offsets[at], self._positions[at]) if at >= 0 else None
 
     def before_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The last point with no entry at or after ``timestamp_ms`` before it."""
+        """The last point before which no entry is at or after ``timestamp_ms``."""
         at = bisect_left(self._times, timestamp_ms) - 1
         return (self._offsets[at], self._positions[at]) if at >= 0 else None
 
     def last(self) -> tuple[int, int] | None:
-        """The newest point."""
         return (self._offsets[-1], self._positions[-1]) if self._offsets else None
 
     def cut(self, position: int) -> None:
-        """Forget the points at or behind ``position``; the times stay as upper bounds."""
+        """Remove the points at or after ``position``; the times stay as upper bounds."""
         keep = bisect_left(self._positions, position)
         del self._offsets[keep:], self._positions[keep:], self._times[keep:]
         self._due = self._positions[-1] + SPACING if keep else 0

@@ -6,18 +6,19 @@ The body of an entry is::
     int32     n+1 times: where each record begins in what follows, and where the last one ends
     bytes     the records, padded with zeros to a multiple of 8
 
-The producer id of its header is a number for the lifetime of the machine that wrote it. Entries
-with the control flag are the journal's own: without records a *sync mark*, with records a *copy*
+The producer id in its header identifies the boot of the machine that wrote it. Entries with
+the control flag belong to the journal: without records a *sync mark*, with records a *copy*
 of the entry before it.
 
-**Damage or loss?** Power loss may keep a later write and lose an earlier one. A damaged entry was
-durable if a later entry says so in ``synced``, or if a later entry was written in this lifetime
-of the machine, since when no power was lost. Then it costs itself alone: it is reported, and
-entries on both sides of it are used. Otherwise neither it nor anything after it was ever
-synced, so nobody was promised it: the tail is cut off at it, and a copy is set aside.
+**Damage or loss?** Power loss may keep a later write and lose an earlier one. A damaged
+entry was durable if a later entry says so in ``synced``, or if a later entry was written
+since this boot, during which no power was lost. Then only that entry is lost: it is
+reported, and the entries on both sides are used. Otherwise neither it nor anything after it
+was ever synced, so none of it was acknowledged: the tail is cut off there, and a copy is
+kept.
 
-A sync mark is written once a journal is synced and quiet (`Journal.settle`), so that its last
-entries are covered as well. Records that others build on are written twice.
+A sync mark is written once a journal is synced and idle (`Journal.settle`), so that its
+last entries are covered as well. Records that later ones depend on are written twice.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Loss:
 
 @dataclass(slots=True)
 class Recovery:
-    """What a journal still holds."""
+    """What recovery found in a journal."""
 
     snapshot: bytes | None
     records: Iterator[tuple[int, bytes]]
@@ -73,11 +74,11 @@ class Recovery:
     """What is lost; complete once ``records`` is exhausted."""
 
     def replay(self, apply: Callable[[int, bytes], None]) -> None:
-        """Apply every record. One that cannot be applied, for want of others, is lost too."""
+        """Apply every record. One that fails to apply because others are missing is lost too."""
         for offset, record in self.records:
             try:
                 apply(offset, record)
-            except Exception as error:  # whatever the gap led to, the rest must be served
+            except Exception as error:  # whatever the gap caused, the rest must be served
                 logger.exception("the record at offset %d cannot be applied", offset)
                 self.losses.append(Loss(offset, offset + 1, f"cannot be applied: {error!r}"))
 
@@ -95,21 +96,21 @@ class Journal:
 
     @property
     def next_offset(self) -> int:
-        """The offset the next record gets."""
         return self.log.next_offset
 
     @property
     def size_bytes(self) -> int:
-        """What the journal takes on disk, snapshots not counted."""
+        """Bytes on disk, without snapshots."""
         return self.log.size_bytes
 
     # -- writing --------------------------------------------------------------
 
     def append(self, records: Sequence[bytes], now_ms: int, *, twice: bool = False) -> int:
-        """Write records as one entry, found whole or not at all; returns the first's offset.
+        """Write records as one entry, which recovery finds whole or not at all; returns the first
+        offset.
 
-        Not durable before the next sync. ``twice`` adds a copy, for records that later ones
-        build on; a copy that finds no room is left out.
+        Not durable before the next sync. ``twice`` adds a copy, for records that later ones depend
+        on; the copy is left out if there is no room for it.
         """
         if not records:
             return self.log.next_offset
@@ -135,9 +136,9 @@ class Journal:
         return self.log.append(head, body)
 
     def settle(self) -> bool:
-        """Write the sync mark if nothing was written since the last call and all is synced.
+        """Write the sync mark if everything is synced and nothing was written since the last call.
 
-        Returns whether there is nothing left to do. The mark is durable with the next sync.
+        Returns whether nothing is left to do. The mark is durable with the next sync.
         """
         if not self._unsettled:
             return True
@@ -151,10 +152,10 @@ class Journal:
         return True
 
     def checkpoint(self, payload: bytes, keep_from: int | None = None) -> None:
-        """Make ``payload``, the state after all records so far, what recovery begins with.
+        """Make ``payload``, the state after all records so far, the starting point of recovery.
 
-        Durable on return. Records are dropped up to the older of two snapshots, so that either
-        can be damaged; those from ``keep_from`` on are kept in any case.
+        Durable on return. Drops records up to the older of two snapshots, so that either may be
+        damaged; records from ``keep_from`` on are always kept.
         """
         self.log.sync()
         self._snapshots.save(Snapshot(self.log.next_offset, payload))
@@ -164,27 +165,27 @@ class Journal:
             self.log.drop_before(max(self.log.start_offset, needed))
 
     def finish(self) -> None:
-        """Sync and close; a sync mark is written if one is due, durable with the next sync."""
+        """Sync and close, after writing a sync mark if one is due (durable with the next sync)."""
         if self._unsettled:
-            with suppress(NexoError, OSError):  # a sync that failed is known to the flusher
+            with suppress(NexoError, OSError):  # the flusher already knows of a failed sync
                 self.log.sync()
                 self._append((), 0, Flags.CONTROL)
         self.close()
 
     def close(self) -> None:
-        """Give back what is held. Does not sync."""
+        """Close the files. Does not sync."""
         self._unsettled = False
         self.log.close()
 
     def abandon(self) -> None:
-        """Give back what is held of a folder that was set aside."""
+        """Close a folder that was set aside, without touching its files."""
         self._unsettled = False
         self.log.abandon()
 
     # -- recovery -------------------------------------------------------------
 
     def recover(self) -> Recovery:
-        """The newest sound snapshot and the readable records since, with what is lost."""
+        """The newest valid snapshot, the readable records since, and what is lost."""
         snapshot, damaged = self._snapshots.load()
         log, losses = self.log, []
         offset = snapshot.offset if snapshot is not None else 0
@@ -248,17 +249,16 @@ class Journal:
         return any(isinstance(entry, bytes) and self._vouches(entry, damage) for entry in later)
 
     def _vouches(self, entry: bytes, damage: Damage) -> bool:
-        """Whether a later entry shows that the damaged place was durable once."""
+        """Whether a later entry proves that the damaged entry was durable."""
         return parse(entry).producer_id == self._lifetime or decode(entry)[0] > damage.position
 
 
 def shown(losses: Sequence[Loss | str]) -> dict[str, Any]:
-    """What a status shows of losses: how many there are, and the first few."""
+    """Losses as a status shows them: their number, and the first few."""
     return {"count": len(losses), "first": [str(loss) for loss in losses[:_SHOWN]]}
 
 
 def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
-    """The body of an entry that holds ``records``."""
     ends = array("i", accumulate(map(len, records), initial=0))
     size = ends[-1]
     if byteorder == "big":
@@ -269,7 +269,7 @@ def encode(records: Sequence[bytes], synced: int = 0) -> list[bytes]:
 
 
 def decode(entry: bytes) -> tuple[int, list[bytes]]:
-    """How much was durable, and the records, from a verified entry."""
+    """The durable length and the records of a verified entry."""
     (synced,) = _SYNCED.unpack_from(entry, SIZE)
     first = SIZE + _SYNCED.size
     start = first + 4 * (parse(entry).count + 1)

@@ -1,6 +1,6 @@
 """The log: segments in a folder, appended at the end, read from anywhere (SPEC E1, E2, E5, E6).
 
-Opening lists the folder and looks at the end of the last segment; everything else waits for
+Opening lists the folder and looks at the end of the last segment; the rest is loaded on
 first use. A log that was never written has no files. One thread owns a log.
 """
 
@@ -33,7 +33,7 @@ _RULE = f"whole multiples of {ALIGN} bytes, and a span of at least 1 and the cou
 _MAX_HINTS = 16
 _READ = 1024 * 1024
 _INDEX_EVERY = 8 * 1024 * 1024
-"""Growth after which the index is saved, so that opening after a crash scans no more."""
+"""Save the index after this much growth, which limits the scan when opening after a crash."""
 
 
 class SegmentedLog:
@@ -56,7 +56,7 @@ class SegmentedLog:
         """``sync_on_roll`` keeps unsynced entries within the last segment.
 
         ``room_ahead`` is for a log that is synced after small writes (`nexo.storage.room`).
-        ``power_kept`` says that no power was lost since the last write: nothing is missing then.
+        ``power_kept`` says that no power was lost since the last write, so no write is missing.
         """
         self._folder = SegmentFolder(files, folder, power_kept)
         self._segment_bytes = segment_bytes
@@ -75,7 +75,6 @@ class SegmentedLog:
     # -- writing --------------------------------------------------------------
 
     def append(self, head: bytearray, body: Sequence[Buffer]) -> int:
-        """Stamp the base offset into the sealed header and write the entry. Not durable."""
         length, count, span, first_ms, last_ms = EXTENT.unpack_from(head, EXTENT_AT)
         if not 0 < span >= count or length % ALIGN:
             raise InvalidInput(f"entry of {length} bytes, {count} records, span {span}: {_RULE}")
@@ -88,7 +87,7 @@ class SegmentedLog:
         return offset
 
     def _writable(self, length: int) -> Segment:
-        """The segment that the next ``length`` bytes go to."""
+        """The segment for the next ``length`` bytes."""
         if self._failed:
             raise ReadOnly(f"{self._folder.path} lost a write and cannot take more: restart")
         segment = self._active
@@ -99,7 +98,9 @@ class SegmentedLog:
         return segment
 
     def _write(self, segment: Segment, parts: Sequence[Buffer], length: int) -> int:
-        """Write behind the last entry; on failure the file is as before. Returns the position."""
+        """Write after the last entry; a failed write leaves
+        the file as before. Returns the position.
+        """
         position = segment.size
         if not position:
             parts, position = (file_header(segment.base), *parts), HEADER
@@ -121,16 +122,16 @@ class SegmentedLog:
         return position
 
     def _write_with_room(self, segment: Segment, parts: Sequence[Buffer], end: int) -> int:
-        """Write what ends at ``end`` and, if the disk has it, room behind."""
+        """Write what ends at ``end`` and, if the disk has space, room after it."""
         room = room_behind(end, self._segment_bytes)
         segment.room_end = end + len(room)
         try:
             return segment.file.write_at(segment.size, (*parts, room)) - len(room)
-        except DiskFull:  # some of the room may be there
+        except DiskFull:  # some of the room may have been written
             return segment.file.write_at(segment.size, parts)
 
     def _undo(self, segment: Segment) -> None:
-        """Cut what a failed write left, or refuse writes for good: it must not look whole."""
+        """Cut off a failed write; if that fails, reject all further writes, lest it look whole."""
         try:
             segment.file.truncate(segment.size)
             segment.room_end = 0
@@ -138,7 +139,7 @@ class SegmentedLog:
             self._failed = True
 
     def _roll(self) -> Segment:
-        """Close the active segment and begin the next."""
+        """Close the active segment and start the next."""
         if self._active is not None:
             if self._active.give_back_room() or self._sync_on_roll:
                 self._active.file.sync()  # first, so that only the last segment may have room
@@ -154,7 +155,7 @@ class SegmentedLog:
         if offset == self.next_offset:
             return b""
         segment, position, base = self._find(offset)
-        if position >= segment.size:  # only a gap that compaction left is behind ``offset``
+        if position >= segment.size:  # after ``offset`` there is only a gap that compaction left
             return b""
         data = segment.file.read_at(position, min(max(max_bytes, SIZE), segment.size - position))
         length, following, cut_off = sound_run(data, base, not segment.compacted)
@@ -201,7 +202,6 @@ class SegmentedLog:
                 position, at = position + head.length, head.next
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""
         for segment in self._folder.segments:
             if segment.times()[1] < timestamp_ms:
                 continue
@@ -233,7 +233,7 @@ class SegmentedLog:
             )
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Note where a reader that goes on will be, so that it costs one read and no search."""
+        """Remember where a sequential reader continues, so that its next read needs no search."""
         if len(self._hints) >= _MAX_HINTS:
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = segment, position
@@ -241,7 +241,7 @@ class SegmentedLog:
     # -- forgetting -----------------------------------------------------------
 
     def drop_before(self, offset: int) -> int:
-        """Forget offsets below ``offset``, durably; returns the bytes freed."""
+        """Drop offsets below ``offset``, durably; returns the bytes freed."""
         if offset <= self.start_offset:
             return 0
         self._check_range(offset)
@@ -255,14 +255,14 @@ class SegmentedLog:
     def drop_damaged_tail(self, damage: Damage) -> None:
         """Drop the last segment from ``damage`` on, durably, keeping a copy of the bytes.
 
-        For damage that its owner knows to be writes that were never synced.
+        For damage that the log's owner knows to be writes that were never synced.
         """
         segment = self._folder.segments[-1]
         self._folder.set_aside(segment, damage.position)
         self._cut(segment, damage.position, damage.offset)
 
     def looks_torn(self, damage: Damage) -> bool:
-        """Whether damage in the last segment looks like a write that never arrived as a whole."""
+        """Whether damage in the last segment looks like an incomplete write."""
         size = damage.next_position - damage.position
         region = self._folder.segments[-1].file.read_at(damage.position, size)
         return was_torn(region, damage.position)
@@ -279,13 +279,13 @@ class SegmentedLog:
         self.next_offset = segment.end
 
     def _recount(self) -> int:
-        """Adjust to segments that changed; returns the bytes freed."""
+        """Update the offsets after segments changed; returns the bytes freed."""
         self._hints.clear()
         before, self.size_bytes = self.size_bytes, self._folder.size_bytes
         return before - self.size_bytes
 
     def advance_to(self, offset: int) -> None:
-        """Have the next entry begin at ``offset``; what is skipped counts as damaged."""
+        """Let the next entry start at ``offset``; skipped offsets count as damaged."""
         if self._active is None:
             self.start_offset = offset
         else:
@@ -299,11 +299,11 @@ class SegmentedLog:
             self._roll()
 
     def begin_rewrite(self, first: int, end: int) -> Rewriting:
-        """Begin to replace closed segments; to be finished or abandoned."""
+        """Start to replace closed segments; finish or abandon it."""
         return self._folder.begin_rewrite(first, end)
 
     def finish_rewrite(self, rewriting: Rewriting) -> int:
-        """Put what was written in place, durably; returns the bytes freed."""
+        """Put the rewritten segment in place, durably; returns the bytes freed."""
         rewriting.finish()
         return self._recount()
 
@@ -315,38 +315,37 @@ class SegmentedLog:
 
     @property
     def synced_bytes(self) -> int:
-        """How much of the last segment's file is known to survive power loss, room included."""
+        """How much of the last segment's file will survive power loss, room included."""
         return self._active.file.synced_bytes if self._active is not None else 0
 
     @property
     def path(self) -> Path:
-        """The log's folder."""
         return self._folder.path
 
     @property
     def is_synced(self) -> bool:
-        """Whether all that was written is known to survive power loss."""
+        """Whether everything written will survive power loss."""
         return self._active is None or self.synced_bytes >= self._active.size
 
     def adopt(self) -> None:
-        """Have the next sync cover what an earlier process wrote to the last segment."""
+        """Let the next sync cover what an earlier process wrote to the last segment."""
         if self._active is not None:
             self._active.file.truncate(max(self._active.size, self._active.room_end))
 
     def sync(self) -> None:
-        """Make this log durable now; `nexo.storage.disk.flusher` does it for many at once."""
+        """Make this log durable now; `nexo.storage.disk.flusher` syncs many at once."""
         for segment in self._folder.segments:
             segment.sync()
 
     def damaged(self) -> list[Damage]:
-        """The damage met so far, by opening or reading; `verify` looks everywhere."""
+        """The damage found so far, by opening or reading; `verify` looks everywhere."""
         found = [d for segment in self._folder.segments for d in (segment.damages or {}).values()]
         return sorted(found, key=attrgetter("offset"))
 
     def verify(self) -> list[Damage]:
-        """Read everything and return all damage to it. Takes as long as the log is large.
+        """Read everything and return all damage. Takes time in proportion to the log's size.
 
-        Offsets before the start are no part of it, though their bytes may still be there.
+        Offsets before the start are ignored, though their bytes may still be there.
         """
         at = self.start_offset
         for segment in self._folder.segments:
@@ -363,14 +362,13 @@ class SegmentedLog:
         return [d for d in found if d.next_offset > self.start_offset or d.next_offset == d.offset]
 
     def close(self) -> None:
-        """Give back what is held. Does not sync."""
         if self._active is not None:
             self._active.give_back_room()
-            with suppress(DiskFull):  # an index can be made anew
+            with suppress(DiskFull):  # an index can be rebuilt
                 self._active.save_index()
         self.abandon()
 
     def abandon(self) -> None:
-        """Give back what is held without touching files, which may be gone."""
+        """Close without touching the files, which may be gone."""
         for segment in self._folder.segments:
             segment.close()

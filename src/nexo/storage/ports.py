@@ -1,4 +1,4 @@
-"""What storage asks of the world below it, and what it offers to the layers above."""
+"""What storage needs from the file system, and what it offers to the layers above."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class File(Protocol):
     def read_at(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes; fewer only at the end of the file."""
 
-    def size(self) -> int:
-        """The file's length."""
+    def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
@@ -33,18 +32,17 @@ class File(Protocol):
     def sync(self) -> None:
         """Make everything written to this file, and the names on its path, survive power loss.
 
-        The only call that another thread may make while the owner goes on using the file.
+        The only call that another thread may make while the owner uses the file.
         """
 
-    def close(self) -> None:
-        """Give the descriptor back."""
+    def close(self) -> None: ...
 
 
 class Settles(Protocol):
-    """A journal that wants to note durably, once it is quiet, that all of it is synced."""
+    """A journal that wants to record durably, once it is idle, that all of it is synced."""
 
     def settle(self) -> bool:
-        """Write that down if it is so; returns whether there is nothing left to do."""
+        """Record it if it is true; returns whether nothing is left to do."""
 
 
 class Files(Protocol):
@@ -59,7 +57,9 @@ class Files(Protocol):
     on_unsettled: Callable[[Settles], None]
     """Called with a journal that was written to after it had settled."""
     lifetime: str
-    """Of what keeps unsynced writes: while it is the same, none of them was lost."""
+    """Identifies the boot (or process) that holds unsynced
+    writes: while it is unchanged, none was lost.
+    """
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; `FileNotFoundError` if absent and not created."""
@@ -113,11 +113,11 @@ class Log(Protocol):
         """The first offset of an entry whose last timestamp is at or after ``timestamp_ms``."""
 
     def drop_before(self, offset: int) -> int:
-        """Forget offsets below ``offset``, freeing what whole segments allow; returns bytes freed.
+        """Drop offsets below ``offset``, freeing whole segments; returns the bytes freed.
 
-        ``start_offset`` moves to ``offset`` exactly, also within a segment, and stays there
-        after a restart.
+        ``start_offset`` moves to ``offset`` exactly, even within a segment, and stays there after a
+        restart.
         """
 
     def close(self) -> None:
-        """Give back what is held. Does not sync."""
+        """Close the files. Does not sync."""

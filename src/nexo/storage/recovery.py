@@ -1,10 +1,10 @@
-"""What a crash left at the end of a log: found, and a torn last entry cut off (SPEC E6).
+"""Repairs the end of a log after a crash: cuts off a torn last entry (SPEC E6).
 
-A log that had room behind its entries goes on using it.
+Room after the last entry stays in use.
 
-Torn means that power or process ended within a write that nobody was told of. Damage with sound
-entries behind it is not torn, nor is a last entry that has all its sectors: those stay as they
-are and are reported to whoever reads there.
+Torn means that power or process ended during a write that was never acknowledged. Damage
+followed by valid entries is not torn, nor is a last entry that has all its sectors: both
+stay as they are, and reading there reports them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nexo.storage.segment import CHUNK, HEADER, Segment
 def recover_tail(segment: Segment, power_kept: bool = False) -> None:
     """Set size, end and index of the last segment, reading only what its index does not cover.
 
-    With ``power_kept`` sectors of zeros are what somebody wrote, not writes that never arrived.
+    With ``power_kept``, sectors of zeros were written as such; they are not missing writes.
     """
     segment.size = segment.file.size()
     segment.check_header()
@@ -67,7 +67,9 @@ def _chunk_with_entry(segment: Segment, position: int) -> bytes:
 
 
 def _note_run(segment: Segment, data: bytes, start: int, offset: int) -> tuple[int, int]:
-    """Index the sound entries that ``data`` begins with; their length and the next offset."""
+    """Index the valid entries at the start of ``data``;
+    returns their length and the next offset.
+    """
     index, at = segment.index, 0
     while (head := head_at(data, at)) is not None:
         if not (segment.follows(head, offset, start + at) and body_sound(data, at, head)):
@@ -78,7 +80,7 @@ def _note_run(segment: Segment, data: bytes, start: int, offset: int) -> tuple[i
 
 
 def _settle(segment: Segment, position: int, offset: int, power_kept: bool) -> None:
-    """Cut a torn entry off; keep a decayed one, and give its offsets to nobody else."""
+    """Cut off a torn entry; keep a decayed one and never reuse its offsets."""
     file_end = segment.size
     region = without_room(segment.file.read_at(position, file_end - position))
     if region and (is_cut_short(region) if power_kept else was_torn(region, position)):
@@ -90,7 +92,7 @@ def _settle(segment: Segment, position: int, offset: int, power_kept: bool) -> N
     if not region:
         return
     head = head_at(region, 0)
-    # Without its header nobody knows how many records it held, but none takes under 8 bytes.
+    # Without its header the number of records is unknown, but each takes at least 8 bytes.
     lost = head.span if head is not None else max(1, len(region) // 8)
     segment.end = offset + lost
     segment.size += -segment.size % 8

@@ -1,8 +1,9 @@
-"""Removes folders so that a crash, or a disk that refuses, never leaves half of one in place.
+"""Removes folders so that neither a crash nor a disk error leaves one half removed.
 
-A folder is first renamed to ``<prefix><tag>``, atomically and durably: from then on it is gone,
-whatever happens to its files. Their removal is finished on the next start if it was cut short.
-The empty renamed folder can be kept as a mark, until something else remembers the deletion.
+A folder is first renamed to ``<prefix><tag>``, atomically and durably: from then on it
+counts as gone, whatever happens to its files. If removing them is interrupted, the next
+start finishes it. The empty renamed folder can be kept as a marker until the deletion is
+recorded elsewhere.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ class Removals:
     """Folders of one parent that are being removed."""
 
     def __init__(self, files: Files, parent: Path, prefix: str = ".removed-") -> None:
-        """No name of a folder in use may begin with ``prefix``."""
+        """``prefix`` must not begin the name of any folder in use."""
         self._files = files
         self._parent = parent
         self._prefix = prefix
 
     def set_aside(self, folder: Path, tag: str) -> None:
-        """Rename a folder; raises `OSError`, with nothing changed, if the disk refuses."""
+        """Rename a folder; raises `OSError`, with nothing changed, if that fails."""
         self._files.rename(folder, self._path(tag))
 
     def empty(self, tag: str) -> None:
-        """Remove what a folder that was set aside holds; the folder stays as a mark."""
+        """Remove the contents of a folder that was set aside; the folder stays as a marker."""
         path = self._path(tag)
         for name in self._files.list(path):
             self._files.remove(path / name)
 
     def forget(self, tag: str) -> None:
-        """Remove a folder that was set aside, with all it holds."""
+        """Remove a folder that was set aside, with its contents."""
         self._files.remove(self._path(tag))
 
     def set_aside_before(self) -> Iterator[str]:
@@ -43,7 +44,6 @@ class Removals:
                 yield name.removeprefix(self._prefix)
 
     def finish(self) -> None:
-        """Remove everything that was set aside."""
         for tag in list(self.set_aside_before()):
             self.forget(tag)
 

@@ -1,7 +1,8 @@
-"""A compacted segment in the making, beside the closed ones that it will replace.
+"""Writes a compacted segment beside the closed ones that it will replace.
 
-Written aside in portions, so that each can be synced before the next; one durable rename makes
-the change. A crash leaves the old segments or the new one, and at most a file named ``*.new``.
+It is written in portions, each of which can be synced before the next, and put in place by
+one durable rename. A crash leaves either the old segments or the new one, and at most a
+file named ``*.new``.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ class Folder(Protocol):
     """The segments of the log."""
 
     def closed_between(self, first: int, end: int) -> list[Segment]:
-        """The closed segments with these borders; `InvalidInput` if there are none."""
+        """The closed segments with these bounds; `InvalidInput` if there are none."""
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Have a new segment in the place of old ones."""
+        """Put a new segment in the place of old ones."""
 
 
 class Rewriting:
-    """Offsets ``first`` to ``end`` anew: entries keep theirs, with gaps where others were."""
+    """A new segment for offsets ``first`` to ``end``: entries
+    keep their offsets, with gaps in between.
+    """
 
     __slots__ = ("_aside", "_file", "_files", "_folder", "_new")
 
@@ -39,12 +42,12 @@ class Rewriting:
         new.size = self._file.write_at(0, [file_header(new.base, new.end)])
 
     def add(self, entries: Iterable[bytes]) -> None:
-        """Write entries, in rising order. Not durable."""
+        """Write entries in ascending order. Not durable."""
         for entry in entries:
             self._new.size += self._file.write_at(self._new.size, [entry])
 
     def finish(self) -> None:
-        """Make all of it durable, and put it in place; quick if it was synced before."""
+        """Make it durable and put it in place; quick if it was synced before."""
         old = self._folder.closed_between(self._new.base, self._new.end)
         self._file.sync()
         self._file.close()
@@ -57,6 +60,6 @@ class Rewriting:
         self._folder.replace(old, self._new)
 
     def abandon(self) -> None:
-        """Leave the log as it was; nothing happens once it is finished."""
+        """Leave the log as it was; does nothing after `finish`."""
         self._file.close()
         self._files.remove(self._aside)

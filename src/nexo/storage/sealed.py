@@ -1,4 +1,4 @@
-"""Small files that are right or absent: a checked frame around a payload.
+"""Small files that are either intact or absent: a header with a checksum, and a payload.
 
 ======  ====  =====================================================
 offset  size  field
@@ -35,7 +35,7 @@ def pack(magic: bytes, payload: bytes, mark: int = 0) -> bytes:
 
 
 def unpack(magic: bytes, data: bytes) -> tuple[bytes, int]:
-    """Payload and mark; `Corrupt` if anything about ``data`` is not as `pack` made it."""
+    """Payload and mark; `Corrupt` if ``data`` is not what `pack` made."""
     if len(data) < SIZE:
         raise Corrupt(f"sealed file cut short: {len(data)} bytes")
     found, version, zero, crc, length, mark = _FRAME.unpack_from(data)
@@ -54,7 +54,7 @@ def _crc(blank: bytes, payload: bytes) -> int:
 
 
 def write(files: Files, path: Path, data: bytes) -> None:
-    """Replace the file at ``path`` atomically and durably: aside, sync, rename."""
+    """Replace the file at ``path`` atomically and durably: write aside, sync, rename."""
     aside = path.with_name(path.name + ".new")
     file = files.open(aside, create=True)
     try:

@@ -1,4 +1,4 @@
-"""One file of a log: a 64-byte file header, then entries one behind the other.
+"""One file of a log: a 64-byte file header, then entries one after another.
 
 ======  ====  ==========================================================
 offset  size  field of the file header
@@ -12,10 +12,10 @@ offset  size  field of the file header
 32      32    zero
 ======  ====  ==========================================================
 
-The name repeats base (and end) offset: ``<base>.log``, ``<base>-<end>.log``, 20 digits each.
-A plain segment is dense: each entry begins where the one before ended. A compacted one has
-gaps, and covers everything up to its end. Behind the entries of the last segment may be room:
-space that the file has already (`nexo.storage.room`).
+The name repeats base (and end) offset: ``<base>.log``, ``<base>-<end>.log``, 20 digits
+each. A plain segment is dense: each entry begins where the one before ended. A compacted
+one has gaps, and covers everything up to its end. The last segment may have room after its
+entries (`nexo.storage.room`).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.log")
 CHUNK = 64 * 1024
 _SEEK = indexes.SPACING + 4 * 1024
 _INDEX_WORTH_KEEPING = 4
-"""Points below which a scan costs less than another file."""
+"""With fewer points than this, a scan costs less than another file."""
 
 logger = logging.getLogger("nexo.storage")
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a segment that make no sense, and the offsets lost with them."""
+    """Unreadable bytes of a segment, and the offsets lost with them."""
 
     offset: int
     next_offset: int
@@ -58,7 +58,7 @@ class Damage:
     next_position: int
 
     def error(self, path: Path) -> Corrupt:
-        """The error that reports this damage to a reader."""
+        """The error to raise to a reader."""
         return Corrupt(
             f"{path.name} is damaged at byte {self.position}: offsets {self.offset} to "
             f"{self.next_offset - 1} are lost; read on from {self.next_offset}",
@@ -121,17 +121,14 @@ class Segment:
 
     @property
     def path(self) -> Path:
-        """Where the segment lies."""
         return self._folder / segment_name(self.base, self.end if self.compacted else -1)
 
     @property
     def index_path(self) -> Path:
-        """Where its index lies, if there is one."""
         return self.path.with_suffix(".idx")
 
     @property
     def file(self) -> File:
-        """The file, opened on first use."""
         if self._file is None:
             self._file = self._files.open(self.path)
         return self._file
@@ -151,13 +148,13 @@ class Segment:
         """First and greatest timestamp (`nexo.storage.index.NEVER` if empty)."""
         if self._index is not None:
             return self._index.first_ms, self._index.max_ms
-        if self._times is None:  # read once and let the index go: a long log has many
+        if self._times is None:  # read once, then release the index: a long log has many
             self._times = self.index.first_ms, self.index.max_ms
             self._index = None
         return self._times
 
     def info(self) -> SegmentInfo:
-        """What is known of it. Loads the index once."""
+        """Its bounds, size and times. Loads the index once."""
         first, last = self.times()
         empty = last == indexes.NEVER
         return SegmentInfo(
@@ -176,7 +173,7 @@ class Segment:
         self._index = SparseIndex()
 
     def give_back_room(self) -> bool:
-        """Have the file end with its last entry; returns whether that changed anything."""
+        """Truncate the file after its last entry; returns whether that changed anything."""
         if self.room_end <= self.size:
             return False
         self.file.truncate(self.size)
@@ -184,17 +181,14 @@ class Segment:
         return True
 
     def sync(self) -> None:
-        """Make what was written through this object durable."""
         if self._file is not None:
             self._file.sync()
 
     def close(self) -> None:
-        """Give the descriptor back."""
         if self._file is not None:
             self._file.close()
 
     def remove(self) -> None:
-        """Delete the files."""
         self.close()
         self._files.remove(self.index_path)
         self._files.remove(self.path)
@@ -247,7 +241,7 @@ class Segment:
     ) -> Iterator[tuple[int, Head]]:
         """Position and header of each entry from ``position`` on, bodies unchecked.
 
-        Raises the `Corrupt` of a damaged header unless told to step over it.
+        Raises `Corrupt` at a damaged header unless ``skip_damage``.
         """
         data, start = b"", position
         while position < self.size:
@@ -265,7 +259,7 @@ class Segment:
             position, offset = position + head.length, head.next
 
     def follows(self, head: Head, offset: int, position: int) -> bool:
-        """Whether an entry may lie at ``position``, where ``offset`` is due."""
+        """Whether an entry at ``position`` is valid where ``offset`` is expected."""
         in_place = head.base >= offset if self.compacted else head.base == offset
         return in_place and position + head.length <= self.size
 
@@ -289,7 +283,7 @@ class Segment:
         return self.size, self.end
 
     def check_end(self, offset: int) -> None:
-        """Raise `Corrupt` if the file ends with ``offset`` before the segment does."""
+        """Raise `Corrupt` if the file ends at ``offset``, before the segment's end."""
         if offset < self.end and not self.compacted:
             raise self.damage_at(self.size, offset).error(self.path)
 
@@ -301,7 +295,7 @@ class Segment:
     # -- damage ---------------------------------------------------------------
 
     def check_header(self) -> None:
-        """Report a damaged file header; all it says is in the name too, so reading goes on."""
+        """Report a damaged file header; its name holds the same facts, so reading continues."""
         if self.size < HEADER:
             self.size = 0
             return
@@ -328,7 +322,7 @@ class Segment:
         return Damage(offset, max(next_offset, offset + 1), position, next_position)
 
     def resync(self, position: int, offset: int) -> tuple[int, int] | None:
-        """Position and offset of the first sound entry behind damage at ``position``."""
+        """Position and offset of the first valid entry after damage at ``position``."""
         region = self.file.read_at(position, self.size - position)
         head = head_at(region, 0)
         if head is not None and head.base > offset and body_sound(region, 0, head):
@@ -345,7 +339,7 @@ class Segment:
         logger.warning(
             "%s: cut at offset %d, %d bytes dropped", self.path, offset, self.size - position
         )
-        if position <= HEADER:  # the header may be lost too; the first entry brings a new one
+        if position <= HEADER:  # the header may be lost too; the first entry writes a new one
             position, self.damages = 0, None
         self.file.truncate(position)
         self.size, self.end, self.room_end = position, offset, 0

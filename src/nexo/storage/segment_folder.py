@@ -1,8 +1,9 @@
-"""The folder of a log: which segments count, where the log starts, which is written to.
+"""The folder of a log: which segments count, where the log starts, which one is written to.
 
-Beside the segments and their indexes lies ``start``, a sealed file whose mark is the log's start
-offset. It is absent until something was dropped. Files named ``*.new`` were being written when a
-crash came; files named ``*.cut`` are copies of what `SegmentedLog.drop_damaged_tail` dropped.
+Beside the segments and their indexes lies ``start``, a sealed file whose mark is the log's
+start offset. It is absent until something is dropped. Files named ``*.new`` were being
+written during a crash; files named ``*.cut`` are copies of what
+`SegmentedLog.drop_damaged_tail` dropped.
 """
 
 from __future__ import annotations
@@ -42,24 +43,21 @@ class SegmentFolder:
 
     @property
     def path(self) -> Path:
-        """Where the log lies."""
         return self._path
 
     @property
     def size_bytes(self) -> int:
-        """All segments together."""
         return sum(segment.size for segment in self.segments)
 
     def of(self, offset: int) -> int:
-        """The place in ``segments`` of the one that holds ``offset``."""
+        """The index in ``segments`` of the one that holds ``offset``."""
         return bisect_right(self.segments, offset, key=attrgetter("base")) - 1
 
     def behind(self, segment: Segment) -> Segment:
-        """The one that follows."""
+        """The segment after this one."""
         return self.segments[self.segments.index(segment) + 1]
 
     def add(self, base: int) -> Segment:
-        """Begin a segment."""
         if not self.segments:
             self._files.make_folder(self._path)
         segment = Segment(self._files, self._path, base, base, False)
@@ -70,9 +68,9 @@ class SegmentFolder:
     # -- forgetting -----------------------------------------------------------
 
     def set_start(self, offset: int) -> None:
-        """Move the start, durably, then remove segments that lie before it.
+        """Move the start, durably, then remove segments before it.
 
-        In that order a crash between leaves no hole: the next open removes the rest.
+        In that order a crash in between leaves no hole: the next open removes the rest.
         """
         data = sealed.pack(_START_MAGIC, b"", offset)
         sealed.write(self._files, self._path / _START, data)
@@ -91,20 +89,20 @@ class SegmentFolder:
     # -- compaction -----------------------------------------------------------
 
     def begin_rewrite(self, first: int, end: int) -> Rewriting:
-        """Begin to replace closed segments by a compacted one."""
+        """Start to replace closed segments with a compacted one."""
         new = Segment(self._files, self._path, first, end, True)
         return Rewriting(self._files, self, new)
 
     def closed_between(self, first: int, end: int) -> list[Segment]:
-        """The closed segments with these borders; `InvalidInput` if there are none."""
+        """The closed segments with these bounds; `InvalidInput` if there are none."""
         closed = self.segments[:-1]
         old = [segment for segment in closed if first <= segment.base and segment.end <= end]
         if not old or old[0].base != first or old[-1].end != end:
-            raise InvalidInput(f"{first} to {end} are not the borders of closed segments")
+            raise InvalidInput(f"{first} to {end} are not the bounds of closed segments")
         return old
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Have a new segment in the place of old ones."""
+        """Put a new segment in the place of old ones."""
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [new]
 
@@ -128,7 +126,7 @@ class SegmentFolder:
             self._remove_dropped()
 
     def _without_covered(self, names: list[str]) -> list[tuple[int, int]]:
-        """Base and end of the segments that count; those a compacted one replaced are removed."""
+        """Base and end of the segments that count; removes those that a compacted one replaced."""
         found = [parsed for name in names if (parsed := parse_name(name))]
         found.sort(key=lambda parsed: (parsed[0], -parsed[1]))
         current: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
 """Snapshots: a state's bytes as of one journal offset, replaced atomically.
 
-A snapshot is a sealed file ``<offset>.snap`` (20 digits; `nexo.storage.sealed`), written aside,
-synced and renamed. The one before is kept, for the day the newest turns out damaged.
+A snapshot is a sealed file ``<offset>.snap`` (20 digits; `nexo.storage.sealed`), written
+aside, synced and renamed. The previous one is kept in case the newest is damaged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Snapshots:
         self._folder = folder
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write durably; older ones than the previous go."""
+        """Write durably; keeps the previous snapshot and removes older ones."""
         self._files.make_folder(self._folder)
         data = sealed.pack(MAGIC, snapshot.payload, snapshot.offset)
         sealed.write(self._files, self._path(snapshot.offset), data)
@@ -46,9 +46,9 @@ class Snapshots:
             self._files.remove(self._path(offset))
 
     def load(self) -> tuple[Snapshot | None, list[int]]:
-        """The newest sound snapshot, if there is one, and the offsets of damaged newer ones.
+        """The newest valid snapshot, if any, and the offsets of damaged newer ones.
 
-        A damaged one is kept under another name, so that it does not count as a fallback.
+        A damaged one is renamed, so that it does not count as a fallback.
         """
         damaged: list[int] = []
         for offset in reversed(self.offsets()):
@@ -62,7 +62,7 @@ class Snapshots:
         return None, damaged
 
     def offsets(self) -> list[int]:
-        """The offsets of the snapshots there are, damaged ones too, oldest first."""
+        """The offsets of all snapshots, damaged ones included, oldest first."""
         names = self._files.list(self._folder)
         stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
         return [int(stem) for stem in stems if stem.isdigit()]
@@ -70,7 +70,7 @@ class Snapshots:
     def _read(self, offset: int) -> Snapshot:
         stored = sealed.read(self._files, self._path(offset), MAGIC)
         if stored is None or stored[1] != offset:
-            raise Corrupt("snapshot is not the one its name says")
+            raise Corrupt("snapshot does not match its file name")
         return Snapshot(offset, stored[0])
 
     def _path(self, offset: int) -> Path:

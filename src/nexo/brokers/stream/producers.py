@@ -14,8 +14,9 @@ from nexo.errors import Fenced, InvalidInput, OutOfOrderSequence
 from nexo.storage.header import Header
 
 REMEMBERED = 5
-"""Batches per producer and partition that a repeat is recognised among: what one may have in
-flight at once."""
+"""Batches per producer and partition that a repeat is
+recognised among: what one may have in flight at once.
+"""
 MAX_PRODUCERS = 10_000
 """Per partition; the one silent longest is forgotten first."""
 

@@ -1,4 +1,4 @@
-"""Files that are read but never changed: what would be done to them is noted instead."""
+"""Files that are read but never changed: each change is recorded instead of made."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Verb: TypeAlias = Literal["write", "cut", "remove", "rename"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that would have been done."""
+    """A change that would have been made."""
 
     verb: Verb
     path: Path
     size_bytes: int = 0
-    """What would have been written or cut off."""
+    """Bytes that would have been written or cut off."""
 
 
 class DryFile:
-    """One file, whose length alone can seem to change."""
+    """One file, of which only the reported length can change."""
 
     def __init__(self, files: DryFiles, path: Path, size: int) -> None:
         self.path = path
@@ -34,13 +34,12 @@ class DryFile:
         self._size = size
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
-        """Write nothing."""
         length = sum(map(len, parts))
         self._files.changes.append(Change("write", self.path, length))
         return length
 
     def read_at(self, position: int, size: int) -> bytes:
-        """What is there, as far as it was not cut off."""
+        """Up to ``size`` bytes, none of them past a simulated cut."""
         length = min(size, self._size - position)
         if length <= 0:
             return b""
@@ -49,20 +48,16 @@ class DryFile:
             return file.read(length)
 
     def size(self) -> int:
-        """The length it would have."""
         return self._size
 
     def truncate(self, size: int) -> None:
-        """Seem shorter."""
         if size < self._size:
             self._files.changes.append(Change("cut", self.path, self._size - size))
             self._size = size
 
-    def sync(self) -> None:
-        """Nothing was written."""
+    def sync(self) -> None: ...
 
-    def close(self) -> None:
-        """Nothing is held open."""
+    def close(self) -> None: ...
 
 
 class DryFiles:
@@ -86,28 +81,21 @@ class DryFiles:
             return DryFile(self, path, 0)
 
     def list(self, folder: Path) -> list[str]:
-        """Names in a folder, sorted; empty if it does not exist."""
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
-    def make_folder(self, folder: Path) -> None:
-        """Make nothing."""
+    def make_folder(self, folder: Path) -> None: ...
 
     def remove(self, path: Path) -> None:
-        """Remove nothing."""
         if path.exists():
             self.changes.append(Change("remove", path))
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename nothing."""
         self.changes.append(Change("rename", target))
 
     def size(self, path: Path) -> int:
-        """The length of a file."""
         return 0 if path in self._made else path.stat().st_size
 
-    def sync_all(self, folder: Path) -> None:
-        """Nothing was written."""
+    def sync_all(self, folder: Path) -> None: ...
 
     def free_bytes(self, folder: Path) -> int:
-        """Space left."""
         return shutil.disk_usage(folder).free

@@ -25,7 +25,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def _ignore(_changed: File | Settles) -> None:
-    """Nobody asked to hear of dirty files and unsettled journals."""
+    """The default callback: nobody listens for dirty files or unsettled journals."""
 
 
 class OsFile:
@@ -69,7 +69,8 @@ class OsFile:
         return size
 
     def _mark_dirty(self) -> None:
-        # After the write: marked before, a sync in another thread could unmark it in between.
+        # Marked after the write: marked before, a sync in another thread could clear the mark in
+        # between.
         self.dirty = True
         self._files.on_dirty(self)
 
@@ -81,7 +82,6 @@ class OsFile:
             rest = rest[written:]
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
         fd = self._fd if self._fd >= 0 else self.open()
         self.used = True
         data = os.pread(fd, size, position)
@@ -90,11 +90,9 @@ class OsFile:
         return data + self.read_at(position + len(data), size - len(data))
 
     def size(self) -> int:
-        """The file's length."""
         return os.fstat(self.fileno()).st_size
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
         os.ftruncate(self.fileno(), size)
         self._length = size
         self._cuts += 1
@@ -103,9 +101,9 @@ class OsFile:
             self._mark_dirty()
 
     def sync(self) -> None:
-        """Make the file and the names on its path durable. A failure is final for all files.
+        """Make the file and the names on its path durable. A failed sync is final for all files.
 
-        Returns after a sync in another thread that has begun to cover the same writes.
+        If a sync in another thread already covers the same writes, waits for that one instead.
         """
         files = self._files
         with self._syncing:
@@ -134,22 +132,24 @@ class OsFile:
         self.reached(*reached)
 
     def claim(self) -> tuple[int, int]:
-        """Begin a sync: later writes mark the file again. What to tell `reached` at its end."""
+        """Begin a sync: later writes mark the file again.
+        Returns what `reached` needs at its end.
+        """
         self.dirty = False
         return self._length, self._cuts
 
     def reached(self, length: int, cuts: int) -> None:
-        """A sync is through; it says nothing of a file that was cut meanwhile."""
+        """Record a finished sync; it proves nothing about a file that was cut meanwhile."""
         if cuts == self._cuts:
             self.synced_bytes = length
 
     def fileno(self) -> int:
-        """The descriptor, for use at once: a later open of another file may close it."""
+        """The descriptor, for immediate use: opening another file may close it."""
         self.used = True
         return self._fd if self._fd >= 0 else self.open()
 
     def open(self, flags: int = 0) -> int:
-        """Open the descriptor, within the bound."""
+        """Open the descriptor, within the limit on open files."""
         self._files.open_files.add(self)
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o640)
@@ -166,7 +166,7 @@ class OsFile:
             self._fd = -1
 
     def close(self) -> None:
-        """Give the descriptor back; a sync under way in another thread keeps it until its end."""
+        """Close the descriptor; a sync running in another thread keeps it open until it ends."""
         if self._fd < 0:
             return
         with self._files.open_files.lock:
@@ -191,7 +191,6 @@ class OsFiles:
         self.lifetime = boot_id()
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        """Open for reading and writing."""
         file = OsFile(self, path)
         if not create:
             file.open()
@@ -204,14 +203,12 @@ class OsFiles:
         return file
 
     def list(self, folder: Path) -> list[str]:
-        """Names in a folder, sorted; empty if it does not exist."""
         try:
             return sorted(os.listdir(folder))  # noqa: PTH208 - names are what is asked for
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder and its parents."""
         try:
             folder.mkdir()
         except FileExistsError:
@@ -222,7 +219,6 @@ class OsFiles:
         self._changed_folders.add(folder.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a whole folder; absent is fine."""
         try:
             path.unlink()
         except FileNotFoundError:
@@ -243,7 +239,6 @@ class OsFiles:
             raise self.broken(error) from error
 
     def size(self, path: Path) -> int:
-        """The length of a file."""
         return path.stat().st_size
 
     def sync_all(self, folder: Path) -> None:
@@ -265,12 +260,11 @@ class OsFiles:
                 file.reached(*reached)
 
     def wait_for_sync_all(self) -> None:
-        """Return once a `sync_all` that is under way is through."""
+        """Wait for a running `sync_all` to end."""
         with self._syncing_all:
             pass
 
     def free_bytes(self, folder: Path) -> int:
-        """Space left for writing by this user."""
         stat = os.statvfs(_existing(folder))
         return stat.f_bavail * stat.f_frsize
 
@@ -283,17 +277,17 @@ class OsFiles:
                 folder = folder.parent
 
     def check(self) -> None:
-        """Raise if a sync has failed before: what is on disk is no longer known."""
+        """Raise if an earlier sync failed: the state of the disk is unknown."""
         if self._error is not None:
             raise ReadOnly(self._error)
 
     def broken(self, error: OSError) -> ReadOnly:
-        """Remember a failed sync for good."""
+        """Record a failed sync, permanently."""
         self._error = f"a sync to disk failed ({error.strerror}): restart after checking the disk"
         return ReadOnly(self._error)
 
     def _claim_dirty(self, root: Path) -> Sequence[tuple[OsFile, tuple[int, int]]]:
-        """Count the dirty files under ``root`` as clean; later writes mark them again."""
+        """Mark the dirty files under ``root`` as clean; later writes mark them again."""
         with self.open_files.lock:
             files = [
                 file
@@ -305,14 +299,14 @@ class OsFiles:
             return [(file, file.claim()) for file in files]
 
     def _sync_open_files(self) -> None:
-        """Make all open files clean, so that some may be closed without losing a write error."""
+        """Sync all open files, so that closing some cannot lose a write error."""
         folders = {file.path.parent for file in self.open_files.dirty() if isinstance(file, OsFile)}
         for folder in {folder.stat().st_dev: folder for folder in folders}.values():
             self.sync_all(_mount_of(folder))
 
 
 def boot_id() -> str:
-    """Of the running kernel; where it cannot be told, every process counts as a new one."""
+    """The kernel's boot id; where it is unavailable, every process counts as a new boot."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -320,7 +314,7 @@ def boot_id() -> str:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the first of its parents that exists."""
+    """The folder, or its nearest existing parent."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
@@ -329,7 +323,7 @@ def _mount_of(folder: Path) -> Path:
 
 
 def _sync_closed(path: Path) -> None:
-    """Sync what was written before the descriptor was closed; a removed file needs nothing."""
+    """Sync writes made before the descriptor was closed; a removed file needs none."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -343,7 +337,7 @@ def _sync_closed(path: Path) -> None:
 def _sync_folder(folder: Path) -> None:
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # removed meanwhile: no names left to keep
+    except FileNotFoundError:  # removed meanwhile: there are no names left to sync
         return
     try:
         os.fsync(fd)

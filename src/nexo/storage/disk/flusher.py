@@ -1,7 +1,8 @@
 """Durability in one place: which files are dirty, how to sync them, what a failure means.
 
-`Flusher.sync` may run inline or in a thread; marks and appends go on meanwhile. The server
-decides when: that is all the difference between ``file_sync`` and ``file_async`` (SPEC E3).
+`Flusher.sync` may run inline or in a thread while marks and appends continue. The server
+decides when to call it: that is the only difference between ``file_sync`` and
+``file_async`` (SPEC E3).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from nexo.histogram import Histogram
 from nexo.storage.ports import File, Files, Settles
 
 MANY_FILES = 16
-"""Dirty files above which one ``syncfs`` beats an ``fdatasync`` each."""
+"""Above this many dirty files, one ``syncfs`` is faster than an ``fdatasync`` for each."""
 _EWMA_WEIGHT = 0.2
 
 
@@ -32,7 +33,6 @@ class SyncTimes:
     histogram: Histogram = field(default_factory=Histogram)
 
     def note(self, took_ms: float) -> None:
-        """Count one sync."""
         weight = _EWMA_WEIGHT if self.count else 1.0
         self.count += 1
         self.last_ms = took_ms
@@ -42,10 +42,10 @@ class SyncTimes:
 
 
 class Flusher:
-    """Makes everything written through one `Files` durable; make it before anything is written.
+    """Makes everything written through one `Files` durable; create it before the first write.
 
-    The first sync also covers what an earlier process wrote to ``folder`` and did not sync.
-    A failed sync is final: afterwards nobody knows what is on disk, so ``failed`` stays set
+    The first sync also covers what an earlier process wrote to ``folder`` and did not sync. A
+    failed sync is final: the state of the disk is unknown from then on, so ``failed`` stays set
     and every later `sync` raises it.
     """
 
@@ -73,25 +73,24 @@ class Flusher:
 
     @property
     def dirty(self) -> bool:
-        """Whether a sync has anything to do."""
         return self._inherited or bool(self._dirty)
 
     @property
     def unsettled(self) -> bool:
-        """Whether a journal waits to note that all of it is synced."""
+        """Whether a journal has yet to record that all of it is synced."""
         return bool(self._unsettled)
 
     def settle(self) -> None:
-        """Have the journals that are synced and quiet note it. For their owner's thread."""
+        """Let journals that are synced and idle record it. Call it in the thread that owns them."""
         self._unsettled -= {journal for journal in self._unsettled if journal.settle()}
 
     def mark(self, file: File) -> None:
-        """Note that ``file`` has unsynced writes; `Files` calls it by itself."""
+        """Record that ``file`` has unsynced writes; `Files` calls this itself."""
         with self._marking:
             self._dirty.add(file)
 
     def sync(self) -> None:
-        """Make all that was written before this call durable, or raise `ReadOnly`."""
+        """Make everything written before this call durable, or raise `ReadOnly`."""
         with self._syncing:
             self.check()
             dirty = self._take()
@@ -102,7 +101,7 @@ class Flusher:
                 self._sync_files(dirty)
             except (OSError, NexoError) as error:
                 raise self._fail(error) from error
-            if not first:  # it also flushes an earlier process's writes, so it is not timed
+            if not first:  # the first also flushes an earlier process's writes, so it is not timed
                 self.times.note((self._timer() - began) * 1_000)
 
     def check(self) -> None:
@@ -129,7 +128,7 @@ class Flusher:
 
 
 class DiskGuard:
-    """Refuses writes while little disk space is left, so that acks and deletes still fit."""
+    """Rejects writes while disk space is low, so that acks and deletes still fit."""
 
     def __init__(
         self, files: Files, folder: Path, reserve_bytes: int, *, recheck_ms: int = 200
@@ -144,7 +143,9 @@ class DiskGuard:
         self._due_ms: int | None = None
 
     def check(self, now_ms: int) -> None:
-        """Raise `DiskFull` below the reserve, and until there is a quarter more than it again."""
+        """Raise `DiskFull` below the reserve, and then until a
+        quarter more than the reserve is free.
+        """
         if self._due_ms is None or now_ms >= self._due_ms:
             self._look(now_ms)
         if self.full:

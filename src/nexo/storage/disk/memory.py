@@ -9,7 +9,7 @@ from nexo.storage.ports import Buffer, File, Settles
 
 
 def _ignore(_changed: File | Settles) -> None:
-    """Nobody asked to hear of dirty files and unsettled journals."""
+    """The default callback: nobody listens for dirty files or unsettled journals."""
 
 
 class MemoryFile:
@@ -24,33 +24,28 @@ class MemoryFile:
         self._content = content
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
-        """Write all parts one after another."""
         data = b"".join(parts)
         self._touch()
         put(self._content, position, data)
         return len(data)
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes."""
         return bytes(self._content[position : position + size])
 
     def size(self) -> int:
-        """The file's length."""
         return len(self._content)
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
         self._touch()
         cut(self._content, size)
         self.synced_bytes = min(self.synced_bytes, size)
 
     def sync(self) -> None:
-        """Nothing in memory survives anyway; keeps the books of what would."""
+        """Nothing in memory survives a crash; this only records which bytes would."""
         self._files.dirty.discard(self)
         self.synced_bytes = len(self._content)
 
-    def close(self) -> None:
-        """Nothing to give back."""
+    def close(self) -> None: ...
 
     def _touch(self) -> None:
         if self not in self._files.dirty:
@@ -71,7 +66,6 @@ class MemoryFiles:
         self._folders: set[Path] = set()
 
     def open(self, path: Path, *, create: bool = False) -> File:
-        """Open for reading and writing."""
         if path not in self._contents:
             if not create or path.parent not in self._folders:
                 raise FileNotFoundError(f"no file {path}")
@@ -79,35 +73,29 @@ class MemoryFiles:
         return MemoryFile(self, path, self._contents[path])
 
     def list(self, folder: Path) -> list[str]:
-        """Names in a folder, sorted."""
         known = (*self._contents, *self._folders)
         return sorted({path.name for path in known if path.parent == folder != path})
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder and its parents."""
         self._folders |= {folder, *folder.parents}
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a whole folder."""
         for known in [known for known in self._contents if known.is_relative_to(path)]:
             del self._contents[known]
         self._folders = {known for known in self._folders if not known.is_relative_to(path)}
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file or a folder atomically, replacing the target."""
         if source not in self._contents and source not in self._folders:
             raise FileNotFoundError(f"no file {source}")
         self._contents = {moved(path, source, target): c for path, c in self._contents.items()}
         self._folders = {moved(path, source, target) for path in self._folders}
 
     def size(self, path: Path) -> int:
-        """The length of a file."""
         if path not in self._contents:
             raise FileNotFoundError(f"no file {path}")
         return len(self._contents[path])
 
     def sync_all(self, folder: Path) -> None:
-        """Count every file as synced."""
         for file in tuple(self.dirty):
             file.sync()
 

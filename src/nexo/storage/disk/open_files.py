@@ -1,7 +1,7 @@
-"""A bound on open descriptors: who is open, and who is closed to make room (SPEC E1).
+"""A limit on open descriptors, and which file to close to make room (SPEC E1).
 
-Second chance stands in for least recently used: a file sets a flag when it is used, and the
-one that is found without it goes. That keeps the cost of a hit at one attribute store.
+Second chance approximates least recently used: using a file sets a flag, and the first file
+found without its flag is closed. A hit costs one attribute store.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Protocol
 
 
 class Closable(Protocol):
-    """A file as the bound sees it."""
+    """A file as `OpenFiles` sees it."""
 
     used: bool
-    """Touched since the bound last looked."""
+    """Used since `OpenFiles` last looked."""
     dirty: bool
-    """Holds writes that are not synced, so that closing it could lose a write error."""
+    """Has unsynced writes, so closing it could lose a write error."""
     pins: int
-    """Threads inside a call on the descriptor; not closed before it is 0."""
+    """Threads inside a call on the descriptor; it is not closed while any are."""
 
-    def release(self) -> None:
-        """Close the descriptor."""
+    def release(self) -> None: ...
 
 
 class OpenFiles:
@@ -41,13 +40,12 @@ class OpenFiles:
         return len(self._files)
 
     def add(self, file: Closable) -> None:
-        """Note that ``file`` is about to open, closing others if the limit is reached."""
+        """Register a file that is about to open, closing others if the limit is reached."""
         while len(self._files) >= self.limit and self._make_room():
             pass
         self._files.append(file)
 
     def discard(self, file: Closable) -> None:
-        """Note that ``file`` was closed."""
         if file in self._files:
             self._files.remove(file)
 
@@ -56,7 +54,7 @@ class OpenFiles:
         return [file for file in tuple(self._files) if file.dirty]
 
     def _make_room(self) -> bool:
-        """Close a file; if all hold unsynced writes, one common sync cleans them first."""
+        """Close a file; if all have unsynced writes, sync them all first."""
         if self._close_first_idle():
             return True
         self._make_clean()

@@ -1,9 +1,9 @@
-"""Files that record what is done to them, so that it can be done again elsewhere.
+"""Files that record each change, so that it can be repeated elsewhere.
 
-`RecordingFiles` wraps any `nexo.storage.ports.Files` and keeps every operation below one folder
-in the order it was done, after it succeeded. Applying the operations in that order to an empty
-folder gives the same files, byte for byte. Syncs are not operations: a group of operations
-becomes durable as a whole, where it is shipped to and where it is applied.
+`RecordingFiles` wraps any `nexo.storage.ports.Files` and keeps every successful operation
+below one folder, in order. Applying the operations in that order to an empty folder gives
+the same files, byte for byte. Syncs are not operations: a group of operations becomes
+durable as a whole where it is applied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAGIC = b"NEXOOPS\0"
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A file exists from now on, empty."""
+    """An empty file was created."""
 
     path: str
 
@@ -36,27 +36,27 @@ class Written(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Truncated(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A file was given another length."""
+    """A file's length was changed."""
 
     path: str
     size: int
 
 
 class Renamed(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """A file or folder has another name; a file of that name was replaced."""
+    """A file or folder was renamed; a file of the new name was replaced."""
 
     source: str
     target: str
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A file or a whole folder is gone."""
+    """A file or a whole folder was removed."""
 
     path: str
 
 
 class FolderMade(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """A folder exists from now on, with its parents."""
+    """A folder was created, with its parents."""
 
     path: str
 
@@ -83,7 +83,7 @@ def unpack(data: bytes) -> tuple[list[Operation], int]:
 
 
 def apply(operations: Iterable[Operation], files: Files, root: Path) -> None:
-    """Do the operations to the files below ``root``. Not durable before the next sync."""
+    """Apply the operations to the files below ``root``. Not durable before the next sync."""
     opened: dict[str, File] = {}
 
     def file(path: str, *, create: bool = False) -> File:
@@ -118,9 +118,11 @@ def apply(operations: Iterable[Operation], files: Files, root: Path) -> None:
 
 
 def _below(root: Path, path: str) -> Path:
-    """The path, which must not lead out of ``root``: operations come from elsewhere."""
+    """The full path; `Corrupt` if it leads out of ``root``,
+    because operations come from elsewhere.
+    """
     if path.startswith("/") or ".." in path.split("/"):
-        raise Corrupt(f"a file operation names {path!r}, outside of the data folder")
+        raise Corrupt(f"a file operation names {path!r}, outside the data folder")
     return root / path
 
 
@@ -137,39 +139,33 @@ class RecordingFile:
 
     @property
     def synced_bytes(self) -> int:
-        """As the file says."""
         return self._file.synced_bytes
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
-        """Write and record; what was refused is not recorded."""
+        """Write and record; a rejected write is not recorded."""
         written = self._file.write_at(position, parts)
         self._record(Written(self._name, position, b"".join(parts)))
         return written
 
     def read_at(self, position: int, size: int) -> bytes:
-        """What the file holds."""
         return self._file.read_at(position, size)
 
     def size(self) -> int:
-        """The file's length."""
         return self._file.size()
 
     def truncate(self, size: int) -> None:
-        """Cut and record."""
         self._file.truncate(size)
         self._record(Truncated(self._name, size))
 
     def sync(self) -> None:
-        """Make the file durable here."""
         self._file.sync()
 
     def close(self) -> None:
-        """Give the descriptor back."""
         self._file.close()
 
 
 class RecordingFiles:
-    """`Files` that record what happens below ``root``. One thread owns it, as it owns the files."""
+    """`Files` that record every change below ``root``. One thread owns it, as it owns the files."""
 
     def __init__(self, files: Files, root: Path) -> None:
         self._files = files
@@ -189,14 +185,13 @@ class RecordingFiles:
             self.recorded_bytes += len(operation.data)
 
     def _name(self, path: Path) -> str | None:
-        """The path as recorded; None if it lies elsewhere."""
+        """The path as recorded; None if it is outside ``root``."""
         return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else None
 
     # -- files ----------------------------------------------------------------
 
     @property
     def on_dirty(self) -> Callable[[File], None]:
-        """As of the files."""
         return self._files.on_dirty
 
     @on_dirty.setter
@@ -205,7 +200,6 @@ class RecordingFiles:
 
     @property
     def on_unsettled(self) -> Callable[[Settles], None]:
-        """As of the files."""
         return self._files.on_unsettled
 
     @on_unsettled.setter
@@ -214,7 +208,6 @@ class RecordingFiles:
 
     @property
     def lifetime(self) -> str:
-        """As of the files."""
         return self._files.lifetime
 
     @lifetime.setter
@@ -222,7 +215,7 @@ class RecordingFiles:
         self._files.lifetime = lifetime
 
     def open(self, path: Path, *, create: bool = False) -> File:
-        """Open; a file that did not exist is recorded as created."""
+        """Open; creating a file that did not exist is recorded."""
         name = self._name(path)
         if name is None:
             return self._files.open(path, create=create)
@@ -236,23 +229,20 @@ class RecordingFiles:
         return RecordingFile(file, name, self._record)
 
     def list(self, folder: Path) -> list[str]:
-        """Names in a folder, sorted."""
         return self._files.list(folder)
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder and its parents."""
         self._files.make_folder(folder)
         if (name := self._name(folder)) is not None:
             self._record(FolderMade(name))
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a whole folder."""
         self._files.remove(path)
         if (name := self._name(path)) is not None:
             self._record(Removed(name))
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename atomically and durably; both names must be recorded ones, or neither."""
+        """Rename atomically and durably; either both names are below ``root`` or neither is."""
         self._files.rename(source, target)
         old, new = self._name(source), self._name(target)
         if (old is None) != (new is None):
@@ -261,13 +251,10 @@ class RecordingFiles:
             self._record(Renamed(old, new))
 
     def size(self, path: Path) -> int:
-        """The length of a file."""
         return self._files.size(path)
 
     def sync_all(self, folder: Path) -> None:
-        """Make everything durable here."""
         self._files.sync_all(folder)
 
     def free_bytes(self, folder: Path) -> int:
-        """Space left here."""
         return self._files.free_bytes(folder)
