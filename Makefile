@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export VENV
 
 TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
-TEST_PACKAGES := redis-server chromium postgresql
+TEST_PACKAGES := redis-server chromium postgresql curl
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2

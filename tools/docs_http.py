@@ -20,10 +20,12 @@ from tools.docs_text import member_notes, prose, table
 _INTRO = """# HTTP API
 
 Everything the [dashboard](../guide/dashboard.md) shows and does is an HTTP request that scripts
-may send too. The OpenAPI document is at `/api/v1/openapi.json`.
+may send too; the [guide](../guide/http.md) shows the use of it. The OpenAPI document is at
+`/api/v1/openapi.json`, the AsyncAPI document of events and web sockets at `/api/v1/asyncapi.json`.
 
 * `GET` looks and takes query parameters. `POST` acts and takes a JSON body; it needs the headers
-  `Content-Type: application/json` and `X-Nexo: 1`, which a page of another site cannot send. An
+  `Content-Type: application/json` and, without a token, `X-Nexo: 1`, which a page of another site
+  cannot send. An
   action without fields needs no body. Another method is 405, with those that are right in `Allow`.
 * A refusal is JSON, `{"code": "NOT_FOUND", "message": "…"}`, with the codes of the
   [client's errors](../guide/client.md), and a 4xx status. 503 means that a broker restarts or
@@ -31,12 +33,14 @@ may send too. The OpenAPI document is at `/api/v1/openapi.json`.
 * Lists are cut: `limit` and `offset`, or a `cursor`, give the next page.
 * A value is `{"type": "json" | "text" | "bytes", "text": "…"}`: JSON source, the text itself, or
   base64. Without `type` it is JSON: `{"text": "hello"}` is refused, for `hello` is no JSON, while
-  `{"type": "text", "text": "hello"}` and `{"text": "\\"hello\\""}` are the same text. What is too
-  large to show is cut, and says so in `truncated`.
+  `{"type": "text", "text": "hello"}` and `{"text": "\\"hello\\""}` are the same text. Instead of
+  `text`, `data` is the value as JSON: `{"data": {"n": 1}}`. What is too large to show is cut, and
+  says so in `truncated`; what programs fetch and read is whole, as `type` and `data`.
 * Names of queues and streams may hold `/`, so they are parameters and never part of a path.
 * With authentication on, send a token as `Authorization: Bearer …`, or `POST /api/v1/login`
   with `{"user": …, "password": …}` and keep the cookie. What a user may do is what the brokers
-  grant that user.
+  grant that user. Server-sent events and the web socket also take a token as the parameter `token`.
+* Pages of other sites may use the API if `http_origins` names them; their cookies never count.
 
 Besides, with `GET`: `/health` (the process lives) and `/ready` (every broker answers; 503 if not),
 which take no login, and `/metrics` (Prometheus), which with authentication on takes permission to

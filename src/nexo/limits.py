@@ -67,6 +67,12 @@ HTTP_LOGIN_BYTES = 8 * KIB
 """The largest login: whoever sends it is not known yet."""
 HTTP_LIVE_VIEWS = 256
 """Live views at once: events and web sockets, each with a connection of its own to a broker."""
+SOCKET_SUBSCRIPTIONS = 100
+"""Topics and streams that one web socket follows."""
+SOCKET_PING_S = 20.0
+"""A web socket is pinged this often, and closed if it does not answer for as long."""
+SOCKET_FRAME_BYTES = 1 * MIB
+"""The largest message that a web socket may send."""
 HTTP_LOGINS = 1_000
 HTTP_LOGINS_PER_USER = 50
 """Logins to the dashboard at once; the least recently used ends."""

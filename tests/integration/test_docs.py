@@ -3,15 +3,17 @@
 The blocks of a page run in order in one namespace, in one event loop, so that a page may
 build on what it showed before and ``await`` at top level. ``url`` is the server's; so is
 ``NEXO_URL``. A ``bash`` block of ``nexo`` commands runs too, if the line before the block is
-``<!-- runs -->``.
+``<!-- runs -->``; one with ``curl`` runs as a script, against a server of real processes.
 """
 
 import ast
 import asyncio
 import contextlib
 import inspect
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from click.testing import CliRunner
 
 from nexo import cli, testing
 from nexo.model import Broker
+from tests.integration.admin_api import Api
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -66,6 +69,9 @@ def test_the_snippets_of_a_page_run(page: Path, tmp_path: Path) -> None:
 
 def run(page: Path, folder: Path) -> None:
     """Run the blocks of a page in an empty folder."""
+    if any("curl " in block.text for block in blocks(page) if block.language == "bash"):
+        _run_scripts(page, folder)
+        return
     with (
         contextlib.chdir(folder),
         testing.server(data_dir=folder / "data") as url,
@@ -73,6 +79,20 @@ def run(page: Path, folder: Path) -> None:
     ):
         patched.setenv("NEXO_URL", url)
         asyncio.run(_run(page, {"url": url, "__name__": "__docs__"}))
+
+
+def _run_scripts(page: Path, folder: Path) -> None:
+    """The scripts of a page about HTTP, which only real processes serve."""
+    if shutil.which("curl") is None:
+        assert not os.environ.get("CI"), "no curl: install the Debian package"
+        pytest.skip("no curl: install the Debian package")
+    with testing.process(folder / "data") as server:
+        Api(server.http_url).wait_ready()
+        for block in blocks(page):
+            text = block.text.replace("http://127.0.0.1:8080", server.http_url)
+            command = ["bash", "-eu", "-c", text]
+            done = subprocess.run(command, check=False, capture_output=True, cwd=folder, timeout=30)
+            assert done.returncode == 0, f"{page.name}:{block.line}\n{text}\n{done.stderr.decode()}"
 
 
 async def _run(page: Path, namespace: dict[str, Any]) -> None:

@@ -13,11 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
 
 from nexo import limits
-from nexo.admin import metrics, openapi
+from nexo.admin import asyncapi, metrics, openapi
 from nexo.admin.api import TABLE
 from nexo.admin.desk import Desk, Place
 from nexo.admin.guard import Guard
@@ -26,6 +27,7 @@ from nexo.admin.replies import Health, Ready, answer, as_json, body_of, failure,
 from nexo.admin.routes import PREFIX, Endpoint
 from nexo.admin.sampler import Sampler
 from nexo.admin.sessions import Sessions
+from nexo.admin.sockets import Conversation
 from nexo.admin.webhook import Webhook
 from nexo.errors import NexoError
 from nexo.model import Broker
@@ -54,6 +56,7 @@ class Admin:
                     metrics=self._metrics,
                     host=place.settings.host,
                     methods=_methods(self._routes()),
+                    origins=place.settings.origins,
                 )
             ],
             exception_handlers={
@@ -105,6 +108,8 @@ class Admin:
             Route("/ready", self._ready),
             Route("/metrics", self._read_metrics),
             Route(f"{PREFIX}/openapi.json", _constant(openapi.document(TABLE))),
+            Route(f"{PREFIX}/asyncapi.json", _constant(asyncapi.document())),
+            WebSocketRoute(asyncapi.SOCKET, self._converse),
             Route(f"{PREFIX}/session", self._session),
             Route(f"{PREFIX}/login", self._log_in, methods=["POST"]),
             Route(f"{PREFIX}/logout", self._sessions.log_out, methods=["POST"]),
@@ -116,9 +121,20 @@ class Admin:
 
     def _endpoint(self, row: Endpoint) -> View:
         async def run(request: Request) -> Response:
-            return await answer(row, await self._sessions.desk(request), request)
+            desk = await self._sessions.desk(request, live=row.live)
+            return await answer(row, desk, request)
 
         return run
+
+    async def _converse(self, socket: WebSocket) -> None:
+        """A web socket, with a connection of its own to the brokers."""
+        try:
+            desk = await self._sessions.desk(socket, live=True)
+            async with desk.own_client() as client:
+                await socket.accept()
+                await Conversation(socket, desk, client).run()
+        except NexoError as error:
+            await socket.send_denial_response(failure(error))
 
     async def _health(self, request: Request) -> Response:
         """This process lives."""

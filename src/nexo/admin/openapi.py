@@ -27,7 +27,13 @@ class Other:
     takes: type = Nothing
 
 
-_ACTION = {"name": "X-Nexo", "in": "header", "required": True, "schema": {"const": "1"}}
+_ACTION = {
+    "name": "X-Nexo",
+    "in": "header",
+    "required": True,
+    "schema": {"const": "1"},
+    "description": "Not needed with a bearer token.",
+}
 _REFS = "#/components/schemas/{name}"
 _REFUSALS = {
     "400": "The request makes no sense.",

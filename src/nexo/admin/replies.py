@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Endpoint
+from nexo.admin.routes import Endpoint, Event
 from nexo.errors import (
     Conflict,
     ConnectionLost,
@@ -32,6 +32,9 @@ from nexo.protocol.hello import LOCKED_OUT_MS
 from nexo.refusals import in_words
 
 log = logging.getLogger("nexo.admin")
+
+TOKEN = "token"
+"""The parameter that carries a token where a browser can send no header."""
 
 STATUS: tuple[tuple[type[NexoError], int], ...] = (
     (PayloadTooLarge, 413),
@@ -96,13 +99,39 @@ async def answer(endpoint: Endpoint, desk: Desk, request: Request) -> Response:
     ask = await _asked(endpoint, request)
     if endpoint.live:
         return _Events(desk, endpoint.run(desk, ask))  # type: ignore[arg-type]
-    return as_json(await endpoint.run(desk, ask))  # type: ignore[misc]
+    work: Coroutine[Any, Any, Any] = endpoint.run(desk, ask)  # type: ignore[assignment]
+    return as_json(await (_while_there(request, work) if endpoint.waits else work))
+
+
+async def _while_there(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of ``work``, which is cancelled if the caller leaves before."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            raise ConnectionLost("the caller has left")
+        return working.result()
+    finally:
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _asked(endpoint: Endpoint, request: Request) -> Any:
     try:
         if endpoint.method == "GET":
-            return msgspec.convert(_parameters(request.query_params), endpoint.takes, strict=False)
+            given = _parameters(request.query_params)
+            if endpoint.live:
+                given.pop(TOKEN, None)  # `Sessions` has read it
+                seen = request.headers.get("last-event-id")
+                if seen and "offsets" in endpoint.takes.__struct_fields__:
+                    given["offsets"] = seen
+            return msgspec.convert(given, endpoint.takes, strict=False)
         return msgspec.json.decode(await body_of(request) or b"{}", type=endpoint.takes)
     except msgspec.ValidationError as error:
         raise InvalidInput(in_words(error, endpoint.takes)) from None
@@ -127,6 +156,15 @@ async def body_of(request: Request, limit: int = 0) -> bytes:
         if len(body) > limit:
             raise PayloadTooLarge(f"the body is larger than {limit} bytes")
     return bytes(body)
+
+
+def _event(row: Any) -> bytes:
+    """One event; None is a sign of life."""
+    if row is None:
+        return b": still here\n\n"
+    if isinstance(row, Event):
+        return b"id: " + row.id.encode() + b"\ndata: " + _encode(row.data) + b"\n\n"
+    return b"data: " + _encode(row) + b"\n\n"
 
 
 class _Events(StreamingResponse):
@@ -156,7 +194,7 @@ class _Events(StreamingResponse):
                 await asyncio.wait((self._coming, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not self._coming.done():
                     return
-                yield b"data: " + _encode(self._coming.result()) + b"\n\n"
+                yield _event(self._coming.result())
         except StopAsyncIteration:
             return
         except NexoError as error:

@@ -47,6 +47,16 @@ class Endpoint:
     run: Run | Follow
     live: bool = False
     """Answers with server-sent events, each one a ``gives``."""
+    waits: bool = False
+    """May wait for something to come, and ends early if the caller leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A row of a live endpoint with where to go on after it."""
+
+    data: Any
+    id: str
 
 
 class Routes:
@@ -57,26 +67,28 @@ class Routes:
         self.table: list[Endpoint] = []
         self._path = PREFIX + path
 
-    def get(self, path: str) -> Callable[[R], R]:
+    def get(self, path: str, *, waits: bool = False) -> Callable[[R], R]:
         """Decorator: a look."""
-        return self._add("GET", path)
+        return self._add("GET", path, waits=waits)
 
-    def post(self, path: str) -> Callable[[R], R]:
+    def post(self, path: str, *, waits: bool = False) -> Callable[[R], R]:
         """Decorator: an action."""
-        return self._add("POST", path)
+        return self._add("POST", path, waits=waits)
 
     def live(self, path: str) -> Callable[[R], R]:
         """Decorator: a look that goes on, an async generator."""
         return self._add("GET", path, live=True)
 
-    def _add(self, method: Method, path: str, *, live: bool = False) -> Callable[[R], R]:
+    def _add(
+        self, method: Method, path: str, *, live: bool = False, waits: bool = False
+    ) -> Callable[[R], R]:
         def register(run: R) -> R:
             hints = get_type_hints(run)
             gives = hints["return"].__args__[0] if live else hints["return"]
             summary = (run.__doc__ or "").strip().partition("\n")[0]
             where = self._path + path
             self.table.append(
-                Endpoint(method, where, self.tag, summary, hints["ask"], gives, run, live)
+                Endpoint(method, where, self.tag, summary, hints["ask"], gives, run, live, waits)
             )
             return run
 

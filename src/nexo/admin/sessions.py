@@ -13,13 +13,13 @@ import time
 from dataclasses import dataclass, field, replace
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from nexo import limits
 from nexo.admin.accounts import Credentials
 from nexo.admin.desk import Desk, LoginSeen
-from nexo.admin.replies import as_json
+from nexo.admin.replies import TOKEN, as_json
 from nexo.client._async.client import AsyncClient
 from nexo.errors import (
     ConnectionLost,
@@ -123,11 +123,15 @@ class Sessions:
         """Whether callers must log in."""
         return self._desk.place.settings.auth
 
-    async def desk(self, request: Request) -> Desk:
-        """What the caller may use; `Unauthenticated` if they must log in first."""
+    async def desk(self, request: HTTPConnection, *, live: bool = False) -> Desk:
+        """What the caller may use; `Unauthenticated` if they must log in first.
+
+        ``live``: the browser can send no header, so a token may be a parameter.
+        """
         if not self.required:
             return self._desk
-        session = self._found(request) or await self._by_token(request)
+        given = request.query_params.get(TOKEN) if live else None
+        session = await self._by_token(request, given) or self._found(request)
         if session is None:
             raise Unauthenticated("log in first")
         session.used_s = time.monotonic()
@@ -141,7 +145,7 @@ class Sessions:
             names=session.names,
         )
 
-    def view(self, request: Request) -> SessionView:
+    def view(self, request: HTTPConnection) -> SessionView:
         """Who the caller is."""
         session = self._found(request) if self.required else None
         return SessionView(self.required, session.user if session else None)
@@ -167,18 +171,20 @@ class Sessions:
             await self._open.pop(key).end()
         return len(going)
 
-    def _found(self, request: Request) -> _Session | None:
+    def _found(self, request: HTTPConnection) -> _Session | None:
         cookie = request.cookies.get(COOKIE)
         return self._open.get(_hash(cookie)) if cookie else None
 
-    async def _by_token(self, request: Request) -> _Session | None:
+    async def _by_token(self, request: HTTPConnection, given: str | None) -> _Session | None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token:
+            token = given or ""
+        if not token:
             return None
         known = self._open.get(_hash(token))
         return known or await self._enter(request, Credentials(token=token), token)
 
-    async def _enter(self, request: Request, who: Credentials, secret: str) -> _Session:
+    async def _enter(self, request: HTTPConnection, who: Credentials, secret: str) -> _Session:
         who = replace(who, caller=request.client.host if request.client else None)
         await self._forget_idle(who)
         client = self._desk.place.client(who)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nexo.admin.api import (
     connections,
+    events,
     groups,
     jobs,
     overview,
@@ -15,12 +16,13 @@ from nexo.admin.api import (
     store,
     stream,
     users,
+    work,
 )
 from nexo.admin.routes import Endpoint
 
 _PARTS = (
     overview, store, pubsub, queue, jobs, schedules, stream, records, groups, pipeline,
-    connections, users,
+    connections, users, work, events,
 )  # fmt: skip
 
 TABLE: list[Endpoint] = [row for part in _PARTS for row in part.routes.table]

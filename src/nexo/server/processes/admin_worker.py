@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
+from nexo import limits
 from nexo.access.internal import read_token
 from nexo.access.users import UsersFile
 from nexo.admin.accounts import Credentials, NoAccounts
@@ -74,7 +75,11 @@ def _config(settings: Settings, admin: Admin) -> uvicorn.Config:
     return uvicorn.Config(
         admin.app,
         lifespan="off",
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=limits.SOCKET_FRAME_BYTES,
+        ws_ping_interval=limits.SOCKET_PING_S,
+        ws_ping_timeout=limits.SOCKET_PING_S,
+        ws_per_message_deflate=False,
         log_config=None,
         access_log=False,
         server_header=False,

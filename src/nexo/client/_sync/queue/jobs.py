@@ -212,6 +212,11 @@ class Job(Generic[T]):
         return self._raw[1:]
 
     @property
+    def encoded(self) -> bytes:
+        """The value as it travels (`nexo.protocol.values`): its type byte, then the content."""
+        return self._raw
+
+    @property
     def attempt(self) -> int:
         """Which delivery this is, from 1."""
         return self._batch.delivery.attempts.get(self.number, 1)

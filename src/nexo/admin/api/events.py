@@ -1,0 +1,198 @@
+"""Live events for programs and web pages: messages of topics and records of streams, whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+
+from nexo.admin.api.paging import Name, Skip
+from nexo.admin.api.pubsub import Topic
+from nexo.admin.api.records import Partition
+from nexo.admin.desk import Desk
+from nexo.admin.plain import Plain, plain, plain_content
+from nexo.admin.routes import Event, Routes
+from nexo.client._async.client import AsyncClient
+from nexo.client.pubsub_message import Message
+from nexo.client.stream_records import Record, batches_in
+from nexo.errors import InvalidInput, NotFound, RequestTimeout
+from nexo.model import Broker
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+
+routes = Routes("Events")
+
+QUIET_S = 15.0
+"""After so long without an event a sign of life is sent, so that a lost reader is noticed."""
+_READ_BYTES = 1024 * 1024
+_BUFFER = 1_000
+_MOST_PARTITIONS = 256
+
+
+class EventsAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which messages."""
+
+    topic: Topic = "#"
+    """A topic or pattern."""
+    retained: bool = False
+    """Begin with the retained messages that match."""
+
+
+class MessageEvent(msgspec.Struct, tag="message", tag_field="event"):
+    """A message of a topic."""
+
+    topic: str
+    value: Plain
+    headers: dict[str, Any]
+    timestamp_ms: int
+    retained: bool
+
+
+class FollowAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Which records."""
+
+    stream: Name
+    offsets: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(,[0-9]+)*$", max_length=8_192)] = ""
+    """Where to begin, one offset per partition; at the end by default. The `id` of an event."""
+
+
+class RecordEvent(msgspec.Struct, tag="record", tag_field="event"):
+    """A record of a stream."""
+
+    stream: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str | None
+    headers: Any
+    value: Plain
+
+
+class ReadAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """Records of a partition, from an offset on."""
+
+    stream: Name
+    partition: Partition = 0
+    offset: Skip = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0
+    """How long to wait for the first."""
+
+
+class ReadPage(msgspec.Struct):
+    """Whole records in order."""
+
+    records: list[RecordEvent]
+    next_offset: int
+    """Where to read on."""
+    end_offset: int
+    """Where readers stop now."""
+
+
+@routes.live("/events")
+async def events(desk: Desk, ask: EventsAsk) -> AsyncIterator[MessageEvent]:
+    """Messages as they are published, each as one server-sent event."""
+    async with desk.own_client() as client:
+        async for event in messages(client, ask.topic, ask.retained):
+            yield event  # type: ignore[misc]
+
+
+async def messages(
+    client: AsyncClient, topic: str, retained: bool
+) -> AsyncIterator[MessageEvent | None]:
+    """The messages of a topic; None now and then while there are none."""
+    async with await client.pubsub.subscribe(
+        topic, retained=retained, buffer=_BUFFER
+    ) as subscription:
+        while True:
+            try:
+                yield message_event(await subscription.get(QUIET_S))
+            except RequestTimeout:
+                yield None
+
+
+def message_event(message: Message[Any]) -> MessageEvent:
+    """A message as programs get it."""
+    return MessageEvent(
+        message.topic, plain(message.encoded), message.headers, message.timestamp_ms,
+        message.retained,
+    )  # fmt: skip
+
+
+@routes.live("/stream/events")
+async def stream_events(desk: Desk, ask: FollowAsk) -> AsyncIterator[RecordEvent]:
+    """Records as they are published, each as one server-sent event with an id to go on from."""
+    async with desk.own_client() as client:
+        async for event in records(client, ask.stream, ask.offsets):
+            yield event  # type: ignore[misc]
+
+
+async def records(client: AsyncClient, stream: str, offsets: str) -> AsyncIterator[Event | None]:
+    """The records of a stream, each with where all partitions stand after it."""
+    at = await _begin(client, stream, offsets)
+    link = client.link(Broker.STREAM)
+    while True:
+        places = [(stream, partition, offset) for partition, offset in enumerate(at)]
+        request = wire.ReadMany(places, _READ_BYTES, int(QUIET_S * 1_000))
+        reply = await link.call(Op.S_READ_MANY, wire.pack(request), timeout_s=QUIET_S + 10)
+        head, rest = wire.unpack_headed(wire.ReadManyReply, reply or b"")
+        came = False
+        for partition, batch in zip(head.batches, batches_in(rest), strict=True):
+            for row in batch.records():
+                if row.offset >= at[partition]:
+                    at[partition] = row.offset + 1
+                    came = True
+                    event = record_event(stream, Record(partition, row, None))
+                    yield Event(event, ",".join(map(str, at)))
+        at = [max(offset, seen[2]) for offset, seen in zip(at, head.heads, strict=True)]
+        if not came:
+            yield None
+
+
+async def _begin(client: AsyncClient, stream: str, offsets: str) -> list[int]:
+    parts = (await client.stream(stream).info()).partitions
+    if len(parts) > _MOST_PARTITIONS:
+        raise InvalidInput(f"streams of more than {_MOST_PARTITIONS} partitions cannot be followed")
+    if not offsets:
+        return [part.stable_offset for part in parts]
+    at = [int(offset) for offset in offsets.split(",")]
+    if len(at) != len(parts):
+        raise InvalidInput(f"give {len(parts)} offsets, one per partition, not {len(at)}")
+    return at
+
+
+def record_event(stream: str, record: Record[Any]) -> RecordEvent:
+    """A record as programs get it."""
+    key = record.key
+    return RecordEvent(
+        stream, record.partition, record.offset, record.timestamp_ms,
+        key.decode(errors="replace") if isinstance(key, bytes) else key, _headers(record),
+        plain_content(record.value_type, record.payload),
+    )  # fmt: skip
+
+
+def _headers(record: Record[Any]) -> Any:
+    try:
+        return record.headers
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return {}  # of another client, and not text
+
+
+@routes.get("/stream/read", waits=True)
+async def read(desk: Desk, ask: ReadAsk) -> ReadPage:
+    """Whole records of a partition, for programs; waits for the first if asked to."""
+    info = await desk.client.stream(ask.stream).info()
+    if ask.partition >= len(info.partitions):
+        raise NotFound(f"stream {ask.stream!r} has no partition {ask.partition}")
+    request = wire.Read(ask.stream, ask.partition, ask.offset, _READ_BYTES, int(ask.wait_s * 1_000))
+    reply = await desk.link(Broker.STREAM).call(
+        Op.S_READ, wire.pack(request), timeout_s=ask.wait_s + 10
+    )
+    head, rest = wire.unpack_headed(wire.ReadReply, reply or b"")
+    rows = [row for batch in batches_in(rest) for row in batch.records()]
+    found = [Record[Any](ask.partition, row, None) for row in rows if row.offset >= ask.offset]
+    cut = found[: ask.limit]
+    following = cut[-1].offset + 1 if len(found) > len(cut) else head.next_offset
+    page = [record_event(ask.stream, record) for record in cut]
+    return ReadPage(page, max(following, ask.offset), head.stable_offset)

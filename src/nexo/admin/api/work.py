@@ -1,0 +1,164 @@
+"""Work over HTTP: fetch jobs under a lease, then ack, nack or extend them by its token."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from nexo.admin.api.jobs import Id
+from nexo.admin.api.paging import Name, Seconds
+from nexo.admin.desk import Desk
+from nexo.admin.plain import Plain, plain
+from nexo.admin.routes import Done, Routes
+from nexo.admin.values import NewValue, python_value
+from nexo.blocks import parse_id, unpack_id
+from nexo.errors import InvalidInput, LeaseLost
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import ACK, NACK, REJECT, RELEASE, Renew, Settle, Settled, decode, encode
+from nexo.protocol.values import encode_value
+
+routes = Routes("Queue", "/queue")
+
+Lease: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
+Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]
+
+
+class FetchAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """How many jobs, and for how long."""
+
+    queue: Name
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+    wait_s: Wait = 0
+    """How long to wait for the first."""
+    lease_s: Seconds | None = None
+    """How long they are the caller's; the queue's visibility timeout by default."""
+
+
+class FetchedJob(msgspec.Struct):
+    """A job that the caller holds until its lease ends."""
+
+    id: str
+    lease: str
+    """The lease's token, which ack, nack and extend take."""
+    value: Plain
+    headers: dict[str, Any]
+    key: str | None
+    priority: int
+    attempt: int
+    """Which delivery this is, from 1."""
+    pushed_ms: int
+
+
+class Fetched(msgspec.Struct):
+    """Jobs, none if none came in time. They share one lease."""
+
+    jobs: list[FetchedJob]
+    lease_ms: int
+    """How long the lease lasts, from now."""
+
+
+class AckAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A job that is done."""
+
+    queue: Name
+    id: Id
+    lease: Lease
+    result: NewValue | None = None
+    """Kept for ``/queue/job`` if the queue keeps results."""
+
+
+class NackAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A job that failed."""
+
+    queue: Name
+    id: Id
+    lease: Lease
+    reason: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
+    delay_s: Seconds | None = None
+    """Before the retry; the queue's back-off by default."""
+    retry: bool = True
+    """False: it can never succeed, and is a dead letter at once."""
+
+
+class HeldAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A job that goes back unworked."""
+
+    queue: Name
+    id: Id
+    lease: Lease
+
+
+class ExtendAsk(msgspec.Struct, forbid_unknown_fields=True):
+    """A lease that is to last longer, from now."""
+
+    queue: Name
+    lease: Lease
+    lease_s: Seconds | None = None
+
+
+@routes.post("/fetch", waits=True)
+async def fetch(desk: Desk, ask: FetchAsk) -> Fetched:
+    """Lease jobs, waiting for the first; ack each before the lease ends, or it runs again."""
+    queue = desk.client.queue(ask.queue)
+    found = await queue.pop(ask.limit, wait=ask.wait_s, lease=ask.lease_s or None)
+    token = str(found.delivery.token)
+    jobs = [
+        FetchedJob(
+            job.id, token, plain(job.encoded), job.headers, job.key, job.priority, job.attempt,
+            job.pushed_ms,
+        )
+        for job in found
+    ]  # fmt: skip
+    return Fetched(jobs, found.delivery.lease_ms if jobs else 0)
+
+
+@routes.post("/ack")
+async def ack(desk: Desk, ask: AckAsk) -> Done:
+    """A job is done; the reply comes once that is safe on disk. 409 if the lease has ended."""
+    result = None if ask.result is None else encode_value(python_value(ask.result))
+    return await _settle(desk, ask, ACK, result=result)
+
+
+@routes.post("/nack")
+async def nack(desk: Desk, ask: NackAsk) -> Done:
+    """A job failed: it is retried or dies. 409 if the lease has ended."""
+    delay_ms = -1 if ask.delay_s is None else int(ask.delay_s * 1_000)
+    return await _settle(desk, ask, NACK if ask.retry else REJECT, ask.reason, delay_ms)
+
+
+@routes.post("/release")
+async def release(desk: Desk, ask: HeldAsk) -> Done:
+    """Give a job back unworked, without counting an attempt."""
+    return await _settle(desk, ask, RELEASE)
+
+
+@routes.post("/extend")
+async def extend(desk: Desk, ask: ExtendAsk) -> Done:
+    """Let the lease of fetched jobs last longer. 409 if it has ended."""
+    request = Renew(ask.queue, [int(ask.lease)], int((ask.lease_s or 0) * 1_000))
+    reply = await desk.link(Broker.QUEUE).call(Op.Q_RENEW, encode(request))
+    if decode(reply or b"\x90", list[int]):
+        raise LeaseLost("the lease has ended: the jobs may run again elsewhere")
+    return Done()
+
+
+async def _settle(
+    desk: Desk, ask: AckAsk | NackAsk | HeldAsk, how: int, reason: str = "", delay_ms: int = -1,
+    result: bytes | None = None,
+) -> Done:  # fmt: skip
+    _, number = unpack_id(parse_id(ask.id))
+    results = {} if result is None else {number: result}
+    settled = Settled(_token(ask.lease), [number, number + 1], results)
+    request = Settle(ask.queue, how, [settled], reason, delay_ms)
+    reply = await desk.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
+    if reply and decode(reply, list[Any]):
+        raise LeaseLost("the lease has ended: the job may run again elsewhere")
+    return Done()
+
+
+def _token(lease: str) -> int:
+    if (token := int(lease)) >= 2**64:
+        raise InvalidInput("lease is not the token of a lease")
+    return token
