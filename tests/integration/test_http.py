@@ -124,7 +124,7 @@ def test_a_caller_who_leaves_while_waiting_takes_no_job(api: Script, sdk: nexo.C
     def waiting() -> bool:
         rows = api.get("/connections", broker="queue")["connections"]
         # One is this very request.
-        return sum(row["in_flight"] for row in rows if row["user"] == "root") > 1
+        return sum(int(row["in_flight"]) for row in rows if row["user"] == "root") > 1
 
     asyncio.run(leave())
     queue.push("for somebody else")
