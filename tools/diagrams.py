@@ -119,7 +119,8 @@ def architecture() -> str:
     body += _arrow(670, 396, 670, 446)
     body += f'<path d="M758 41 H772 V471 H752" fill="none" stroke="{INK}" stroke-width="1.4" '
     body += 'marker-end="url(#head)"/>'
-    body += _text(400, 476, "the supervisor starts every process and restarts one that dies")
+    said = "The supervisor starts every process, and restarts one that dies."
+    body += _text(20, 476, said, anchor="start")
     return _svg(786, 512, "The processes of a server", body)
 
 

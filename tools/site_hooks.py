@@ -70,7 +70,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Lead links out of ``docs/`` somewhere."""
     source = page.file.src_uri
     markdown = _SECOND.sub(r"(#\1_\2)", markdown)
-    return _LINK.sub(lambda link: _moved(link, source, config.repo_url or ""), markdown)
+    return _LINK.sub(lambda link: _moved(link, source, config.extra["sources"]), markdown)
 
 
 def _moved(link: re.Match[str], source: str, repository: str) -> str:
