@@ -15,8 +15,9 @@ FIRST_BYTES_S = 10.0
 TLS_HANDSHAKE_S = 10.0
 """A TLS handshake that is not done by then is given up."""
 LOGIN_S = 10.0
-"""A connection that has sent no request by then, or has not logged in where authentication is
-on, is closed."""
+"""A connection that has sent no request by then, or has not
+logged in where authentication is on, is closed.
+"""
 BEFORE_LOGIN_BYTES = 16 * KIB
 """The largest request of a client that has not logged in, where authentication is on."""
 STRANGERS_PER_ADDRESS = 1_000

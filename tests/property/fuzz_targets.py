@@ -19,11 +19,11 @@ from nexo.brokers.pubsub.message import Message
 from nexo.brokers.pubsub.records import apply, kept
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.queue.cron import next_after
-from nexo.brokers.queue.image import restore as restore_queue
-from nexo.brokers.queue.image import snapshot as snapshot_queue
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import Pushed, decode_record, encode_record
+from nexo.brokers.queue.snapshot import restore as restore_queue
+from nexo.brokers.queue.snapshot import snapshot as snapshot_queue
 from nexo.brokers.store.engine import Store
 from nexo.client.address import parse_url
 from nexo.client.replies import error_of

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nexo.brokers.queue.engine import Queue
-from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import decode_record, encode_record
+from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.errors import LeaseLost
 from nexo.options.queue import Backoff, QueueOptions
 

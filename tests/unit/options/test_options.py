@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import decode_record
+from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.client.checks import millis
 from nexo.client.queue_views import QueueSettings
 from nexo.errors import InvalidInput, InvalidOption

@@ -1,7 +1,7 @@
 """The rules of pub/sub: subscribe, publish, retain, last wills (SPEC C).
 
-The engine decides who gets a message; what its bytes are is the receiver's dialect's business.
-Fire-and-forget: what matches nobody and is not retained leaves no trace.
+The engine decides who receives a message; each receiver's dialect encodes it.
+Fire-and-forget: a message that matches nobody and is not retained leaves no trace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nexo.patterns import parse_pattern
 
 @dataclass(frozen=True, slots=True)
 class LastWill:
-    """What a client wants published should it vanish."""
+    """What to publish if a client disconnects without a goodbye."""
 
     topic: str
     value: bytes
@@ -50,13 +50,13 @@ class PubSub:
 
     @property
     def dropped(self) -> int:
-        """Copies that clients were too slow for, also those that have left (SPEC C4)."""
+        """Copies dropped for slow clients, including clients that have left (SPEC C4)."""
         return self._dropped_before + sum(client.dropped for client in self.slowed)
 
     def subscribe(self, client: Subscriber, pattern: str, limits: Limits) -> Subscription:
-        """Let ``client`` receive what matches; repeated, it only changes the limits.
+        """Subscribe ``client`` to a pattern; repeated, it only changes the limits.
 
-        Raises `InvalidName` if the pattern is not one.
+        Raises `InvalidName` if the pattern is invalid.
         """
         parsed = parse_pattern(pattern)
         subscription = client.subscriptions.get(pattern)
@@ -71,7 +71,7 @@ class PubSub:
         return subscription
 
     def unsubscribe(self, client: Subscriber, pattern: str) -> bool:
-        """End a subscription, and drop what waited for it; False if there was none."""
+        """End a subscription and drop its waiting messages; False if there was none."""
         subscription = client.subscriptions.pop(pattern, None)
         if subscription is None:
             return False
@@ -88,19 +88,18 @@ class PubSub:
             self.unsubscribe(client, pattern)
 
     def congest(self, client: Subscriber) -> None:
-        """The client's connection takes no more for now: let its messages wait."""
+        """The client's connection is full: queue its messages."""
         self.slowed.add(client)
         client.congest()
 
     def replay(self, client: Subscriber, messages: Iterator[bytes]) -> None:
-        """See `Subscriber.replay`."""
         self.slowed.add(client)
         client.replay(messages)
 
     def publish(self, publication: Publication) -> list[tuple[int, int]]:
-        """Deliver messages; returns ``(receivers, messages)`` for each stretch of them.
+        """Deliver messages; returns ``(receivers, messages)`` for each run of them.
 
-        Raises `InvalidName`, before anything is delivered, if a topic is not one.
+        Raises `InvalidName`, before anything is delivered, if a topic is invalid.
         """
         counts = []
         for route, first, last in self._stretches(publication.topics):
@@ -119,7 +118,7 @@ class PubSub:
         return records.kept(retained)
 
     def clear(self, topic: str) -> bytes | None:
-        """Forget a topic's last message; returns the record to log, None if nothing changed."""
+        """Remove a topic's last message; returns the record to log, None if nothing changed."""
         return records.cleared(topic) if self.retained.clear(topic) else None
 
     def _forget(self, client: Subscriber) -> None:

@@ -1,7 +1,7 @@
-"""Messages as pub/sub holds them, whatever protocol they came in and leave in.
+"""Messages as pub/sub holds them, independent of any protocol.
 
-Receivers of one dialect all get the same bytes, so each form of a message is made at most once
-and kept with it while it is delivered (SPEC C4).
+Receivers of one dialect all get the same bytes, so each encoding of a message is made at
+most once and kept with it during delivery (SPEC C4).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class Message(NamedTuple):
     time_ms: int
     """When it was published, by the publisher's clock."""
     headers: bytes = b""
-    """A JSON object, as in `nexo.batch`; nothing for none."""
+    """A JSON object, as in `nexo.batch`; empty for none."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the value has no content: a retained publish of it clears the topic."""
+        """Whether the value has no content: retaining an empty value clears the topic."""
         return len(self.value) <= 1
 
     @property
     def size_bytes(self) -> int:
-        """What it is counted to take."""
+        """The size that counts towards limits."""
         return len(self.topic) + len(self.value) + len(self.headers)
 
 
@@ -58,7 +58,6 @@ class Part:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages."""
         assert self._messages is not None
         return self._messages
 
@@ -94,7 +93,6 @@ class Publication:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """All of them."""
         assert self._messages is not None
         return self._messages
 

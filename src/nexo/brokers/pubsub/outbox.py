@@ -1,4 +1,4 @@
-"""What waits for a subscriber that reads too slowly: bounded, with a policy (SPEC C4)."""
+"""Messages waiting for a subscriber that reads too slowly: bounded, with a policy (SPEC C4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nexo.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may wait for one subscription, and what happens beyond."""
+    """How much may wait for one subscription, and what happens beyond that."""
 
     max_messages: int
     max_bytes: int
@@ -19,7 +19,7 @@ class Limits:
 
 
 class Outbox:
-    """Whole messages in the order they came, never more than its limits allow.
+    """Whole messages in the order they arrived, within the limits.
 
     A single message larger than ``max_bytes`` is dropped, whatever the policy.
     """
@@ -36,7 +36,7 @@ class Outbox:
         return len(self._waiting)
 
     def offer(self, messages: Iterable[bytes]) -> bool:
-        """Keep what fits; False if the policy is to disconnect and something did not."""
+        """Keep what fits; False if something did not and the policy is to disconnect."""
         for message in messages:
             if self._fits(message) or self._make_room(message):
                 self._waiting.append(message)

@@ -38,7 +38,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 _FRAME = Struct(">6sIQI")
-"""Of a push frame: kind, meta and id; length; time; length of the topic, which follows."""
+"""Start of a push frame: kind, meta and id; length; time; length of the topic that follows."""
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[KeptFrame | Cleared | Kept] = msgspec.msgpack.Decoder(
     KeptFrame | Cleared | Kept
@@ -62,9 +62,9 @@ def snapshot(retained: RetainedMessages, now_ms: int) -> Iterator[bytes]:
 
 
 def apply(raw: bytes, retained: RetainedMessages) -> bool:
-    """Make a change again during recovery; the caller expires what is over.
+    """Apply a record during recovery; the caller removes expired messages.
 
-    Returns whether it has the form of version 0.1.0.
+    Returns whether it has the format of version 0.1.0.
     """
     match _decoded(raw):
         case Kept(topic, value, time_ms, headers, expires_ms):
@@ -89,4 +89,4 @@ def _decoded(raw: bytes) -> KeptFrame | Cleared | Kept:
     try:
         return _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a retained message's record makes no sense: {error}") from None
+        raise Corrupt(f"malformed record of a retained message: {error}") from None

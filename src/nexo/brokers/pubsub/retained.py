@@ -1,4 +1,4 @@
-"""The last value of each topic, for those who subscribe later (SPEC C3)."""
+"""The last message of each topic, for later subscribers (SPEC C3)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ class Retained:
 
     @property
     def topic(self) -> str:
-        """Whose last message it is."""
         return self.message.topic
 
     def alive(self, now_ms: int) -> bool:
-        """Whether it is still to be delivered."""
+        """Whether it has not expired."""
         return not self.expires_ms or now_ms < self.expires_ms
 
 
 class RetainedMessages:
-    """Retained messages by topic. Expired ones are never seen, and removed by `expire`."""
+    """Retained messages by topic. Expired ones are never returned; `expire` removes them."""
 
     def __init__(self) -> None:
         self._trie: Trie[Retained] = Trie()
@@ -38,7 +37,6 @@ class RetainedMessages:
         self.size_bytes = 0
 
     def put(self, retained: Retained) -> None:
-        """Keep a message as its topic's last."""
         self.clear(retained.topic)
         self._trie.put(retained.topic.split("/"), retained)
         self.count += 1
@@ -47,18 +45,18 @@ class RetainedMessages:
             self._remember_due(retained)
 
     def get(self, topic: str) -> Retained | None:
-        """A topic's message, perhaps expired."""
+        """A topic's message, which may have expired."""
         return self._trie.get(topic.split("/"))
 
     def restore(self, topic: str, before: Retained | None) -> None:
-        """Go back to what `get` had given."""
+        """Undo a change: ``before`` is what `get` returned."""
         if before is None:
             self.clear(topic)
         else:
             self.put(before)
 
     def clear(self, topic: str) -> bool:
-        """Forget a topic's message; False if there was none."""
+        """Remove a topic's message; False if there was none."""
         removed = self._trie.remove(topic.split("/"))
         if removed is None:
             return False
@@ -67,15 +65,14 @@ class RetainedMessages:
         return True
 
     def matching(self, levels: Sequence[str], now_ms: int) -> Iterator[Retained]:
-        """What a new subscription to a pattern is owed; do not change anything meanwhile."""
+        """What a new subscriber to a pattern receives. Do not change anything while iterating."""
         return (found for found in self._trie.by_pattern(levels) if found.alive(now_ms))
 
     def all(self, now_ms: int) -> Iterator[Retained]:
-        """Everything, also topics that begin with ``$``."""
+        """Everything, including topics that begin with ``$``."""
         return (found for found in self._trie if found.alive(now_ms))
 
     def expire(self, now_ms: int) -> None:
-        """Remove what has expired."""
         while self._due and self._due[0][0] <= now_ms:
             _, topic = heapq.heappop(self._due)
             found = self._trie.get(topic.split("/"))
@@ -88,8 +85,8 @@ class RetainedMessages:
 
     def _remember_due(self, retained: Retained) -> None:
         heapq.heappush(self._due, (retained.expires_ms, retained.topic))
-        # Replaced messages leave their entry behind; a topic that is refreshed all day must
-        # not grow the heap.
+        # Replaced messages leave their heap entry; a topic refreshed all day must not grow the
+        # heap.
         if len(self._due) > 2 * self.count + 64:
             live = ((found.expires_ms, found.topic) for found in self._trie if found.expires_ms)
             self._due = list(live)

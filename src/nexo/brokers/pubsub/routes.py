@@ -1,8 +1,8 @@
-"""Who gets what: subscriptions by pattern, and the answer per topic, remembered.
+"""Routes: subscriptions by pattern, and the receivers of each topic, cached.
 
-A route is found once per topic and kept until a subscription that could change it comes
-or goes. Topics with the same receivers share one `Route`, so that a run of messages
-over many topics is still one run.
+A route is found once per topic and kept until a subscription changes that could affect it.
+Topics with the same receivers share one `Route`, so that a run of messages over many topics
+is still one run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nexo.patterns import Pattern, check_topic
 
 MAX_CACHED = 65_536
 _MAX_CACHED_TOPIC = 512
-"""Longer topics are looked up each time: remembering them could fill the memory."""
+"""Longer topics are looked up each time: caching them could exhaust memory."""
 
 
 class Route:
@@ -32,7 +32,7 @@ class Route:
         self.receivers = len(direct) + len(groups)
 
     def deliver(self, part: Part) -> None:
-        """Give the messages to every receiver."""
+        """Deliver the messages to every receiver."""
         encoding: Encoding | None = None
         data = b""
         for subscription in self.direct:
@@ -40,17 +40,17 @@ class Route:
             if client.behind:
                 subscription.keep(part.alone(client.encoding))
                 continue
-            if client.encoding is not encoding:  # mostly, all receivers have the same
+            if client.encoding is not encoding:  # usually all receivers have the same
                 encoding = client.encoding
                 data = part.joined(encoding)
             client.push(data)
         for group in self.groups:
-            if len(group):  # a member may have been disconnected a line above
+            if len(group):  # the line above may have disconnected a member
                 group.deliver(part)
 
 
 class _Place:
-    """What is subscribed under one pattern."""
+    """The subscriptions under one pattern."""
 
     __slots__ = ("direct", "groups")
 
@@ -71,7 +71,6 @@ class Routes:
         """The route of a topic if it is known already."""
 
     def add(self, pattern: Pattern, subscription: Subscription) -> None:
-        """Let a subscription receive."""
         place = self._places.get(pattern.levels)
         if place is None:
             place = _Place()
@@ -83,7 +82,6 @@ class Routes:
         self._forget(pattern)
 
     def remove(self, pattern: Pattern, subscription: Subscription) -> None:
-        """Let a subscription that was added receive nothing more."""
         place = self._places.get(pattern.levels)
         assert place is not None
         if pattern.group is None:
@@ -97,7 +95,7 @@ class Routes:
         self._forget(pattern)
 
     def find(self, topic: bytes) -> Route:
-        """The route of a topic; `InvalidName` if nothing may be published to it."""
+        """The route of a topic; `InvalidName` if the topic is invalid."""
         route = self._cache.get(topic)
         if route is None:
             route = self._resolve(topic)

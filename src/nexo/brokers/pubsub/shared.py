@@ -7,7 +7,7 @@ from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
 
 
 class Group:
-    """The members of one ``$share/group/pattern``, served in turn."""
+    """The members of one ``$share/group/pattern``, served round robin."""
 
     __slots__ = ("_members", "_turn", "pattern")
 
@@ -20,15 +20,14 @@ class Group:
         return len(self._members)
 
     def join(self, member: Subscription) -> None:
-        """Add a member."""
         self._members.append(member)
 
     def leave(self, member: Subscription) -> None:
-        """Remove a member; its waiting messages go with it."""
+        """Remove a member and drop its waiting messages."""
         self._members.remove(member)
 
     def deliver(self, part: Part) -> None:
-        """Hand out the messages, each member's in one piece."""
+        """Distribute the messages, each member's in one piece."""
         shares: dict[Subscription, list[int]] = {}
         for index in range(part.count):
             shares.setdefault(self._next(), []).append(index)
@@ -40,7 +39,7 @@ class Group:
         return [encoding.shared(part.messages[index], self.pattern) for index in share]
 
     def _next(self) -> Subscription:
-        """The next member that keeps up; the next at all if none does."""
+        """The next member that keeps up; if none does, simply the next."""
         members, count = self._members, len(self._members)
         for step in range(count):
             member = members[(self._turn + step) % count]

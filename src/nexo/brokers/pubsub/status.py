@@ -1,4 +1,4 @@
-"""What pub/sub shows of itself: totals, subscriptions, retained messages."""
+"""What pub/sub reports about itself: totals, subscriptions, retained messages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
 from nexo.patterns import covers, parse_pattern
 
 Shows: TypeAlias = Callable[[str], bool]
-"""Whether a topic or pattern may be on a list."""
+"""Whether a topic or pattern may be listed."""
 
 MOST_LOOKED = 100_000
-"""Retained messages that one list looks at, as those it may not show would delay others."""
+"""Retained messages that one listing examines; hidden ones would otherwise delay others."""
 _SLOWEST = 20
 
 
 def summary(engine: PubSub) -> dict[str, Any]:
-    """Totals since the start, and who is slow."""
+    """Totals since the start, and slow clients."""
     slow = [client for client in engine.slowed if client.dropped or client.behind]
     return {
         "subscribers": len(engine.subscribers),
@@ -36,14 +36,14 @@ def summary(engine: PubSub) -> dict[str, Any]:
 
 
 def subscriptions(engine: PubSub, limit: int, shows: Shows = bool) -> list[dict[str, Any]]:
-    """Each client's subscriptions, with what waits and what was dropped."""
+    """Each client's subscriptions, with waiting and dropped messages."""
     every = (s for client in engine.subscribers for s in client.subscriptions.values())
     found = (subscription for subscription in every if shows(subscription.pattern))
     return [_subscription(subscription) for subscription in islice(found, limit)]
 
 
 def topics(engine: PubSub, pattern: str, limit: int, shows: Shows = bool) -> list[dict[str, Any]]:
-    """Topics that match a pattern and had messages, the last used first."""
+    """Topics that match a pattern and had messages, most recently used first."""
     wanted = parse_pattern(pattern).levels
     found = (row for row in engine.traffic.latest() if covers(wanted, row[0]) and shows(row[0]))
     return [{"topic": topic, "messages": count} for topic, count in islice(found, limit)]
@@ -52,7 +52,6 @@ def topics(engine: PubSub, pattern: str, limit: int, shows: Shows = bool) -> lis
 def retained(
     engine: PubSub, pattern: str, limit: int, now_ms: int, shows: Shows = bool
 ) -> list[dict[str, Any]]:
-    """The retained messages that match a pattern."""
     every = engine.retained.matching(parse_pattern(pattern).levels, now_ms)
     found = (one for one in islice(every, MOST_LOOKED) if shows(one.topic))
     return [

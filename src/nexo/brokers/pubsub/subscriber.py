@@ -1,8 +1,8 @@
 """One client that receives messages, and its subscriptions.
 
-While a client keeps up, messages go straight to its connection. Once it falls behind,
-each waits in the `Outbox` of the subscription it matched, until the connection takes
-more. Order is kept within a subscription.
+While a client keeps up, messages are written straight to its connection. Once it falls
+behind, each waits in the `Outbox` of its subscription until the connection accepts more.
+Order is kept within a subscription.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Sink(Protocol):
-    """Where a subscriber's messages go."""
+    """A subscriber's connection."""
 
     def push(self, data: bytes) -> None:
         """Send whole messages, encoded."""
 
-    def kick(self, reason: str) -> None:
-        """End the connection."""
+    def kick(self, reason: str) -> None: ...
 
 
 class Subscription:
@@ -39,13 +38,13 @@ class Subscription:
         self.outbox = Outbox(limits)
 
     def keep(self, messages: Iterable[bytes]) -> None:
-        """Let messages wait; a client whose policy says so is disconnected when full."""
+        """Queue messages; if they do not fit, the policy may disconnect the client."""
         if not self.outbox.offer(messages):
             self.subscriber.kick(f"too slow for {self.pattern!r}")
 
 
 class Subscriber:
-    """One connection with subscriptions, in step with what it receives."""
+    """One connection and its subscriptions, delivered in order."""
 
     __slots__ = (
         "_replay", "_sink", "behind", "congested", "dropped_before", "encoding", "name", "push",
@@ -69,11 +68,10 @@ class Subscriber:
 
     @property
     def dropped(self) -> int:
-        """Messages this client was too slow for."""
+        """Messages dropped because this client was too slow."""
         return self.dropped_before + sum(s.outbox.dropped for s in self.subscriptions.values())
 
     def kick(self, reason: str) -> None:
-        """End the connection."""
         self._sink.kick(reason)
 
     def replay(self, messages: Iterator[bytes]) -> None:
@@ -81,16 +79,16 @@ class Subscriber:
         self._replay.append(messages)
 
     def congest(self) -> None:
-        """The connection takes no more for now."""
+        """The connection accepts no more for now."""
         self.congested = True
         self.behind = True
 
     def drain(self) -> None:
-        """The connection takes more again; call `catch_up` next."""
+        """The connection accepts more again; call `catch_up` next."""
         self.congested = False
 
     def catch_up(self) -> bool:
-        """Send one chunk of what waits; False if more is waiting and can be sent."""
+        """Send one chunk of the waiting messages; False if more can be sent."""
         if self.congested:
             return True
         if chunk := self._next_chunk():

@@ -1,4 +1,4 @@
-"""How many messages each topic got: a bounded number of topics, those used last."""
+"""Message counts of the most recently used topics; their number is bounded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 MOST = 4_096
 """Topics remembered."""
 LONGEST = 512
-"""Longer topics are not counted: they could fill the memory."""
+"""Longer topics are not counted: they could exhaust memory."""
 
 
 class Traffic:
-    """Counts on the way of every message, so it does little there.
+    """Counts every message, so it does little for each.
 
-    New counts gather aside, and are merged when someone looks or when they are as many as are
-    remembered; what was merged longest ago is forgotten then.
+    New counts are collected separately and merged when read, or when there are as many as are
+    remembered; the topics merged longest ago are then dropped.
     """
 
     __slots__ = ("_kept", "_most", "_new")
@@ -26,7 +26,7 @@ class Traffic:
         self._kept: dict[bytes, int] = {}
 
     def count(self, topics: list[bytes]) -> None:
-        """A message for each of these topics was published."""
+        """Count one message for each of these topics."""
         new, first, size = self._new, topics[0], len(topics)
         if size == 1 or topics.count(first) == size:
             if len(first) <= LONGEST:
@@ -47,6 +47,6 @@ class Traffic:
             del kept[topic]
 
     def latest(self) -> Iterator[tuple[str, int]]:
-        """Topics and how many messages each got since it is remembered, the last used first."""
+        """Topics with their counts since they are remembered, most recently used first."""
         self._merge()
         return ((topic.decode(), count) for topic, count in reversed(self._kept.items()))

@@ -1,8 +1,8 @@
-"""A tree with one step per topic level, searched from both sides.
+"""A tree with one node per topic level, searched in both directions.
 
-It holds subscriptions under their patterns, found by topic, and retained messages
-under their topics, found by pattern. No search looks at entries that do not match,
-except the ones behind a shared prefix.
+It holds subscriptions under their patterns, found by topic, and retained messages under
+their topics, found by pattern. A search visits only entries that share a prefix with what
+it looks for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Node(Generic[V]):
 
 
 class Trie(Generic[V]):
-    """Entries by levels; wildcards are levels like any other until `by_topic` reads them."""
+    """Entries by levels; wildcards are ordinary levels except in `by_topic`."""
 
     __slots__ = ("_root",)
 
@@ -33,7 +33,6 @@ class Trie(Generic[V]):
         return self._below([self._root], hidden=False)
 
     def get(self, levels: Sequence[str]) -> V | None:
-        """The entry stored under exactly these levels."""
         node: _Node[V] | None = self._root
         for level in levels:
             node = node.children.get(level) if node else None
@@ -50,7 +49,7 @@ class Trie(Generic[V]):
         node.entry = entry
 
     def remove(self, levels: Sequence[str]) -> V | None:
-        """Take an entry out, and every branch that it leaves bare."""
+        """Remove an entry and every branch left empty."""
         path = [self._root]
         for level in levels:
             following = path[-1].children.get(level)
@@ -110,7 +109,7 @@ def _children(node: _Node[V], levels: Iterable[str]) -> list[_Node[V]]:
 
 
 def _visible(node: _Node[V], hidden: bool) -> list[_Node[V]]:
-    """The children a wildcard steps to; with ``hidden``, not those that begin with ``$``."""
+    """The children that a wildcard matches; with ``hidden``, none that begin with ``$``."""
     if not hidden:
         return list(node.children.values())
     return [child for level, child in node.children.items() if not level.startswith("$")]

@@ -1,5 +1,5 @@
 """The queue broker's rules: durable jobs with priorities, leases, retries and dead letters.
 
-`ledger` holds what must survive a crash, `dispatch` what does not: who waits in which
-line and who works on what. `engine` joins the two and is what a service talks to.
+`ledger` holds the durable state, `dispatch` the rest: waiting jobs and leases. `engine`
+joins the two; services call only it.
 """

@@ -1,7 +1,8 @@
 """Which jobs are open, dead or done: a byte per job, in batches pushed alike.
 
 The batch is the unit: jobs pushed with the same priority and times share one object, and
-finishing a run of them is one slice assignment. A batch with nothing left is forgotten.
+finishing a run of them is one slice assignment. A batch with no open or dead jobs is
+dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MERGE_JOBS = 1_024
 """Small pushes grow the last batch up to this size, so that single jobs cost no object each."""
 
 Range = tuple[int, int]
-"""Job numbers from the first up to before the second."""
+"""Job numbers from the first up to, not including, the second."""
 
 
 class Batch:
@@ -38,16 +39,16 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """The number behind the last job."""
+        """One past the number of the last job."""
         return self.base + len(self.marks)
 
     def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[Range]:
-        """The runs of jobs within lo..hi that are marked so."""
+        """The runs of jobs within lo..hi that have this mark."""
         marks, base = self.marks, self.base
         at, stop = lo - base, hi - base
         while (start := marks.find(mark, at, stop)) >= 0:
             at = start + 1
-            # Runs are long and the other marks few: find the nearest of them.
+            # Runs are long and other marks are rare: find the nearest one.
             ends = (marks.find(other, at, stop) for other in (OPEN, DONE, DEAD) if other != mark)
             at = min((end for end in ends if end >= 0), default=stop)
             yield base + start, base + at
@@ -75,7 +76,7 @@ class Batches:
         return iter(self._by_base.values())
 
     def add(self, batch: Batch) -> None:
-        """Take in a batch whose numbers are above all others."""
+        """Add a batch whose numbers are above all others."""
         last = self._by_base.get(self._bases[-1]) if self._bases else None
         if last is not None and _alike(last, batch):
             last.marks += batch.marks
@@ -94,16 +95,16 @@ class Batches:
             index += 1
 
     def of(self, job: int) -> Batch | None:
-        """The batch of a job that is not long done."""
+        """The batch of a job; None once the whole batch is done."""
         return next((batch for batch, *_ in self.within(job, job + 1)), None)
 
     def mark_of(self, job: int) -> int:
-        """What became of a job; numbers never given out count as done."""
+        """The mark of a job; numbers never assigned count as done."""
         batch = self.of(job)
         return DONE if batch is None else batch.marks[job - batch.base]
 
     def set(self, lo: int, hi: int, mark: int) -> int:
-        """Mark a run of jobs; returns how many were open. What has nothing left is forgotten."""
+        """Mark a run of jobs; returns how many were open. Drops batches that are all done."""
         was_open = 0
         for batch, start, stop in self.within(lo, hi):
             was_open += batch.set(start, stop, mark)
@@ -114,7 +115,7 @@ class Batches:
         return was_open
 
     def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[tuple[Batch, Range]]:
-        """The runs within lo..hi that are marked so, each with its batch."""
+        """The runs within lo..hi that have this mark, each with its batch."""
         for batch, start, stop in self.within(lo, hi):
             for run in batch.runs(start, stop, mark):
                 yield batch, run

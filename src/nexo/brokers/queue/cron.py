@@ -25,8 +25,8 @@ _MOST_CHARS = 200
 def next_after(text: str, now_ms: int, zone: str = "") -> int:
     """The first matching minute strictly after ``now_ms``, in milliseconds.
 
-    ``zone`` is a name of the tz database such as ``Europe/Rome``; empty for UTC.
-    `InvalidInput` for an expression or a zone that means nothing, or never comes.
+    ``zone`` is a name of the tz database such as ``Europe/Rome``; empty for UTC. `InvalidInput`
+    for an unknown zone, or an expression that is malformed or never matches.
     """
     fields = _NICKNAMES.get(text.strip().lower(), text)
     if len(fields) > _MOST_CHARS or len(fields.split()) != 5:

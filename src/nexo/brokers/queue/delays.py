@@ -26,14 +26,13 @@ class Delays:
         self.jobs += hi - lo
 
     def next_ms(self) -> int | None:
-        """When the next run is due."""
         heap = self._heap
         while heap and self._runs.get(heap[0][1], (None,))[0] != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def pop_due(self, now_ms: int) -> list[Range]:
-        """Take out every run that is due."""
+        """Remove and return every run that is due."""
         found: list[Range] = []
         while (due_ms := self.next_ms()) is not None and due_ms <= now_ms:
             lo = heappop(self._heap)[1]
@@ -46,7 +45,7 @@ class Delays:
         return hi
 
     def discard(self, job: int) -> bool:
-        """Take one job out; says whether it was here."""
+        """Remove one job; returns whether it was here."""
         lo = self._run_of(job)
         if lo is None:
             return False
@@ -60,15 +59,14 @@ class Delays:
     def _run_of(self, job: int) -> int | None:
         if job in self._runs:
             return job
-        # Only cancelling inside a batch comes here, so a walk is cheap enough.
+        # Only cancelling a job inside a batch comes here, so a walk is cheap enough.
         return next((lo for lo, (_, hi) in self._runs.items() if lo < job < hi), None)
 
     def holds(self, job: int) -> bool:
-        """Whether the job is held back."""
         return self._run_of(job) is not None
 
     def clear(self) -> list[Range]:
-        """Take out everything."""
+        """Remove and return everything."""
         found = [(lo, hi) for lo, (_, hi) in self._runs.items()]
         self._runs.clear()
         self._heap.clear()

@@ -1,4 +1,4 @@
-"""What need not survive a crash: who waits where, who works on what, how fast it may go.
+"""State that need not survive a crash: waiting jobs, leases and rate limits.
 
 All of it is rebuilt from the ledger on start.
 """
@@ -18,7 +18,7 @@ from nexo.brokers.queue.limits import TokenBucket
 
 UNLIMITED = 1 << 62
 _STALE = 1_024
-"""Times of leases and handlers that ended, kept in a heap before it is rebuilt."""
+"""Stale deadlines kept in a heap before it is rebuilt."""
 
 
 class Dispatch:
@@ -48,7 +48,7 @@ class Dispatch:
     # -- waiting --------------------------------------------------------------
 
     def wait(self, ranges: Iterable[Range], now_ms: int) -> None:
-        """Let the open jobs of these ranges wait, each where it belongs."""
+        """Queue the open jobs of these ranges, or delay them until they are due."""
         by_key = self._ledger.options.by_key
         for span in ranges:
             for run in self._ledger.runs(*span):
@@ -58,12 +58,12 @@ class Dispatch:
                     self.lanes.add(run.priority, run.key if by_key else None, run.lo, run.hi)
 
     def promote(self, now_ms: int) -> None:
-        """Move delayed jobs that are due into their lines."""
+        """Move delayed jobs that are due to their lines."""
         if due := self.delays.pop_due(now_ms):
             self.wait(due, now_ms)
 
     def clear_waiting(self) -> list[Range]:
-        """Take everything out of lines and delays."""
+        """Remove everything from lines and delays."""
         found = [*self.lanes, *self.delays.clear()]
         self.lanes = Lanes()
         return sorted(found)
@@ -82,7 +82,9 @@ class Dispatch:
     # -- taking ---------------------------------------------------------------
 
     def take(self, limit: int, now_ms: int) -> tuple[list[Range], list[Range]]:
-        """Up to ``limit`` jobs to deliver, best first; and those found to be past their life."""
+        """Up to ``limit`` jobs to deliver, best first; and
+        those found to be past their lifetime.
+        """
         taken: list[Range] = []
         expired: list[Range] = []
         left = min(limit, self._bucket.available(now_ms)) if self._bucket else limit
@@ -136,7 +138,7 @@ class Dispatch:
     def grant(
         self, holder: int, runs: list[Range], lease_ms: int, now_ms: int, reports: bool = False
     ) -> Lease:
-        """Lease jobs that `take` gave out."""
+        """Lease jobs that `take` returned."""
         lease = self.leases.grant(holder, runs, lease_ms, now_ms, reports)
         heappush(self._expiries, (lease.expires_ms, lease.token))
         if len(self._expiries) > 2 * len(self.leases) + _STALE:
@@ -145,7 +147,7 @@ class Dispatch:
         return lease
 
     def begin(self, lease: Lease, runs: Iterable[Range], now_ms: int) -> None:
-        """Note that the handlers of some jobs have begun."""
+        """Record that the handlers of some jobs have begun."""
         limit_ms = self._ledger.options.time_limit_ms
         for job in (job for span in runs for job in range(*span)):
             if job in lease.begun or not lease.holds(job):
@@ -170,7 +172,7 @@ class Dispatch:
                 yield lease, job
 
     def expired_leases(self, now_ms: int) -> Iterator[Lease]:
-        """The leases that ran out. Each must be ended before the next is asked for."""
+        """Leases that ran out. End each one before asking for the next."""
         while (due_ms := self._next_expiry()) is not None and due_ms <= now_ms:
             _, token = heappop(self._expiries)
             lease = self.leases.get(token)
@@ -190,7 +192,7 @@ class Dispatch:
         return None
 
     def ended(self, ranges: Iterable[Range]) -> None:
-        """Nobody works on these jobs any more; asked before the ledger forgets their keys."""
+        """These jobs are no longer leased; call it before the ledger drops their keys."""
         if not self._working:
             return
         for span in ranges:
@@ -209,7 +211,7 @@ class Dispatch:
     # -- time -----------------------------------------------------------------
 
     def unblock_due(self, now_ms: int) -> None:
-        """Let keys go on whose rate allows it again; forget buckets that are full."""
+        """Unblock keys whose rate allows it again; drop buckets that are full."""
         while self._unblocks and self._unblocks[0][0] <= now_ms:
             self.lanes.unblock(heappop(self._unblocks)[1])
         if len(self._key_buckets) > 10_000:
@@ -218,14 +220,14 @@ class Dispatch:
                 del self._key_buckets[key]
 
     def next_ms(self) -> int | None:
-        """When something here falls due by itself."""
+        """When something here is due next."""
         times = [self.delays.next_ms(), self._next_expiry()]
         times += [self._unblocks[0][0]] if self._unblocks else []
         times += [self._limits[0][0]] if self._limits else []
         return min((time for time in times if time is not None), default=None)
 
     def next_delivery_ms(self, now_ms: int) -> int | None:
-        """When the rate limit lets the next waiting job go; None if it does not hold any back."""
+        """When the rate limit allows the next waiting job; None if it delays none."""
         if self._bucket is None or not self.lanes.ready or self._bucket.available(now_ms) > 0:
             return None
         return self._bucket.next_ms()

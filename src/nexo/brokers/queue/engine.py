@@ -1,4 +1,4 @@
-"""One queue: what can be asked of it, and the records each answer leaves behind.
+"""One queue: its operations, and the records that each of them writes.
 
 Every change is a record, applied to the ledger at once and collected in ``outbox`` for the
 service to write. Nothing here knows clocks, files or connections: time, jitter and holders
@@ -42,13 +42,15 @@ from nexo.options.queue import (
 )  # fmt: skip
 
 Jitter = Callable[[], float]
-"""A random number in 0..1, asked for once per jittered wait."""
+"""A random number in 0..1, drawn once per jittered delay."""
 
 TOKEN_BITS = 16
-"""Lease tokens count on from the time of opening: so many a millisecond are never given out."""
+"""Lease tokens start at the time of opening, times 2**16:
+never that many are granted in a millisecond.
+"""
 WORKER_LOST = "the connection of its worker ended"
 DROP_MS = 1_000
-"""Results whose time is over are let go at most this often; they are never told."""
+"""Expired results are dropped at most this often; they are never returned."""
 
 
 class Queue:
@@ -57,7 +59,7 @@ class Queue:
     def __init__(self, ledger: Ledger, now_ms: int) -> None:
         self.ledger = ledger
         self.outbox: list[Record] = []
-        # Tokens of an earlier life, or of a deleted queue of this name, must not fit.
+        # Tokens of an earlier process, or of a deleted queue of this name, must not match.
         self.dispatch = Dispatch(ledger, now_ms << TOKEN_BITS, now_ms)
         self.progress: dict[int, bytes] = {}
         """What running jobs last said of themselves."""
@@ -78,17 +80,15 @@ class Queue:
         return queue
 
     def recreate(self, now_ms: int) -> None:
-        """Go on with the default options: the record that created the queue is lost."""
+        """Continue with default options: the record that created the queue is lost."""
         self._log(Created(now_ms, now_ms, to_builtins(self.ledger.options)))
 
     @property
     def options(self) -> QueueOptions:
-        """The options in force."""
         return self.ledger.options
 
     @property
     def waiting(self) -> int:
-        """Jobs that are ready to run."""
         return self.ledger.open_jobs - self.dispatch.leases.jobs - self.dispatch.delays.jobs
 
     def _log(self, record: Record) -> None:
@@ -112,14 +112,14 @@ class Queue:
         self.watched.difference_update(ended)
 
     def take_ended(self) -> list[int]:
-        """The watched jobs that ended since this was last asked."""
+        """The watched jobs that ended since the last call."""
         ended, self._ended_jobs = self._ended_jobs, []
         return ended
 
     # -- push -----------------------------------------------------------------
 
     def push(self, jobs: NewJobs, now_ms: int) -> Accepted:
-        """Take in a batch of jobs (SPEC D2)."""
+        """Add a batch of jobs (SPEC D2)."""
         jobs.check()
         self._check_room(jobs.count)
         base = self.ledger.next_job
@@ -139,9 +139,9 @@ class Queue:
         return Accepted(self.ledger.incarnation, base, jobs.count, instead)
 
     def withdraw(self, push: Pushed) -> None:
-        """Undo a push whose record could not be written, before any of its jobs went out.
+        """Undo a push whose record could not be written, before any of its jobs was delivered.
 
-        Its numbers stay used: later records count on from them.
+        Its numbers stay used: later records continue from them.
         """
         self.ledger.withdraw(push)
         for job in range(push.base, push.base + push.count) if push.due_ms else ():
@@ -172,9 +172,9 @@ class Queue:
     def pop(
         self, holder: int, limit: int, now_ms: int, lease_ms: int = 0, reports: bool = False
     ) -> Lease | None:
-        """Lease up to ``limit`` jobs, best first; None if none may go now.
+        """Lease up to ``limit`` jobs, best first; None if none may be delivered now.
 
-        ``reports`` promises that `begin` says which handlers have begun.
+        ``reports`` promises that the worker calls `begin` for each handler.
         """
         check_range("batch", limit, MAX_POP, 1)
         check_range("lease_ms", lease_ms, MAX_DELAY_MS)
@@ -198,7 +198,7 @@ class Queue:
     ) -> list[int]:
         """Finish jobs (all of the lease for None); returns those the lease no longer held.
 
-        ``results`` are kept, for jobs that this finishes, if the queue keeps results.
+        ``results`` are kept for the jobs finished here, if the queue keeps results.
         """
         held, refused = self._settle(token, runs)
         if held:
@@ -225,20 +225,20 @@ class Queue:
         retry: bool = True,
         delay_ms: int | None = None,
     ) -> list[int]:
-        """Count a failure of each job: a retry after the back-off, or death (SPEC D5)."""
+        """Count a failure of each job: retry after the back-off, or dead-letter it (SPEC D5)."""
         check_range("delay_ms", delay_ms or 0, MAX_DELAY_MS)
         held, refused = self._settle(token, runs)
         self._fail(held, "nack" if retry else "rejected", error, now_ms, jitter, retry, delay_ms)
         return refused
 
     def release(self, token: int, runs: Iterable[Range] | None, now_ms: int) -> list[int]:
-        """Give jobs back unworked: no failure is counted (SPEC D3)."""
+        """Return jobs that no handler began: no failure is counted (SPEC D3)."""
         held, refused = self._settle(token, runs)
         self.dispatch.wait(held, now_ms)
         return refused
 
     def release_holder(self, holder: int, now_ms: int, jitter: Jitter) -> bool:
-        """A consumer is gone: its jobs are free at once (SPEC D8). Says if it held any.
+        """Free the jobs of a consumer that is gone (SPEC D8); returns whether it held any.
 
         What it had begun counts as a failed attempt, so that a job that kills its workers ends
         among the dead letters; the rest does not (SPEC D5).
@@ -247,7 +247,8 @@ class Queue:
         for lease in leases:
             counted, held = lease.counted(), self.dispatch.leases.end(lease)
             self._ended(held)
-            # Without reports the start is only presumed: that alone never makes a dead letter.
+            # Without reports the start is only presumed, and a presumed start alone never makes a
+            # dead letter.
             least = 0 if lease.reports else 1
             self._fail(
                 counted, "lost", WORKER_LOST, now_ms, jitter, delay_ms=0, least_retries=least
@@ -256,16 +257,16 @@ class Queue:
         return bool(leases)
 
     def begin(self, token: int, runs: Iterable[Range], now_ms: int) -> None:
-        """The handlers of these jobs have begun; nothing happens if the lease was lost."""
+        """Record that the handlers of these jobs have begun; does nothing if the lease was lost."""
         checked, lease = check_runs(runs), self.dispatch.leases.get(token)
         if lease is not None:
             self.dispatch.begin(lease, checked, now_ms)
 
     def renew(self, token: int, now_ms: int, lease_ms: int = 0) -> int:
-        """Lengthen a lease from now; returns when it ends.
+        """Extend a lease from now; returns when it ends.
 
-        Where the queue has a time limit, a worker that does not report what it has begun can
-        hold n jobs n times as long and no longer.
+        Where the queue has a time limit, a worker that does not report starts can hold n jobs for n
+        times that limit at most.
         """
         check_range("lease_ms", lease_ms, MAX_DELAY_MS)
         lease, limit_ms = self.dispatch.leases.held(token), self.options.time_limit_ms
@@ -285,7 +286,7 @@ class Queue:
         return held, refused
 
     def _ended(self, held: list[Range]) -> None:
-        """Nobody works on these jobs any more."""
+        """These jobs are no longer leased."""
         self.dispatch.ended(held)
         for lo, hi in held if self.progress else ():
             forget(self.progress, lo, hi)
@@ -325,11 +326,11 @@ class Queue:
     # -- results and progress -------------------------------------------------
 
     def result(self, job: int, now_ms: int) -> bytes | None:
-        """What a job returned, while it is kept."""
+        """What a job returned, if it is still kept."""
         return self.ledger.results.get(job, now_ms)
 
     def report_progress(self, token: int, job: int, value: bytes) -> None:
-        """Note how far a running job is."""
+        """Record the progress of a running job."""
         if not self.dispatch.leases.held(token).holds(job):
             raise LeaseLost("the job is not held by this lease")
         self.progress[job] = value
@@ -337,13 +338,13 @@ class Queue:
     # -- the queue as a whole -------------------------------------------------
 
     def update(self, rules: QueueOptions, now_ms: int) -> None:
-        """Change options at once; waiting jobs obey them too."""
+        """Change options at once; waiting jobs follow them too."""
         if rules != self.options:
             self._log(Changed(to_builtins(rules), self.ledger.paused))
             self.dispatch.options_changed(now_ms)
 
     def pause(self, paused: bool) -> None:
-        """Stop or resume deliveries; jobs at work go on."""
+        """Stop or resume deliveries; leased jobs are not affected."""
         if paused != self.ledger.paused:
             self._log(Changed(to_builtins(self.options), paused))
 
@@ -356,7 +357,7 @@ class Queue:
         return before - self.ledger.open_jobs
 
     def cancel(self, job: int) -> bool:
-        """Remove a job that has not started; says whether there was one."""
+        """Remove a job that has not started; returns whether there was one."""
         removed = Finished([job, job + 1])
         return self.ledger.batches.mark_of(job) == OPEN and self._remove_unless_leased(job, removed)
 
@@ -365,7 +366,7 @@ class Queue:
     def replay(self, jobs: list[int], now_ms: int) -> int:
         """Let dead letters run again from the start (SPEC D6); returns how many do.
 
-        One whose dedup key another job has taken stays dead; `Conflict` if that is so of all.
+        One whose dedup key another job has taken stays dead; `Conflict` if that holds for all.
         """
         found = [job for job in dict.fromkeys(jobs) if job in self.ledger.dead]
         free = with_free_key(found, self.ledger.dedup_keys, self.ledger.dedup)
@@ -378,7 +379,7 @@ class Queue:
         return len(free)
 
     def delete_dead(self, jobs: list[int]) -> int:
-        """Remove dead letters for good; returns how many there were."""
+        """Delete dead letters; returns how many there were."""
         found = sorted(job for job in set(jobs) if self.ledger.batches.mark_of(job) == DEAD)
         if found:
             self._log(Finished(flatten((job, job + 1) for job in found)))
@@ -401,7 +402,7 @@ class Queue:
 
     def _fire(self, cron: CronSet, now_ms: int) -> None:
         self._log(following(cron, now_ms))
-        with suppress(QueueFull):  # a full queue skips the run, as it refuses any push
+        with suppress(QueueFull):  # a full queue skips the run, as it rejects any push
             self.push(job_of(cron), now_ms)
 
     # -- time -----------------------------------------------------------------
@@ -426,10 +427,10 @@ class Queue:
         self._dropped_ms = now_ms
 
     def _take_overdue(self, lease: Lease, job: int, now_ms: int, jitter: Jitter) -> None:
-        """A handler has run too long: its job goes to someone else.
+        """Take a job from a handler that has run too long.
 
-        If that leaves nothing that the worker has begun, all its handlers hang: what it has
-        fetched and not begun goes back too.
+        If nothing else that the worker has begun is left, all its handlers hang: jobs it has
+        fetched and not begun are returned too.
         """
         held, _ = self._settle(lease.token, [(job, job + 1)])
         error = f"the handler ran longer than {self.options.time_limit_ms} ms"
@@ -457,7 +458,7 @@ class Queue:
 
 
 def _without(held: list[Range], taken: list[Range]) -> list[Range]:
-    """What is left of runs without some that lie within them; both ascend."""
+    """``held`` without ``taken``, which lies within it; both ascend."""
     if not taken or held == taken:
         return [] if taken else held
     gone = {job for span in taken for job in range(*span)}

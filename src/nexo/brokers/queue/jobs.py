@@ -1,4 +1,4 @@
-"""What comes in with a push, and which jobs may have the dedup keys they ask for."""
+"""The jobs of a push, and which of them get the dedup keys they ask for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nexo.options.queue import MAX_DELAY_MS, MAX_PRIORITY
 
 @dataclass(frozen=True, slots=True)
 class NewJobs:
-    """A push: jobs alike in everything but value and key."""
+    """A push: jobs alike in everything but value, key and headers."""
 
     count: int
     block: bytes
@@ -24,7 +24,7 @@ class NewJobs:
     replace: bool = False
     """Whether a taken dedup key replaces the waiting job instead of dropping the new one."""
     owner: str = ""
-    """The user who pushes them, where users log in."""
+    """The user who pushes them, if users log in."""
     headers: list[bytes | None] | None = None
     """One per job, as its producer wrote them."""
 
@@ -41,7 +41,9 @@ class NewJobs:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer to a push: numbers ``base`` on, except where an older job stands for a new one."""
+    """The result of a push: numbers from ``base`` on,
+    except where an older job replaces a new one.
+    """
 
     incarnation: int
     base: int
@@ -52,7 +54,9 @@ class Accepted:
 def resolve_dedup(
     jobs: NewJobs, base: int, taken: Mapping[str, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Which new jobs are not taken, and which old ones go, each with the job that stands for it."""
+    """Indexes of new jobs to drop, and old jobs to remove,
+    each with the job that takes its place.
+    """
     instead: dict[int, int] = {}
     replaced: dict[int, int] = {}
     holders: dict[str, int] = {}
@@ -68,7 +72,7 @@ def resolve_dedup(
             instead[holder - base] = base + index
         elif holder >= 0:
             replaced[holder] = base + index
-    for index in sorted(instead, reverse=True):  # one that replaced may be replaced itself
+    for index in sorted(instead, reverse=True):  # one that replaced another may be replaced itself
         instead[index] = instead.get(instead[index] - base, instead[index])
     return instead, {old: instead.get(new - base, new) for old, new in replaced.items()}
 
@@ -76,7 +80,7 @@ def resolve_dedup(
 def with_free_key(
     jobs: Iterable[int], keys: Mapping[int, str], taken: Mapping[str, int]
 ) -> list[int]:
-    """The jobs that may wait again: each dedup key goes to one, and to none if it is taken."""
+    """The jobs that may wait again: one per dedup key, and none if the key is taken."""
     free: list[int] = []
     given: set[str] = set()
     for job in jobs:

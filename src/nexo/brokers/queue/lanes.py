@@ -1,7 +1,7 @@
-"""Where ready jobs wait: by priority, then perhaps by key, then by age.
+"""Ready jobs: by priority, then perhaps by key, then by age.
 
 A line holds runs of job numbers, so a million jobs pushed in order are one run. Lines may
-name jobs that have since been finished; the ledger is asked again when they come up.
+name jobs that have since finished; the ledger is checked again when they come up.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Allowance = Callable[[str | None], int]
 
 
 class Line:
-    """Runs in the order of their age; what comes back goes to its old place (SPEC D5).
+    """Runs ordered by age; a returned job takes its old place (SPEC D5).
 
-    A job is in one run at most, so runs never overlap and their first jobs order them.
+    A job is in at most one run, so runs never overlap and their first jobs order them.
     """
 
     __slots__ = ("_fresh", "_returned")
@@ -38,7 +38,7 @@ class Line:
         yield from self._returned
 
     def add(self, lo: int, hi: int) -> None:
-        """Put a run where its age belongs."""
+        """Insert a run at the place its age gives it."""
         fresh = self._fresh
         if not fresh or lo > fresh[-1][1]:
             fresh.append((lo, hi))
@@ -66,7 +66,7 @@ class Line:
 
 
 class Lane:
-    """The lines of one priority. Keys take turns; a blocked key sits out."""
+    """The lines of one priority. Keys take turns; a blocked key is skipped."""
 
     __slots__ = ("_blocked", "_lines", "_turns")
 
@@ -84,11 +84,10 @@ class Lane:
 
     @property
     def ready(self) -> bool:
-        """Whether some key has its turn."""
+        """Whether some key can be served."""
         return bool(self._turns)
 
     def add(self, key: str | None, lo: int, hi: int) -> None:
-        """Let a run of jobs of ``key`` wait."""
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = Line()
@@ -96,7 +95,7 @@ class Lane:
         line.add(lo, hi)
 
     def unblock(self, key: str | None) -> None:
-        """Let a key take turns again."""
+        """Serve a key again."""
         if key in self._blocked:
             self._blocked.discard(key)
             self._turns.append(key)
@@ -144,11 +143,10 @@ class Lanes:
 
     @property
     def ready(self) -> bool:
-        """Whether a take could find something."""
+        """Whether `take` might find something."""
         return any(lane.ready for lane in self._by_priority.values())
 
     def add(self, priority: int, key: str | None, lo: int, hi: int) -> None:
-        """Let a run of jobs wait."""
         lane = self._by_priority.get(priority)
         if lane is None:
             lane = self._by_priority[priority] = Lane()
@@ -156,12 +154,12 @@ class Lanes:
         lane.add(key, lo, hi)
 
     def unblock(self, key: str | None) -> None:
-        """Let a key take turns again, in every priority."""
+        """Serve a key again, in every priority."""
         for lane in self._by_priority.values():
             lane.unblock(key)
 
     def take(self, limit: int, allowance: Allowance) -> tuple[str | None, Range] | None:
-        """The next run and its key, at most ``limit`` jobs; None if nothing may go."""
+        """The next run and its key, at most ``limit`` jobs; None if nothing may be delivered."""
         for negated in self._order:
             lane = self._by_priority[-negated]
             found = lane.take(limit, allowance)

@@ -1,4 +1,4 @@
-"""Who works on what, and until when."""
+"""Leases: who works on which jobs, and until when."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Lease:
     runs: list[Range]
     count: int
     left: set[int] | None = field(default=None)
-    """Jobs not settled yet; None means all, as long as nobody settled only some."""
+    """Jobs not settled yet; None means all, until some are settled separately."""
     reports: bool = False
-    """Whether the worker says which handlers have begun."""
+    """Whether the worker reports which handlers have begun."""
     begun: dict[int, int] = field(default_factory=dict)
     """Jobs whose handlers have begun, and when."""
     granted_ms: int = 0
@@ -39,7 +39,7 @@ class Lease:
     """How many jobs there were at first."""
 
     def stretches(self) -> set[int]:
-        """Which runs of `_STRIDE` job numbers it touches."""
+        """Which runs of `_STRIDE` job numbers the lease touches."""
         return {
             stretch
             for lo, hi in self.runs
@@ -49,15 +49,14 @@ class Lease:
     def counted(self) -> list[Range]:
         """The jobs whose delivery counts although their worker is gone (SPEC D5).
 
-        Of a worker that does not report, the first one not settled: it had begun if any had,
-        so a job that kills its workers comes to be first, and dies.
+        For a worker that does not report, the first one not settled: if any had begun, it had. A
+        job that kills its workers thus becomes the first, and dies.
         """
         if self.reports:
             return [(job, job + 1) for job in sorted(self.begun) if self.holds(job)]
         return [(lo, lo + 1) for lo, _ in islice(self.remaining(), 1)]
 
     def remaining(self) -> Iterator[Range]:
-        """The runs of jobs not settled yet."""
         if self.left is None:
             return iter(self.runs)
         return pairs(flatten((job, job + 1) for job in sorted(self.left)))
@@ -69,7 +68,7 @@ class Lease:
         return job in self.left
 
     def split(self) -> set[int]:
-        """The jobs not settled, as a set: paid for only when some are settled apart."""
+        """The unsettled jobs as a set, built only when some are settled separately."""
         if self.left is None:
             self.left = {job for lo, hi in self.runs for job in range(lo, hi)}
         return self.left
@@ -113,7 +112,6 @@ class Leases:
         return lease
 
     def get(self, token: int) -> Lease | None:
-        """The lease with this token, if it is still held."""
         return self._by_token.get(token)
 
     def held(self, token: int) -> Lease:
@@ -124,21 +122,20 @@ class Leases:
         return lease
 
     def hold(self, job: int) -> bool:
-        """Whether anyone works on ``job``."""
+        """Whether any lease holds ``job``."""
         near = self._near.get(job // _STRIDE)
         return near is not None and any(lease.holds(job) for lease in near.values())
 
     def of_holder(self, holder: int) -> list[Lease]:
-        """The leases of one consumer."""
         return list(self._by_holder.get(holder, {}).values())
 
     def find(self, holder: int, job: int) -> Lease | None:
-        """The lease through which ``holder`` works on ``job``."""
+        """The lease under which ``holder`` works on ``job``."""
         near = self._near.get(job // _STRIDE, {}).values()
         return next((each for each in near if each.holder == holder and each.holds(job)), None)
 
     def settle(self, lease: Lease, runs: Iterable[Range]) -> tuple[list[Range], list[int]]:
-        """Take jobs out of a lease: those it held, and the numbers of those it did not."""
+        """Remove jobs from a lease: returns those it held, and the numbers of those it did not."""
         wanted = list(runs)
         if lease.left is None and wanted == lease.runs:
             self.end(lease)
@@ -175,7 +172,7 @@ class Leases:
 
 
 def check_runs(runs: Iterable[Range]) -> list[Range]:
-    """Refuse what no lease can hold before numbers are counted one by one."""
+    """Reject ranges that no lease can hold, before they are expanded."""
     checked = list(runs)
     if any(lo >= hi for lo, hi in checked) or sum(hi - lo for lo, hi in checked) > MAX_POP:
         raise InvalidInput(f"ranges must be ascending and name at most {MAX_POP} jobs")

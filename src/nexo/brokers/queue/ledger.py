@@ -1,8 +1,9 @@
-"""What must survive a crash: the queue as its records tell it.
+"""What must survive a crash: the queue as its records describe it.
 
 The ledger changes only by `apply`, in normal work and in recovery alike; replaying a log
-therefore gives the ledger that wrote it. Two things need no record: results go when their time
-is over, and `withdraw` undoes a push that was never written. It knows nothing of consumers.
+therefore gives the ledger that wrote it. Two things need no record: results are dropped
+when they expire, and `withdraw` undoes a push that was never written. It knows nothing of
+consumers.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from nexo.brokers.queue.schedules import Schedules
 from nexo.options.queue import MAX_HISTORY, QueueOptions, read_options
 
 LOST_JOBS = 1_000_000
-"""More numbers than a lost entry of the journal can have used."""
+"""More numbers than a lost journal entry can have used."""
 MOST_REPLACED = 10_000
-"""Jobs of which a queue remembers that they were replaced; older ones are just done."""
+"""Replaced jobs that a queue remembers as such; older ones count as done."""
 
 
 class Failures(msgspec.Struct, array_like=True):
@@ -112,7 +113,6 @@ class Ledger:
         self.totals = {"pushed": 0, "finished": 0, "failed": 0, "died": 0}
 
     def apply(self, record: Record) -> None:
-        """Let one record take effect."""
         _APPLY[type(record)](self, record)
 
     def runs(self, lo: int, hi: int) -> Iterator[Run]:
@@ -136,12 +136,12 @@ class Ledger:
             yield Run(lo, hi, batch.priority, key, due_ms, batch.expires_ms)
 
     def attempt(self, job: int) -> int:
-        """Which delivery the next one would be, from 1."""
+        """The number of the next delivery, from 1."""
         failed = self.failures.get(job)
         return failed.count + 1 if failed else 1
 
     def priority(self, job: int) -> int:
-        """Of a job that is not long done."""
+        """The priority of a job that is not long done."""
         batch = self.batches.of(job)
         return batch.priority if batch is not None else 0
 
@@ -151,9 +151,9 @@ class Ledger:
         return batch.owner if batch is not None else ""
 
     def close_gaps(self) -> None:
-        """After a recovery that lost records: forget what only they explain, and count again.
+        """After a recovery that lost records: drop what depends on them, and count again.
 
-        Job numbers jump, because lost pushes may have used some.
+        Job numbers skip ahead, because lost pushes may have used some.
         """
         for mapping in (self.failures, self.dead, self.keys, self.dedup_keys):
             unknown = [job for job in mapping if self.batches.mark_of(job) == DONE]
@@ -238,7 +238,7 @@ class Ledger:
             self._count_failure(job, 0, record.now_ms, record.error)
             self.dead[job] = DeadLetter(record.reason, record.now_ms)
             self.batches.set(job, job + 1, DEAD)
-            key = self.dedup_keys.get(job)  # kept for a replay, though others may take it now
+            key = self.dedup_keys.get(job)  # kept for a replay, though another job may take it now
             if key is not None and self.dedup.get(key) == job:
                 del self.dedup[key]
         self.open_jobs -= len(record.jobs)
@@ -263,7 +263,7 @@ class Ledger:
         self.results.keep(record)
 
     def _moved(self, record: Moved) -> None:
-        """Only the place of the values changed, and that is not kept here."""
+        """Only the location of the values changed, and that is not kept here."""
 
 
 _APPLY: dict[type, Any] = {

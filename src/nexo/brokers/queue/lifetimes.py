@@ -1,4 +1,4 @@
-"""Jobs that may wait only so long (SPEC D2): when to look for those past it."""
+"""Jobs with a maximum time to wait (SPEC D2): when to look for expired ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nexo.brokers.queue.batches import Batches, Range
 
 SWEEP_MS = 1_000
-"""Waiting jobs past their life are swept out at most this often; they are never delivered."""
+"""Expired waiting jobs are removed at most this often; they are never delivered."""
 
 
 class Lifetimes:
@@ -22,7 +22,7 @@ class Lifetimes:
         self.swept(now_ms)
 
     def began(self) -> None:
-        """A job with a lifetime came in."""
+        """A job with a lifetime was added."""
         self.any = True
 
     def next_ms(self, now_ms: int) -> int:
@@ -30,7 +30,7 @@ class Lifetimes:
         return max(now_ms, self._swept_ms + SWEEP_MS)
 
     def expired(self, waiting: Iterable[Range], now_ms: int) -> list[Range]:
-        """The open jobs among these that are past their life."""
+        """The open jobs among these that have expired."""
         return [
             run
             for span in waiting
@@ -39,6 +39,6 @@ class Lifetimes:
         ]
 
     def swept(self, now_ms: int) -> None:
-        """Those past their life are gone; look again whether any job has a lifetime."""
+        """Expired jobs were removed; check again whether any job has a lifetime."""
         self.any = any(batch.expires_ms for batch in self._batches)
         self._swept_ms = now_ms

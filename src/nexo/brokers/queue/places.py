@@ -1,4 +1,4 @@
-"""Where in the log each job's value lies.
+"""Where in the log each job's value is.
 
 One place per log entry, in three flat arrays: 24 bytes however many jobs the entry holds.
 Jobs whose values were copied forward (`records.Moved`) are looked up first.
@@ -44,37 +44,33 @@ class Places:
         self._moved = dict(image.moved) if image else {}
 
     def image(self) -> Image:
-        """For a snapshot."""
         return Image(
             self._bases.tobytes(), self._offsets.tobytes(), self._pushed_ms.tobytes(), self._moved
         )
 
     def add(self, base: int, offset: int, now_ms: int) -> None:
-        """The jobs from ``base`` on are in the entry at ``offset``."""
         self._bases.append(base)
         self._offsets.append(offset)
         self._pushed_ms.append(now_ms)
 
     def move(self, job: int, offset: int, pushed_ms: int) -> None:
-        """One job's value is elsewhere now."""
+        """Record that a job's value was copied."""
         self._moved[job] = (offset, pushed_ms)
 
     def find(self, job: int) -> Place:
-        """Where a job's value is."""
         if self._moved and job in self._moved:
             return Place(job, *self._moved[job])
         index = bisect_right(self._bases, job) - 1
         return Place(self._bases[index], self._offsets[index], self._pushed_ms[index])
 
     def end_of(self, job: int) -> int | None:
-        """The first job behind the entry that holds ``job``; None for the last entry."""
+        """The first job after the entry that holds ``job``; None for the last entry."""
         if job in self._moved:
             return job + 1
         index = bisect_right(self._bases, job)
         return self._bases[index] if index < len(self._bases) else None
 
     def is_moved(self, job: int) -> bool:
-        """Whether the job's value was copied forward."""
         return job in self._moved
 
     def lowest_moved(self, otherwise: int) -> int:
@@ -82,16 +78,16 @@ class Places:
         return min((offset for offset, _ in self._moved.values()), default=otherwise)
 
     def first_job_from(self, offset: int, otherwise: int) -> int:
-        """The first job pushed at or behind ``offset`` in the log."""
+        """The first job pushed at or after ``offset`` in the log."""
         index = bisect_right(self._offsets, offset - 1)
         return self._bases[index] if index < len(self._bases) else otherwise
 
     def moved_from(self, offset: int) -> int:
-        """How many moved jobs lie at or behind ``offset``."""
+        """How many moved jobs lie at or after ``offset``."""
         return sum(at >= offset for at, _ in self._moved.values())
 
     def trim(self, floor: int, is_over: Callable[[int], bool]) -> None:
-        """Forget entries whose jobs are all below ``floor``, and moved jobs that are over."""
+        """Drop entries whose jobs are all below ``floor``, and moved jobs that are over."""
         index = bisect_right(self._bases, floor) - 1
         if index > 0:
             for column in (self._bases, self._offsets, self._pushed_ms):

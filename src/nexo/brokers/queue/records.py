@@ -18,14 +18,14 @@ class Created(msgspec.Struct, array_like=True, tag=1, frozen=True):
     """The queue's first record."""
 
     incarnation: int
-    """Tells this queue from an earlier one of the same name, in every job id."""
+    """Distinguishes this queue, in every job id, from an earlier one of the same name."""
     now_ms: int
     options: dict[str, Any]
     """`nexo.options.queue.QueueOptions`, by stored names."""
 
 
 class Changed(msgspec.Struct, array_like=True, tag=2, frozen=True):
-    """New options, or paused or resumed."""
+    """The options changed, or the queue was paused or resumed."""
 
     options: dict[str, Any]
     """`nexo.options.queue.QueueOptions`, by stored names."""
@@ -39,18 +39,18 @@ class Pushed(msgspec.Struct, array_like=True, tag=3, frozen=True):
     count: int
     now_ms: int
     block: bytes
-    """The values (`nexo.blocks`); never looked at here."""
+    """The values (`nexo.blocks`); never read here."""
     priority: int = 0
     due_ms: int = 0
     expires_ms: int = 0
     keys: list[str | None] | None = None
     dedup_keys: list[str | None] | None = None
     dropped: list[int] | None = None
-    """Indexes of jobs that were not taken, because their dedup key was."""
+    """Indexes of jobs that were dropped because their dedup key was taken."""
     owner: str = ""
-    """The user who pushed them, where users log in."""
+    """The user who pushed them, if users log in."""
     headers: list[bytes | None] | None = None
-    """One per job, kept beside its value and never looked at here."""
+    """One per job, kept beside its value and never read here."""
 
 
 class Finished(msgspec.Struct, array_like=True, tag=4, frozen=True):
@@ -93,11 +93,11 @@ class CronSet(msgspec.Struct, array_like=True, tag=8, frozen=True):
     key: str | None
     next_ms: int
     zone: str = ""
-    """Whose local time the expression is in; empty for UTC."""
+    """The time zone of the expression; empty for UTC."""
 
 
 class CronMoved(msgspec.Struct, array_like=True, tag=9, frozen=True):
-    """A schedule fired; its next time. -1 removes it."""
+    """A schedule ran; its next time. -1 removes it."""
 
     name: str
     next_ms: int
@@ -112,7 +112,7 @@ class Resulted(msgspec.Struct, array_like=True, tag=10, frozen=True):
 
 
 class Moved(msgspec.Struct, array_like=True, tag=11, frozen=True):
-    """Values of old jobs, copied here so that the front of the log can go."""
+    """Values of old jobs, copied here so that the front of the log can be dropped."""
 
     jobs: list[int]
     pushed_ms: list[int]
@@ -121,7 +121,7 @@ class Moved(msgspec.Struct, array_like=True, tag=11, frozen=True):
 
 
 class Replaced(msgspec.Struct, array_like=True, tag=12, frozen=True):
-    """A waiting job that made way for a new one of its dedup key."""
+    """A waiting job was replaced by a new one with its dedup key."""
 
     job: int
     by: int
@@ -137,7 +137,6 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 def encode_record(record: Record) -> bytes:
-    """One record as bytes."""
     return _encoder.encode(record)
 
 
@@ -146,4 +145,4 @@ def decode_record(data: bytes | memoryview) -> Record:
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"a queue's record makes no sense: {error}") from None
+        raise Corrupt(f"malformed queue record: {error}") from None

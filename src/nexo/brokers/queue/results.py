@@ -1,4 +1,4 @@
-"""What finished jobs returned, each kept until its time is over (SPEC D9)."""
+"""Results of finished jobs, each kept until it expires (SPEC D9)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ class Results:
         heapify(self._expiries)
 
     def keep(self, result: Resulted) -> None:
-        """Keep what a job returned."""
         self.by_job[result.job] = result
         heappush(self._expiries, (result.expires_ms, result.job))
 
     def get(self, job: int, now_ms: int) -> bytes | None:
-        """What a job returned, while it is kept."""
+        """What a job returned, if it is still kept."""
         result = self.by_job.get(job)
         return result.value if result is not None and result.expires_ms > now_ms else None
 
     def drop_expired(self, now_ms: int) -> None:
-        """Forget those whose time is over."""
         while self._expiries and self._expiries[0][0] <= now_ms:
             job = heappop(self._expiries)[1]
             result = self.by_job.get(job)
@@ -39,5 +37,5 @@ class Results:
                 del self.by_job[job]
 
     def next_ms(self) -> int:
-        """When the next one's time is over. There must be one."""
+        """When the next one expires. There must be one."""
         return self._expiries[0][0]

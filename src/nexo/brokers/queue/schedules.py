@@ -12,7 +12,7 @@ from nexo.options.described import check_range
 from nexo.options.queue import MAX_PRIORITY
 
 _REMOVED = -1
-"""The next time of a schedule that is removed."""
+"""The next time of a removed schedule."""
 
 
 class Schedules:
@@ -24,11 +24,11 @@ class Schedules:
         self.by_name = by_name or {}
 
     def set(self, cron: CronSet) -> None:
-        """Take in a schedule, new or changed."""
+        """Add or replace a schedule."""
         self.by_name[cron.name] = cron
 
     def move(self, moved: CronMoved) -> None:
-        """Go on to a schedule's next time, or remove it."""
+        """Set a schedule's next time, or remove it."""
         if moved.next_ms == _REMOVED:
             del self.by_name[moved.name]
         else:
@@ -36,13 +36,12 @@ class Schedules:
             self.by_name[moved.name] = msgspec.structs.replace(cron, next_ms=moved.next_ms)
 
     def removal(self, name: str) -> CronMoved:
-        """What removes a schedule; `NotFound` if there is none of that name."""
+        """The record that removes a schedule; `NotFound` if there is none of that name."""
         if name not in self.by_name:
             raise NotFound(f"Schedule {name!r} not found")
         return CronMoved(name, _REMOVED)
 
     def due(self, now_ms: int) -> list[CronSet]:
-        """Those whose time has come."""
         return [cron for cron in self.by_name.values() if cron.next_ms <= now_ms]
 
     def next_ms(self) -> int:
@@ -65,11 +64,11 @@ def schedule(
 
 
 def following(cron: CronSet, now_ms: int) -> CronMoved:
-    """The next time after now: however many were missed while the server was down, it runs once."""
+    """The next time after now: a schedule that was due while the server was down runs once."""
     return CronMoved(cron.name, next_after(cron.text, now_ms, cron.zone))
 
 
 def job_of(cron: CronSet) -> NewJobs:
-    """What a schedule pushes."""
+    """The job that a schedule pushes."""
     keys: list[str | None] | None = None if cron.key is None else [cron.key]
     return NewJobs(1, cron.value, cron.priority, keys=keys)

@@ -1,4 +1,4 @@
-"""What a queue shows of itself."""
+"""What a queue reports about itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nexo.brokers.queue.leases import Lease
 from nexo.options.queue import QueueOptions
 
 MAX_LOSSES = 10
-"""Losses that a queue shows of itself."""
+"""Losses that a queue reports."""
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed_total: int
     died_total: int
     losses: list[str] = []
-    """What damage to its files has cost, as far as it is known."""
+    """Known losses through damaged files."""
 
 
 class JobState(msgspec.Struct, frozen=True):
@@ -44,14 +44,14 @@ class JobState(msgspec.Struct, frozen=True):
     """``waiting``, ``scheduled``, ``working``, ``dead``, ``replaced`` or ``done``."""
     failures: int
     error: str | None
-    """What its last failure said."""
+    """The error of its last failure."""
     progress: bytes | None
     result: bytes | None
     replaced_by: str | None
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A cron schedule, without what it pushes."""
+    """A cron schedule, without the value it pushes."""
 
     name: str
     cron: str
@@ -59,7 +59,7 @@ class Schedule(msgspec.Struct, frozen=True):
     priority: int = 0
     key: str | None = None
     zone: str = ""
-    """Whose local time the expression is in; empty for UTC."""
+    """The time zone of the expression; empty for UTC."""
 
 
 def info(name: str, queue: Queue, losses: Iterable[object] = ()) -> QueueInfo:
@@ -84,7 +84,7 @@ def info(name: str, queue: Queue, losses: Iterable[object] = ()) -> QueueInfo:
 
 
 def job_state(queue: Queue, job: int, now_ms: int) -> JobState:
-    """Where a job is, and what is known of it."""
+    """Where a job is, and its history."""
     ledger = queue.ledger
     failed, by = ledger.failures.get(job), ledger.replaced.get(job)
     return JobState(
@@ -110,14 +110,14 @@ def state_of(queue: Queue, job: int) -> str:
 
 
 def waiting_jobs(queue: Queue, limit: int, offset: int) -> list[int]:
-    """The next jobs in line, as far as lines tell: keys and limits are not looked at."""
+    """The next jobs in line; keys and limits may change that order."""
     runs = (run for _, ranges in queue.dispatch.lanes.in_order() for run in ranges)
     open_runs = (run for span in runs for _, run in queue.ledger.batches.runs(*span))
     return list(islice((job for run in open_runs for job in range(*run)), offset, offset + limit))
 
 
 def working_jobs(queue: Queue, limit: int, offset: int) -> list[tuple[int, Lease]]:
-    """Jobs in work and the leases on them, those leased first first."""
+    """Leased jobs and their leases, oldest lease first."""
     leased = (
         (job, lease)
         for lease in queue.dispatch.leases
@@ -133,7 +133,6 @@ def dead_jobs(queue: Queue, limit: int, offset: int) -> list[int]:
 
 
 def schedules(queue: Queue) -> list[Schedule]:
-    """The queue's cron schedules."""
     return [
         Schedule(cron.name, cron.text, cron.next_ms, cron.priority, cron.key, cron.zone)
         for cron in queue.ledger.schedules.by_name.values()

@@ -1,7 +1,7 @@
 """Maps, lists and sets under a key (SPEC B2).
 
-A collection comes into being with its first item and goes with its last; its key keeps its
-due time in between.
+A collection is created with its first item and removed with its last; its key keeps its TTL
+in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ C = TypeVar("C", MapValue, ListValue, SetValue)
 
 
 class _Collections(Generic[C]):
-    """What the three kinds share: finding, making, and keeping the size in step."""
+    """What the three kinds share: finding, creating, and keeping the size up to date."""
 
     __slots__ = ("_keyspace", "_make")
 
@@ -40,7 +40,7 @@ class _Collections(Generic[C]):
         raise WrongType(f"key {key[:64]!r} holds a {kind_of(value)}, not a {self._make.kind}")
 
     def _ready(self, key: str, found: C | None, adding_bytes: int) -> C:
-        """The collection found under ``key`` or a new one, with room for that much more."""
+        """The collection found under ``key`` or a new one, with room for ``adding_bytes`` more."""
         self._keyspace.check_room(key, adding_bytes + (found.size_bytes if found else 0))
         if found is None:
             found = self._make()
@@ -53,7 +53,6 @@ class _Collections(Generic[C]):
             self._keyspace.drop(key)
 
     def length(self, key: str, now_ms: int) -> int:
-        """Items under ``key``; 0 if there is no such key."""
         return len(self._find(key, now_ms) or ())
 
 
@@ -81,7 +80,7 @@ class Maps(_Collections[MapValue]):
         return new
 
     def get(self, key: str, fields: Sequence[str], now_ms: int) -> list[bytes | None]:
-        """The values of ``fields`` in their order; None where there is none."""
+        """The values of ``fields`` in order; None where there is none."""
         held = self._find(key, now_ms)
         return self._keyspace.bounded(held.items.get(name) if held else None for name in fields)
 
@@ -94,7 +93,7 @@ class Maps(_Collections[MapValue]):
         return held.items
 
     def delete(self, key: str, fields: Iterable[str], now_ms: int) -> int:
-        """Remove fields; returns how many there were."""
+        """Remove fields; returns how many existed."""
         held = self._find(key, now_ms)
         if held is None:
             return 0
@@ -104,7 +103,7 @@ class Maps(_Collections[MapValue]):
         return count
 
     def incr(self, key: str, field: str, by: int | float, now_ms: int) -> int | float:
-        """Add to the number in a field, from 0 if the field is new."""
+        """Add to the number in a field, which starts at 0."""
         held = self._find(key, now_ms)
         value = held.items.get(field, numbers.ZERO) if held else numbers.ZERO
         total, value = numbers.add(value, by, f"field {field[:64]!r} of {key[:64]!r}")
@@ -121,7 +120,7 @@ class Lists(_Collections[ListValue]):
         super().__init__(keyspace, ListValue)
 
     def push(self, key: str, values: Sequence[bytes], now_ms: int, *, left: bool = False) -> int:
-        """Add values one after another at an end; returns the new length."""
+        """Append values at one end; returns the new length."""
         if not values:
             raise InvalidInput("pushing to a list needs at least one value")
         held = self._ready(key, self._find(key, now_ms), items_bytes(values))
@@ -131,7 +130,9 @@ class Lists(_Collections[ListValue]):
         return len(held)
 
     def pop(self, key: str, count: int, now_ms: int, *, left: bool = False) -> list[bytes]:
-        """Take up to ``count`` values off an end, outermost first; fewer if a reply has no room."""
+        """Remove up to ``count`` values from an end,
+        outermost first; fewer if the reply is full.
+        """
         _check_count(count)
         held = self._find(key, now_ms)
         if held is None:
@@ -147,7 +148,7 @@ class Lists(_Collections[ListValue]):
         return self._keyspace.bounded(held.slice(start, stop)) if held else []
 
     def replace(self, key: str, index: int, value: bytes, now_ms: int) -> None:
-        """Put another value in place of an existing one."""
+        """Replace an existing value."""
         held = self._find(key, now_ms)
         if held is None:
             raise InvalidInput(f"index {index} is outside the list {key[:64]!r}, which is empty")
@@ -157,7 +158,7 @@ class Lists(_Collections[ListValue]):
         self._changed(key, held, before)
 
     def trim(self, key: str, start: int, stop: int | None, now_ms: int) -> int:
-        """Keep only a slice; returns how many values went."""
+        """Keep only a slice; returns how many values were removed."""
         held = self._find(key, now_ms)
         if held is None:
             return 0
@@ -200,7 +201,7 @@ class Sets(_Collections[SetValue]):
         return count
 
     def remove(self, key: str, members: Sequence[bytes], now_ms: int) -> int:
-        """Remove members; returns how many there were."""
+        """Remove members; returns how many existed."""
         held = self._find(key, now_ms)
         if held is None:
             return 0
@@ -210,7 +211,7 @@ class Sets(_Collections[SetValue]):
         return count
 
     def pop(self, key: str, count: int, now_ms: int) -> list[bytes]:
-        """Take up to ``count`` members out, whichever come; fewer if a reply has no room."""
+        """Remove up to ``count`` arbitrary members; fewer if the reply is full."""
         _check_count(count)
         held = self._find(key, now_ms)
         if held is None:
@@ -221,7 +222,7 @@ class Sets(_Collections[SetValue]):
         return taken
 
     def contains(self, key: str, members: Sequence[bytes], now_ms: int) -> list[bool]:
-        """For each of ``members``, whether it is there."""
+        """For each of ``members``, whether it is in the set."""
         held = self._find(key, now_ms)
         return [held is not None and member in held.items for member in members]
 

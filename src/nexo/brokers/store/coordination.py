@@ -1,8 +1,8 @@
 """Leases and rate limits under a key: what locks, semaphores and limiters need (SPEC O1).
 
-Their state is an ordinary value, so that it is listed, saved, evicted and deleted like any
-other: the holders of a lease are a map, a rate limit is a JSON value. A key lives as long as
-its state matters.
+Their state is an ordinary value, listed, saved, evicted and deleted like any other: the
+holders of a lease are a map, a rate limit is a JSON value. A key lives as long as its state
+matters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_HOLDERS = 10_000
 MAX_HOLDER_CHARACTERS = 255
 MAX_MS = MAX_TTL_S * 1_000
 WINDOW_SLOTS = 64
-"""A sliding window is counted in so many slots: its state stays small whatever the limit."""
+"""Slots of a sliding window: its state stays small whatever the limit."""
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -33,27 +33,27 @@ _window = msgspec.json.Decoder(list[tuple[int, int]])
 
 @dataclass(frozen=True, slots=True)
 class LeaseAnswer:
-    """The outcome of asking for a lease."""
+    """The result of asking for a lease."""
 
     number: int | None
-    """Fences: it grows with every lease that is given; None if all are taken."""
+    """The fencing number: it grows with every lease granted; None if all are taken."""
     retry_ms: int
-    """When the next lease ends by itself, from now; 0 if one was given."""
+    """Time until the next lease expires; 0 if one was granted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateAnswer:
-    """The outcome of asking a rate limit."""
+    """The result of asking a rate limit."""
 
     allowed: bool
     remaining: float
     """What could still be taken now."""
     retry_ms: int
-    """When to ask again, from now; 0 if it was allowed."""
+    """Time until a retry can succeed; 0 if it was allowed."""
 
 
 class FencingNumbers:
-    """Numbers that only grow, over restarts too: each is at least the time in microseconds."""
+    """Numbers that only grow, across restarts too: each is at least the time in microseconds."""
 
     __slots__ = ("_last",)
 
@@ -67,7 +67,7 @@ class FencingNumbers:
 
 
 class KeyLeases:
-    """Up to ``limit`` holders share a key, each until its own due time; a lock has a limit of 1."""
+    """Up to ``limit`` holders share a key, each until its own expiry; a lock has a limit of 1."""
 
     __slots__ = ("_keyspace", "_numbers")
 
@@ -76,7 +76,7 @@ class KeyLeases:
         self._numbers = numbers
 
     def take(self, key: str, holder: str, ttl_ms: int, limit: int, now_ms: int) -> LeaseAnswer:
-        """Give ``holder`` a lease if one is free; who holds one has it renewed."""
+        """Grant ``holder`` a lease if one is free; a holder's own lease is renewed."""
         _check("the life time of a lease", ttl_ms, MAX_MS)
         _check("the number of leases", limit, MAX_HOLDERS)
         _check("the length of a holder's name", len(holder), MAX_HOLDER_CHARACTERS)
@@ -94,7 +94,7 @@ class KeyLeases:
         return LeaseAnswer(number, 0)
 
     def renew(self, key: str, holder: str, ttl_ms: int, now_ms: int) -> bool:
-        """Begin the holder's life time again; False if its lease has ended."""
+        """Restart the holder's TTL; False if its lease has ended."""
         _check("the life time of a lease", ttl_ms, MAX_MS)
         held = self._find(key, now_ms)
         due_ms, number = _holder(key, held, holder) if held else (0, 0)
@@ -104,7 +104,7 @@ class KeyLeases:
         return True
 
     def release(self, key: str, holder: str, now_ms: int) -> bool:
-        """End the holder's lease; False if it had ended before."""
+        """End the holder's lease; False if it had already ended."""
         held = self._find(key, now_ms)
         if held is None or holder not in held.items:
             return False
@@ -144,7 +144,7 @@ class KeyLeases:
 
 
 class RateLimits:
-    """Whether something may happen now, given how often it has."""
+    """Whether something may happen now, given how often it has happened."""
 
     __slots__ = ("_keyspace",)
 
@@ -169,8 +169,8 @@ class RateLimits:
     def window(self, key: str, limit: int, window_ms: int, cost: int, now_ms: int) -> RateAnswer:
         """Count ``cost`` if that makes at most ``limit`` in the last ``window_ms``.
 
-        Never more than ``limit`` in any window. As slots are counted, room that a window frees
-        may be seen up to a 64th of it late.
+        Never more than ``limit`` in any window. Because slots are counted, freed room may be seen
+        late, by up to a 64th of the window.
         """
         _check_rate(limit, cost)
         _check("a window in milliseconds", window_ms, MAX_MS)
@@ -206,7 +206,7 @@ class RateLimits:
 
 
 def _freed_ms(slots: list[tuple[int, int]], needed: int) -> int:
-    """The end of the slot with which ``needed`` have left."""
+    """The end of the slot after which ``needed`` have expired."""
     for end_ms, count in slots:
         needed -= count
         if needed <= 0:
@@ -215,7 +215,7 @@ def _freed_ms(slots: list[tuple[int, int]], needed: int) -> int:
 
 
 def _holder(key: str, held: MapValue, holder: str) -> tuple[int, int]:
-    """A holder's due time and number; zeros for none."""
+    """A holder's expiry and number; zeros for none."""
     value = held.items.get(holder)
     return (0, 0) if value is None else _decoded(_holding, value, key, "leases")
 
@@ -224,7 +224,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], value: bytes, key: str, what: str
     try:
         return decoder.decode(value[1:])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise WrongType(f"key {key[:64]!r} holds something else than {what}") from None
+        raise WrongType(f"key {key[:64]!r} does not hold {what}") from None
 
 
 def _check(what: str, value: int, most: int) -> None:

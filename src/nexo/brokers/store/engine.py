@@ -1,7 +1,7 @@
 """The store's rules for keys and plain values (SPEC B1-B3).
 
-Every command takes the time and either does all of its work or raises and changes nothing.
-A key past its due time does not exist, whether or not its memory has been reclaimed yet.
+Every command takes the current time, and either succeeds completely or raises and changes
+nothing. An expired key does not exist, whether or not its memory has been reclaimed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from nexo.values import JSON_PREFIX, MAX_TTL_S
 
 MAX_TTL_MS = MAX_TTL_S * 1_000
 SCAN_LOOKS = 500
-"""Keys that do not match before a page gives up filling itself, so that none blocks the loop."""
+"""Non-matching keys that a page skips before it ends short, so that no scan blocks the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
-    """Whether a conditional set was done, and what the key held before."""
+    """Whether a conditional set took effect, and what the key held before."""
 
     done: bool
     previous: bytes | None
@@ -38,7 +38,7 @@ class SetResult:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some keys in order, and where the next page begins; no cursor means there is none."""
+    """Some keys in order, and where the next page begins; no cursor on the last page."""
 
     keys: list[str]
     cursor: str | None
@@ -46,7 +46,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """What there is to know of a key without reading it."""
+    """Metadata of a key, without its value."""
 
     kind: str
     items: int
@@ -56,7 +56,7 @@ class KeyInfo:
 
 
 def check_ttl(ttl_ms: int) -> int:
-    """Return ``ttl_ms`` if it is a life time a key can have, else raise `InvalidInput`."""
+    """Return ``ttl_ms`` if it is a valid TTL, else raise `InvalidInput`."""
     if not 0 < ttl_ms <= MAX_TTL_MS:
         raise InvalidInput(
             f"a TTL of {ttl_ms} ms is not allowed: use 1 ms to 100 years, or none for no expiry"
@@ -74,8 +74,9 @@ class Store:
     __slots__ = ("_numbers", "keyspace", "leases", "lists", "maps", "rates", "sets")
 
     def __init__(self, max_bytes: int = 0, max_reply_bytes: int = 0) -> None:
-        """Over ``max_bytes`` keys are evicted; no reply has values of more than
-        ``max_reply_bytes`` (0 for no limit)."""
+        """Above ``max_bytes`` keys are evicted; no reply has values of more than
+        ``max_reply_bytes`` (0 for no limit).
+        """
         self._numbers = FencingNumbers()
         self._use(Keyspace(max_bytes, max_reply_bytes))
 
@@ -90,14 +91,13 @@ class Store:
     # -- one plain value ------------------------------------------------------
 
     def get(self, key: str, now_ms: int) -> bytes | None:
-        """The value of ``key``, or None if there is none."""
         value = self.keyspace.find(key, now_ms)
         if value is None or value.__class__ is bytes:
             return value
         raise _wrong_type(key, value)
 
     def put(self, key: str, value: bytes) -> None:
-        """Set ``key`` without condition or expiry, whatever it held."""
+        """Set ``key`` without condition or TTL, whatever it held."""
         self.keyspace.put(key, value)
         if self.keyspace.expiry.due:
             self.keyspace.expiry.clear(key)
@@ -131,7 +131,7 @@ class Store:
         return SetResult(True, previous)
 
     def getdel(self, key: str, now_ms: int) -> bytes | None:
-        """Take the value of ``key`` and the key with it."""
+        """Delete ``key`` and return its value."""
         value = self.get(key, now_ms)
         if value is not None:
             self.keyspace.drop(key)
@@ -140,7 +140,7 @@ class Store:
     def incr(
         self, key: str, by: int | float, now_ms: int, ttl_ms: int | None = None
     ) -> int | float:
-        """Add to a number, from 0 if the key is new; ``ttl_ms`` only applies to a new key."""
+        """Add to a number, which starts at 0; ``ttl_ms`` applies only to a new key."""
         if ttl_ms is not None:
             check_ttl(ttl_ms)
         held = self.get(key, now_ms)
@@ -153,7 +153,7 @@ class Store:
     # -- several values -------------------------------------------------------
 
     def mget(self, keys: Sequence[str], now_ms: int) -> list[bytes | None]:
-        """The values of ``keys`` in their order; None where there is none."""
+        """The values of ``keys`` in order; None where there is none."""
         return self.keyspace.bounded(self.get(key, now_ms) for key in keys)
 
     def mset(self, values: Mapping[str, bytes], now_ms: int, ttl_ms: int | None = None) -> None:
@@ -165,32 +165,32 @@ class Store:
             self.keyspace.check_room(key, len(value))
         for key, value in values.items():
             self.put(key, value)
-            # A later key of the same batch can push out an earlier one, never itself.
+            # A later key of the same batch can evict an earlier one, never itself.
             if ttl_ms is not None:
                 self.keyspace.set_due(key, now_ms + ttl_ms)
 
     def delete(self, keys: Sequence[str], now_ms: int) -> int:
-        """Delete keys of any type; returns how many there were."""
+        """Delete keys of any type; returns how many existed."""
         live = [key for key in dict.fromkeys(keys) if self.keyspace.peek(key, now_ms) is not None]
         for key in live:
             self.keyspace.drop(key)
         return len(live)
 
     def delete_if(self, key: str, if_equal: bytes, now_ms: int) -> bool:
-        """Delete ``key`` if it holds a value that is the same as ``if_equal``, see `same_value`."""
+        """Delete ``key`` if its value equals ``if_equal``; see `same_value`."""
         held = self.keyspace.peek(key, now_ms)
         if held is not None and not isinstance(held, bytes):
             raise _wrong_type(key, held)
         return _is(held, if_equal) and self.keyspace.drop(key) is not None
 
     def exists(self, keys: Sequence[str], now_ms: int) -> int:
-        """How many of ``keys`` there are; a key named twice counts twice. Not a use."""
+        """How many of ``keys`` exist; a key named twice counts twice. Not counted as a use."""
         return sum(self.keyspace.peek(key, now_ms) is not None for key in keys)
 
     # -- life time ------------------------------------------------------------
 
     def expire(self, key: str, ttl_ms: int, now_ms: int) -> bool:
-        """Give ``key`` a new life time from now; False if there is no such key."""
+        """Give ``key`` a new TTL; False if there is no such key."""
         check_ttl(ttl_ms)
         if self.keyspace.peek(key, now_ms) is None:
             return False
@@ -198,11 +198,11 @@ class Store:
         return True
 
     def persist(self, key: str, now_ms: int) -> bool:
-        """Take the life time off ``key``; False if there is no such key or it had none."""
+        """Remove the TTL of ``key``; False if there is no such key or it had none."""
         return self.keyspace.peek(key, now_ms) is not None and self.keyspace.clear_due(key)
 
     def inspect(self, key: str, now_ms: int) -> KeyInfo | None:
-        """What ``key`` is, how large, and how long it has left."""
+        """Type, size and remaining TTL of ``key``."""
         value = self.keyspace.peek(key, now_ms)
         if value is None:
             return None
@@ -221,9 +221,9 @@ class Store:
     ) -> Page:
         """A page of keys in code point order that begin with ``prefix`` and match ``glob``.
 
-        A key that exists from the first page to the last is returned exactly once, whatever
-        else changes; one that comes or goes meanwhile is returned at most once. A page may be
-        short, even empty, and still have a cursor: see `SCAN_LOOKS`.
+        A key that exists from the first page to the last is returned exactly once, whatever else
+        changes; one created or deleted meanwhile is returned at most once. A page may be short,
+        even empty, and still have a cursor: see `SCAN_LOOKS`.
         """
         if limit < 1:
             raise InvalidInput(f"a page of {limit} keys is not possible: use at least 1")
@@ -249,7 +249,7 @@ class Store:
         return due_ms is None or due_ms > now_ms
 
     def clear(self) -> int:
-        """Forget every key; returns how many there were. Counters go on."""
+        """Delete every key; returns how many there were. Counters are kept."""
         count = len(self.keyspace)
         old = self.keyspace
         self._use(Keyspace(old.max_bytes, old.max_reply_bytes))

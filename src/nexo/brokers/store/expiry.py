@@ -1,8 +1,8 @@
-"""When keys end: exact due times, and a heap of time slots to find what is over.
+"""Expiry: exact due times, and a heap of time slots to find expired keys.
 
-A key sits in the slot its due time falls into; the heap orders slots, not keys. Moving a
-due time is two set operations and leaves nothing behind in the heap but, at worst, the
-number of a slot that became empty, and those are cleared out when they outnumber the rest.
+A key is in the slot of its due time; the heap orders slots, not keys. Moving a due time
+takes two set operations. It may leave an empty slot in the heap; empty slots are removed
+when they outnumber the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 SLOT_MS = 256
-"""Memory of an expired key is free for reclaiming at most this long after its due time."""
+"""The memory of an expired key can be reclaimed at most this long after its due time."""
 _SPARE_SLOTS = 64
 
 
@@ -26,7 +26,7 @@ class Expiry:
         self._heap: list[int] = []
 
     def set(self, key: str, due_ms: int) -> None:
-        """Give ``key`` a due time, in place of any it had."""
+        """Give ``key`` a due time, replacing any it had."""
         self.clear(key)
         self.due[key] = due_ms
         slot = due_ms // SLOT_MS
@@ -41,7 +41,7 @@ class Expiry:
             heapify(self._heap)
 
     def clear(self, key: str) -> bool:
-        """Forget the due time of ``key``; True if it had one."""
+        """Remove the due time of ``key``; True if it had one."""
         due_ms = self.due.pop(key, None)
         if due_ms is None:
             return False
@@ -53,7 +53,7 @@ class Expiry:
         return True
 
     def pop_over(self, now_ms: int, limit: int) -> list[str]:
-        """Take out up to ``limit`` keys whose slot has ended."""
+        """Remove and return up to ``limit`` keys whose slot has ended."""
         over: list[str] = []
         while self._heap and self.next_ms() <= now_ms and len(over) < limit:
             slot = self._heap[0]

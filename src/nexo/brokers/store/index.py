@@ -1,8 +1,8 @@
-"""All keys in order, so that a page of keys costs its own length and not the store's.
+"""All keys in order, so that a page costs its own length and not the store's.
 
-Changes are gathered in two small sets and merged, sorted, into blocks of keys when there
-are enough of them or when someone reads. A write thus pays a set operation at once and
-about a microsecond later, and no single write pays for a large sort.
+Changes collect in two small sets and are merged into sorted blocks when there are enough of
+them, or on a read. A write costs a set operation, and about a microsecond later; no single
+write pays for a large sort.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class KeyIndex:
 
     def __init__(self) -> None:
         self._blocks: list[list[str]] = []
-        # Each block's lower bound: no key of the block is below, none of the one before is not.
+        # Lower bound of each block: all its keys are at or above it, those of the block before
+        # below.
         self._lows: list[str] = []
         self._added: set[str] = set()
         self._gone: set[str] = set()
@@ -36,7 +37,6 @@ class KeyIndex:
             self._merge()
 
     def remove(self, key: str) -> None:
-        """Remove a key that is in the index."""
         if key in self._added:
             self._added.remove(key)
             return
@@ -47,8 +47,7 @@ class KeyIndex:
     def walk(self, after: str, start: str = "") -> Iterator[str]:
         """Keys greater than ``after`` and not below ``start``, in order.
 
-        The index must not change while the iterator is in use; the position to go on from is
-        the last key seen.
+        The index must not change while the iterator is in use; continue from the last key seen.
         """
         self._merge()
         inclusive = start > after

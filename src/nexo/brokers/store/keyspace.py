@@ -1,7 +1,7 @@
-"""All keys together: values, due times, order and memory, kept in step.
+"""All keys: values, due times, order and memory, kept consistent.
 
-Every change of a key goes through here, so that the size, the index, the expiry and the
-order of use always agree.
+Every change of a key is made here, so that size, index, expiry and order of use always
+agree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nexo.values import MAX_KEY_BYTES
 B = TypeVar("B", bytes, bytes | None)
 
 ENTRY_BYTES = 200
-"""What a key is counted to cost beside its own bytes: tables, index and object headers."""
+"""What a key is assumed to cost besides its own bytes: tables, index and object headers."""
 
 
 def check_key(key: str) -> None:
@@ -34,7 +34,7 @@ class Keyspace:
     """Keys and what they hold, within ``max_bytes`` of memory (0 for no limit).
 
     Over the limit the least recently used keys are evicted. The size is an estimate that
-    only depends on what is stored, see `ENTRY_BYTES`.
+    depends only on the contents; see `ENTRY_BYTES`.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Keyspace:
         return len(self._values)
 
     def find(self, key: str, now_ms: int) -> Value | None:
-        """What ``key`` holds now, counted as a use; an expired key is dropped on the way."""
+        """The value of ``key``, counted as a use; an expired key is removed."""
         value = self._values.get(key)
         if value is None:
             return None
@@ -71,7 +71,7 @@ class Keyspace:
         return value
 
     def peek(self, key: str, now_ms: int) -> Value | None:
-        """As `find`, but not a use."""
+        """Like `find`, but not counted as a use."""
         due_ms = self.expiry.due.get(key)
         if due_ms is not None and due_ms <= now_ms:
             self.drop(key)
@@ -80,21 +80,20 @@ class Keyspace:
         return self._values.get(key)
 
     def held(self, key: str) -> Value:
-        """What ``key``, which must be in the index, holds, expired or not."""
+        """The value of ``key``, which must be in the index, expired or not."""
         return self._values[key]
 
     def set_due(self, key: str, due_ms: int) -> None:
-        """Give an existing key a due time."""
         self.changes += 1
         self.expiry.set(key, due_ms)
 
     def clear_due(self, key: str) -> bool:
-        """Take the due time off a key; True if it had one."""
+        """Remove the due time of a key; True if it had one."""
         self.changes += 1
         return self.expiry.clear(key)
 
     def put(self, key: str, value: Value) -> None:
-        """Let ``key`` hold ``value``. Its due time, if any, stays."""
+        """Set the value of ``key``; its due time, if any, stays."""
         old = self._values.get(key)
         size = value_bytes(value)
         if self.max_bytes:
@@ -109,7 +108,7 @@ class Keyspace:
         self.grown(key, size)
 
     def grown(self, key: str, by_bytes: int) -> None:
-        """What ``key`` holds has just become larger (or smaller); make room if needed."""
+        """The value of ``key`` grew (or shrank); evict others if needed."""
         self.used_bytes += by_bytes
         self.changes += 1
         if self._by_use is not None:
@@ -119,7 +118,7 @@ class Keyspace:
                 self.evicted += 1
 
     def check_room(self, key: str, size_bytes: int) -> None:
-        """Raise `PayloadTooLarge` if ``key`` with that much could never fit the budget."""
+        """Raise `PayloadTooLarge` if ``key`` with this size could never fit the budget."""
         if self.max_bytes and ENTRY_BYTES + len(key) + size_bytes > self.max_bytes:
             raise PayloadTooLarge(
                 f"{size_bytes} bytes under one key do not fit the store's budget of "
@@ -127,7 +126,7 @@ class Keyspace:
             )
 
     def bounded(self, values: Iterable[B]) -> list[B]:
-        """The values, or `PayloadTooLarge` once they are more than a reply may hold."""
+        """Yield the values; `PayloadTooLarge` once they exceed what a reply may hold."""
         found: list[B] = []
         size, most = 0, self.max_reply_bytes
         for value in values:
@@ -138,7 +137,7 @@ class Keyspace:
         return found
 
     def check_reply(self, value: Value) -> None:
-        """Raise `PayloadTooLarge` if all of a collection is more than a reply may hold."""
+        """Raise `PayloadTooLarge` if a whole collection exceeds what a reply may hold."""
         if self.max_reply_bytes and value_bytes(value) > self.max_reply_bytes:
             raise self._too_large()
 
@@ -148,7 +147,7 @@ class Keyspace:
         )
 
     def drop(self, key: str) -> Value | None:
-        """Remove ``key``; returns what it held."""
+        """Remove ``key``; returns its value."""
         value = self._values.pop(key, None)
         if value is not None:
             self.changes += 1

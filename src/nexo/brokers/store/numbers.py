@@ -1,6 +1,6 @@
 """Arithmetic on stored numbers.
 
-A number is what its content says, whether it was stored as JSON, text or bytes: a client of
+A number is recognised by its content, whether stored as JSON, text or bytes: a client of
 another protocol stores ``b"5"`` and expects to add to it. The sum keeps that type.
 """
 
@@ -23,8 +23,8 @@ def add(value: bytes, by: int | float, what: str) -> tuple[int | float, bytes]:
     """The number in ``value`` plus ``by``, an integer of 64 bits or a finite float, and the sum
     as a value.
 
-    Raises `WrongType` if ``value`` is no number and `InvalidInput` if the sum is out of range;
-    ``what`` names the place in the message.
+    Raises `WrongType` if ``value`` is not a number and `InvalidInput` if the sum is out of
+    range; ``what`` names the place in the message.
     """
     try:
         total: int | float = _decode(value[1:]) + by

@@ -1,8 +1,8 @@
 """What the store saves: chunks of keys, each an entry of `nexo.storage.header`.
 
-A chunk's base offset is the number of keys before it. The last entry is an empty one with
-the CONTROL flag, whose base offset is the number of all keys; without it the file is not
-whole. Due times are absolute, so that a key does not live longer for a restart.
+A chunk's base offset is the number of keys before it. The last entry is empty, has the
+CONTROL flag, and its base offset is the number of all keys; without it the file is
+incomplete. Due times are absolute, so that a restart does not extend a TTL.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _row(key: str, due_ms: int | None, value: Value) -> Row:
 
 
 def put_row(store: Store, row: Row, now_ms: int) -> None:
-    """Give the store a saved key back, unless it has expired since."""
+    """Restore a saved key, unless it has expired since."""
     if row.due_ms is not None and row.due_ms <= now_ms:
         return
     store.keyspace.put(row.key, _value(row))
@@ -100,7 +100,7 @@ def encode_chunk(rows: Sequence[Row], before: int, now_ms: int) -> bytes:
 
 
 def encode_end(total: int, now_ms: int) -> bytes:
-    """The entry that says that all ``total`` rows are there."""
+    """The entry that ends a complete file of ``total`` rows."""
     return bytes(
         seal([], count=0, first_ms=now_ms, last_ms=now_ms, flags=Flags.CONTROL, base_offset=total)
     )

@@ -1,4 +1,4 @@
-"""What the store shows of itself."""
+"""What the store reports about itself."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from nexo.errors import InvalidInput
 
 ITEM_BYTES = 80
-"""What an item of a collection is counted to cost beside its own bytes."""
+"""What an item of a collection is assumed to cost besides its own bytes."""
 
 
 class MapValue:
@@ -31,7 +31,7 @@ class MapValue:
         return len(self.items)
 
     def growth_bytes(self, fields: Mapping[str, bytes]) -> int:
-        """By how much setting ``fields`` would enlarge the map."""
+        """How many bytes setting ``fields`` would add."""
         return sum(self._growth(field, value) for field, value in fields.items())
 
     def _growth(self, field: str, value: bytes) -> int:
@@ -46,7 +46,7 @@ class MapValue:
         return new
 
     def remove(self, field: str) -> bool:
-        """Remove one field; True if it was there."""
+        """Remove one field; True if it existed."""
         value = self.items.pop(field, None)
         if value is None:
             return False
@@ -79,7 +79,7 @@ class ListValue:
             self.size_bytes += len(value) + ITEM_BYTES
 
     def pop(self, count: int, *, left: bool, most_bytes: int = 0) -> list[bytes]:
-        """Take up to ``count`` values off one end, outermost first, see `_taken`."""
+        """Remove up to ``count`` values from one end, outermost first; see `_taken`."""
         take = self.items.popleft if left else self.items.pop
         taken = _taken(take, min(count, len(self.items)), most_bytes)
         self.size_bytes -= items_bytes(taken)
@@ -94,14 +94,14 @@ class ListValue:
         return list(islice(self.items, first, max(first, last)))
 
     def replace(self, index: int, value: bytes) -> None:
-        """Put another value in place of an existing one; negative counts from the end."""
+        """Replace an existing value; a negative index counts from the end."""
         if not -len(self.items) <= index < len(self.items):
             raise InvalidInput(f"index {index} is outside the list of {len(self.items)} values")
         self.size_bytes += len(value) - len(self.items[index])
         self.items[index] = value
 
     def trim(self, start: int, stop: int | None) -> int:
-        """Keep only a Python slice; returns how many values went."""
+        """Keep only a Python slice; returns how many values were removed."""
         first, last, _ = slice(start, stop).indices(len(self.items))
         if first >= last:
             return len(self.pop(len(self.items), left=True))
@@ -109,7 +109,7 @@ class ListValue:
         return len(right) + len(self.pop(first, left=True))
 
     def remove(self, value: bytes, count: int) -> int:
-        """Remove the first ``count`` equal values (0 for all); returns how many went."""
+        """Remove the first ``count`` equal values (0 for all); returns how many were removed."""
         limit = count or len(self.items)
         kept: deque[bytes] = deque()
         removed = 0
@@ -124,7 +124,7 @@ class ListValue:
 
 
 class SetValue:
-    """Distinct values; two are the same when their bytes are."""
+    """Distinct values; two are equal when their bytes are."""
 
     __slots__ = ("items", "size_bytes")
     kind = "set"
@@ -144,21 +144,21 @@ class SetValue:
         return len(new)
 
     def remove(self, members: Iterable[bytes]) -> int:
-        """Remove members; returns how many were there."""
+        """Remove members; returns how many existed."""
         gone = self.items.intersection(members)
         self.items -= gone
         self.size_bytes -= items_bytes(gone)
         return len(gone)
 
     def pop(self, count: int, *, most_bytes: int = 0) -> list[bytes]:
-        """Take up to ``count`` members out, whichever come, see `_taken`."""
+        """Remove up to ``count`` arbitrary members; see `_taken`."""
         taken = _taken(self.items.pop, min(count, len(self.items)), most_bytes)
         self.size_bytes -= items_bytes(taken)
         return taken
 
 
 def _taken(take: Callable[[], bytes], count: int, most_bytes: int) -> list[bytes]:
-    """Take ``count`` values, or as many as make ``most_bytes`` (0 for no limit)."""
+    """Take ``count`` values, or fewer once they reach ``most_bytes`` (0 for no limit)."""
     taken: list[bytes] = []
     size = 0
     for _ in range(count):
@@ -174,12 +174,12 @@ Value: TypeAlias = bytes | MapValue | ListValue | SetValue
 
 
 def items_bytes(items: Iterable[bytes]) -> int:
-    """What list or set items are counted to cost."""
+    """The assumed size of list or set items."""
     return sum(len(item) + ITEM_BYTES for item in items)
 
 
 def value_bytes(value: Value) -> int:
-    """What a value is counted to cost, without its key."""
+    """The assumed size of a value, without its key."""
     return len(value) if isinstance(value, bytes) else value.size_bytes
 
 

@@ -1,9 +1,9 @@
 """Change data capture: every produce and commit as an event on the system stream (SPEC I6).
 
-Events are derived from what is durable: of records from the logs, behind the stable offset, and
-of commits from the journal. So a rolled-back transaction gives none, and what was not captured
-before a crash is captured after it. The head of each batch of events names its source (as
-producer) and how far that is captured (as sequence), so nothing is captured twice either.
+Events are derived from durable data: records from the logs, below the stable offset, and
+commits from the journal. So a rolled-back transaction gives none, and what was not captured
+before a crash is captured after it. The header of each batch of events names its source (as
+producer) and how far that is captured (as sequence), so nothing is captured twice.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Committed(msgspec.Struct, frozen=True, tag="stream.commit"):
 
 
 class Capture:
-    """Writes the events of one broker; its owner shows them to readers."""
+    """Writes the events of one broker; its owner exposes them to readers."""
 
     def __init__(self, engine: StreamEngine, now_ms: int) -> None:
         self._engine = engine
@@ -68,20 +68,20 @@ class Capture:
         return self._engine.streams.get(NAME)
 
     def _recover(self) -> None:
-        """How far each source was captured; what is older than the capture is left out."""
+        """How far each source was captured; anything older than the capture is left out."""
         for source, epoch, batches in self.stream.partition(0).producers.state():
             self._positions[source] = (epoch << _SEQUENCE_BITS) + batches[-1][0]
             place = source >> _PARTITION_BITS, source & ((1 << _PARTITION_BITS) - 1)
             self._engine.captured[place] = self._positions[source]
 
     def sources(self) -> list[Stream]:
-        """The streams that were captured before: some of it may be missing after a crash."""
+        """The streams that were captured before; after a crash some events may be missing."""
         numbers = {source >> _PARTITION_BITS for source in self._positions if source != JOURNAL}
         found = (self._engine.streams.numbered(number) for number in numbers)
         return [stream for stream in found if stream is not None]
 
     def follow(self, stream: Stream, now_ms: int) -> None:
-        """Capture what became visible in a stream."""
+        """Capture records that became visible in a stream."""
         if stream is not self.stream:
             for index, partition in stream.opened():
                 self._follow(stream, index, partition, now_ms)
@@ -120,7 +120,7 @@ class Capture:
         source: int,
         position: int,
     ) -> None:
-        """Events of one batch are there together, or not at all, after a crash."""
+        """Write a batch of events: after a crash all of them are there, or none."""
         if not events:
             return
         target = self.stream.partition(0)

@@ -1,4 +1,5 @@
-"""Entries read ahead: groups take a large batch, or a run of small ones, in many small cuts.
+"""Entries read ahead: groups take a large batch, or a
+run of small ones, in many small pieces.
 
 One read of a chunk, from the log or from the lake, then serves many takes. The memory is
 bounded for all partitions together.
@@ -18,17 +19,17 @@ _KAFKA = int(Flags.KAFKA)
 CHUNK_BYTES = 256 * 1024
 MAX_BYTES = 32 * 1024**2
 KEPT_GROWTH = 4
-"""A batch of Kafka's that unpacks to more than this many times its size is not kept unpacked."""
+"""A Kafka batch that expands by more than this factor is not cached unpacked."""
 PER_PARTITION = 4
-"""Readers at different places of one partition that do not get in each other's way."""
+"""Readers at different offsets of one partition that can share the cache."""
 PER_REPLAY = 16
-"""The same for what the lake gave, which costs more to read again."""
+"""The same for chunks from the lake, which cost more to read again."""
 
 
 class Chunk:
-    """Whole entries that follow one another in a partition.
+    """Consecutive whole entries of a partition.
 
-    Offsets from ``first`` up to ``end`` that none of them has hold no records.
+    Offsets from ``first`` up to ``end`` that no entry covers hold no records.
     """
 
     __slots__ = (
@@ -48,7 +49,7 @@ class Chunk:
 
     @classmethod
     def read(cls, data: bytes) -> Chunk:
-        """What one read of the log gave, which is not nothing."""
+        """The entries of one read of the log; ``data`` is not empty."""
         entries: list[memoryview] = []
         headers: list[Header] = []
         view, at = memoryview(data), 0
@@ -76,7 +77,7 @@ class Chunk:
         return map(self._native, range(at, len(self.headers)))
 
     def _native(self, at: int) -> tuple[Header, memoryview]:
-        """An entry with columns, made once of what a Kafka client sent."""
+        """A Kafka client's entry converted to columns, once."""
         header = self.headers[at]
         if not header.flags & _KAFKA:
             return header, self.entries[at]
@@ -90,7 +91,7 @@ class Chunk:
 
 
 class ChunkCache:
-    """The chunks read last, by partition; what was used longest ago goes first."""
+    """The most recently used chunks, by partition."""
 
     __slots__ = ("_by_owner", "_limit", "_per_owner", "size_bytes")
 
@@ -101,7 +102,6 @@ class ChunkCache:
         self.size_bytes = 0
 
     def find(self, owner: object, offset: int) -> Chunk | None:
-        """The chunk that holds ``offset``."""
         chunks = self._by_owner.get(owner)
         for chunk in chunks or ():
             if chunk.first <= offset < chunk.end:
@@ -112,7 +112,6 @@ class ChunkCache:
         return None
 
     def add(self, owner: object, chunk: Chunk) -> None:
-        """Keep a chunk for later readers."""
         chunks = self._by_owner.setdefault(owner, [])
         self._by_owner.move_to_end(owner)
         chunks.append(chunk)
@@ -123,6 +122,6 @@ class ChunkCache:
             self.size_bytes -= chunks.pop(0).size_bytes
 
     def drop(self, owner: object) -> None:
-        """Forget a partition's chunks, because its log changed or others need the room."""
+        """Drop a partition's chunks, because its log changed or others need the memory."""
         for chunk in self._by_owner.pop(owner, ()):
             self.size_bytes -= chunk.size_bytes

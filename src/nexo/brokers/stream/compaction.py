@@ -1,11 +1,11 @@
-"""Compaction: of every key only the newest record is kept, at its own offset (SPEC I1).
+"""Compaction: keeps only the newest record of every key, at its own offset (SPEC I1).
 
-Works on closed segments, one at a time; what is written meanwhile lies in the open one and
-is not touched. What is left of neighbours becomes one segment, up to `MERGED_BYTES`, so that
-their number does not grow with every run. Records without a key stay. A deletion stays until
-readers had time to see it.
+It works on closed segments, one at a time; new records are written to the open one, which
+is not touched. Neighbouring segments are merged up to `MERGED_BYTES`, so that their number
+does not grow with every run. Records without a key stay. A deletion stays until readers
+have had time to see it.
 
-It is done in small steps. Each is followed by a `Step`, which says what must come before the next.
+It runs in small steps. Each yields a `Step`, which says what must happen before the next.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from nexo.storage.header import parse
 from nexo.storage.rewriting import Rewriting
 
 MERGED_BYTES = 32 * 1024**2
-"""How large a segment made of several may be; all of it is held in memory meanwhile."""
+"""Maximum size of a merged segment, which is held in memory while it is built."""
 PORTION_BYTES = 4 * 1024**2
-"""How much of a new segment is written before it is synced."""
+"""How much of a new segment is written between syncs."""
 
 
 class Segment(Protocol):
@@ -37,7 +37,7 @@ class Segment(Protocol):
 
 
 class SegmentedLog(Protocol):
-    """What compaction asks of a log beyond `nexo.storage.ports.Log`."""
+    """What compaction needs from a log beyond `nexo.storage.ports.Log`."""
 
     def segments(self) -> Sequence[Segment]:
         """All segments; the last is open."""
@@ -46,18 +46,18 @@ class SegmentedLog(Protocol):
         """Close the open segment."""
 
     def begin_rewrite(self, first: int, end: int) -> Rewriting:
-        """Begin to replace a closed segment."""
+        """Start to replace closed segments."""
 
     def finish_rewrite(self, rewriting: Rewriting) -> int:
-        """Put what was written in place; returns the bytes freed."""
+        """Put the new segment in place; returns the bytes freed."""
 
 
 class Step(enum.Enum):
-    """What has to happen before the next step."""
+    """What must happen before the next step."""
 
     NOTHING = enum.auto()
     SYNC = enum.auto()
-    """A sync of all that was written, so that the disk gets a large segment in portions."""
+    """Sync everything written, so that a large segment reaches the disk in portions."""
 
 
 Steps: TypeAlias = Generator[Step, None, int]
@@ -72,7 +72,9 @@ def is_due(stream: Stream, number: int, partition: Partition) -> bool:
 
 
 def compactable(stream: Stream, number: int, partition: Partition) -> int:
-    """Up to where records may be removed: with tiering on, the lake has them all (SPEC I9)."""
+    """The offset up to which records may be removed: with
+    tiering, only what is in the lake (SPEC I9).
+    """
     end = partition.stable_offset
     return min(end, stream.tiered[number]) if stream.options.tiering else end
 
@@ -80,10 +82,10 @@ def compactable(stream: Stream, number: int, partition: Partition) -> int:
 def compact(
     stream: Stream, number: int, index: KeyIndex, now_ms: int, *, keep_deletions: bool
 ) -> Steps:
-    """Compact what is readable of a partition; returns the bytes freed.
+    """Compact the readable part of a partition; returns the bytes freed.
 
-    Without ``keep_deletions`` tombstones go at once, however young. Records may be written,
-    and the front of the log be dropped, between steps.
+    Without ``keep_deletions`` tombstones are removed at once, however recent. Between steps,
+    records may be written and the front of the log dropped.
     """
     partition = stream.partition(number)
     log: SegmentedLog = partition.log  # type: ignore[assignment]
@@ -126,7 +128,7 @@ class _Run:
 def _thin(
     partition: Partition, segment: Segment, index: KeyIndex, horizon_ms: int | None
 ) -> Generator[Step, None, _Run | None]:
-    """A segment without what is out of date; None if it is damaged or was dropped meanwhile."""
+    """A segment without outdated records; None if it is damaged or was dropped meanwhile."""
     run = _Run([segment])
     try:
         for entry in _entries(partition, segment.base_offset, segment.next_offset):
@@ -142,7 +144,7 @@ def _thin(
 
 
 def _replace(partition: Partition, log: SegmentedLog, run: _Run) -> Steps:
-    """Write what is left in the place of the segments it comes from."""
+    """Write what is left in place of the original segments."""
     if not run.changed:
         return 0
     first, end = run.segments[0].base_offset, run.segments[-1].next_offset
@@ -174,7 +176,7 @@ def _portions(entries: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _is_there(log: SegmentedLog, first: int, end: int) -> bool:
-    """Whether retention has removed none of the segments meanwhile."""
+    """Whether retention has left all the segments in place."""
     closed = log.segments()[:-1]
     return first in {s.base_offset for s in closed} and end in {s.next_offset for s in closed}
 
@@ -189,7 +191,7 @@ def _entries(partition: Partition, first: int, end: int) -> Iterator[bytes]:
 def _thinned(
     partition: Partition, entry: bytes, index: KeyIndex, horizon_ms: int | None
 ) -> bytes | None:
-    """The entry without what is out of date; None if nothing is left."""
+    """The entry without outdated records; None if nothing is left."""
     if parse(entry).base_offset in partition.aborted:
         return None
     batch = decode(entry)
@@ -215,5 +217,5 @@ def _kept(batch: Batch, index: KeyIndex, horizon_ms: int | None) -> list[int]:
 
 
 def _young(stamp_ms: int, horizon_ms: int | None) -> bool:
-    """Whether a deletion must still be shown."""
+    """Whether a deletion must still be visible."""
     return horizon_ms is not None and stamp_ms >= horizon_ms

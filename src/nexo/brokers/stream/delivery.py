@@ -1,4 +1,4 @@
-"""From the ranges a group hands out to the batches that hold their records."""
+"""Finds the batches that hold the ranges a group delivers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMPRESSION = int(Flags.COMPRESSION)
 
 @dataclass(slots=True)
 class Gathered:
-    """What goes to a consumer, and what the group must be told."""
+    """What to send to a consumer, and what to report to the group."""
 
     parts: list[Buffer] = field(default_factory=list)
     """Whole entries, one after another, some in several parts."""
@@ -31,19 +31,19 @@ class Gathered:
     gaps: list[Range] = field(default_factory=list)
     """Delivered offsets that hold no record (any more)."""
     unsent: list[Range] = field(default_factory=list)
-    """Delivered offsets that did not fit, or are not at hand."""
+    """Delivered offsets that did not fit, or are not in memory or the log."""
     cold: list[tuple[int, int]] = field(default_factory=list)
-    """Partition and offset of what is not at hand, because only the lake may have it."""
+    """Partition and offset of records that only the lake may have."""
     size_bytes: int = 0
     reached: dict[int, int] = field(default_factory=dict)
-    """Per partition: how far the entries found go."""
+    """Per partition: the end of the entries found."""
 
 
 def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Gathered:
     """The entries that hold the delivered ranges, cut to them unless compressed.
 
-    At least one entry that is at hand, then no more than ``max_bytes``, and none behind a
-    damaged one: that raises `Corrupt` once nothing comes before it.
+    At least one available entry, then no more than ``max_bytes``, and none after a damaged one:
+    if nothing precedes that one, raises `Corrupt`.
     """
     found, damaged = Gathered(), False
     for delivery in deliveries:
@@ -64,7 +64,7 @@ def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Ga
 
 
 def _rest(delivery: Delivery, found: Gathered) -> Range:
-    """What of a delivery lies behind the entries found for it."""
+    """What of a delivery lies after the entries found for it."""
     reached = max(delivery.first, found.reached.get(delivery.partition, 0))
     return delivery.partition, reached, delivery.end
 
@@ -115,7 +115,7 @@ def _add(
 
 
 def _holes(index: int, entry: memoryview, first: int, stop: int) -> list[Range]:
-    """What compaction removed between ``first`` and ``stop``."""
+    """Offsets between ``first`` and ``stop`` that compaction removed."""
     batch, there = decode(entry), RangeSet()
     base, deltas = batch.base_offset, batch.deltas
     low, high = bisect_left(deltas, first - base), bisect_left(deltas, stop - base)
@@ -125,9 +125,9 @@ def _holes(index: int, entry: memoryview, first: int, stop: int) -> list[Range]:
 
 
 def keys_between(partition: Partition, first: int, end: int) -> Mapping[int, bytes | None]:
-    """The key of every record there is from ``first`` up to ``end``.
+    """The key of every record from ``first`` up to ``end``.
 
-    A damaged record counts as one without a key: whoever fetches it is told.
+    A damaged record counts as one without a key: fetching it raises the error.
     """
     keys: dict[int, bytes | None] = {}
     at = first
@@ -164,7 +164,7 @@ def offset_at(partition: Partition, timestamp_ms: int) -> int:
 
 
 def first_since(entry: memoryview, timestamp_ms: int, at: int = 0) -> int:
-    """The first offset, from ``at`` on, of a record that is not older; the next entry's if none."""
+    """The first offset from ``at`` on whose record is not older; the next entry's if none."""
     batch = decode(entry)
     for offset, stamp in zip(batch.offsets, batch.timestamps(), strict=True):
         if stamp >= timestamp_ms and offset >= at:

@@ -1,7 +1,7 @@
 """The rules of the stream broker: streams, producers, groups and transactions.
 
-The owner drains `StreamEngine.drain` after every turn and makes the records durable before it
-replies; records of the streams themselves are in their logs when `publish` returns.
+The owner calls `StreamEngine.drain` after every turn and makes those records durable before
+it replies; published records are in their logs when `publish` returns.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from nexo.model import Persistence, check_name
 from nexo.storage.header import SIZE
 
 CHECKPOINT_BYTES = 64 * 1024**2
-"""A partition's checkpoint is journalled after this much, so that recovery reads no more."""
+"""A partition's checkpoint is journalled after this many bytes, which bounds recovery."""
 
 
 class StreamEngine(BrokerState):
@@ -71,7 +71,7 @@ class StreamEngine(BrokerState):
     # -- starting ------------------------------------------------------------------
 
     def lost_power(self, lifetime: str) -> list[Stream]:
-        """The streams that need `jump_ahead`, if this is another lifetime of the machine.
+        """The streams that need `jump_ahead`, if the machine was restarted since.
 
         Then ``file_async`` may have lost offsets that only their producers know.
         """
@@ -81,14 +81,15 @@ class StreamEngine(BrokerState):
         return [stream for stream in self.streams if stream.options.persistence is loose]
 
     def jump_ahead(self, stream: Stream) -> None:
-        """Have a stream go on behind all that was told of it. Not durable by itself."""
+        """Continue a stream after every offset ever exposed. Not durable by itself."""
         for index, first, end in stream.jump_ahead():
             self.skip(stream, index, [(first, end)])
 
     def opened(self, lifetime: str) -> None:
-        """Note that from now on offsets are told; to be durable before the first one is.
+        """Record that offsets are exposed from now on; make
+        this durable before the first one is.
 
-        All that recovery found, and gaps that were jumped over, must be synced by then.
+        By then, everything that recovery found and every skipped gap must be synced.
         """
         record = Opened(lifetime)
         self.apply(record)
@@ -97,7 +98,7 @@ class StreamEngine(BrokerState):
     # -- streams -----------------------------------------------------------------
 
     def create(self, name: str, given: Mapping[str, Any], now_ms: int) -> Stream:
-        """Create a stream, or find it if it has what is given; else it is a conflict (SPEC E1)."""
+        """Create a stream, or return it if its options match; else it is a conflict (SPEC E1)."""
         check_name(name, "stream")
         if name not in self.streams:
             return self.add(name, options_from(given, self.defaults), now_ms)
@@ -106,14 +107,14 @@ class StreamEngine(BrokerState):
         return stream
 
     def add(self, name: str, options: StreamOptions, now_ms: int) -> Stream:
-        """A new stream under a name that is known to be free."""
+        """Add a stream under a name known to be free."""
         created_ms = max(now_ms, self.streams.last_created_ms + 1)
         created = Created(self.streams.next_id, name, options, created_ms)
         self._journal.append(created)
         return self.streams.add(created)
 
     def adopt(self, number: int, name: str, partitions: int, now_ms: int) -> Stream:
-        """A stream of which only the logs are left, under its old number."""
+        """Adopt a stream of which only the logs are left, under its old number."""
         created_ms = max(now_ms, self.streams.last_created_ms + 1)
         options = structs.replace(self.defaults, partitions=partitions)
         created = Created(number, name, options, created_ms)
@@ -128,7 +129,7 @@ class StreamEngine(BrokerState):
         return stream
 
     def delete(self, name: str, now_ms: int) -> Stream:
-        """Forget a stream and its groups; the owner removes its folder once that is durable."""
+        """Delete a stream and its groups; the owner removes its folder once that is durable."""
         stream = self.streams.get(name)
         stream.check_writable()
         for group_name, group in self.ordered.items():
@@ -149,7 +150,7 @@ class StreamEngine(BrokerState):
             self._journal.append(Tiered(stream.id, partition, offset))
 
     def trimmed(self, stream: Stream, offset: int) -> None:
-        """Messages below ``offset`` are to stay gone though the log must keep them (SPEC I2)."""
+        """Messages below ``offset`` stay deleted though the log must keep them (SPEC I2)."""
         if offset > stream.front:
             stream.front = offset
             self._journal.append(Trimmed(stream.id, offset))
@@ -157,7 +158,7 @@ class StreamEngine(BrokerState):
     # -- producing -----------------------------------------------------------------
 
     def start_producer(self, name: str, now_ms: int) -> ProducerSession:
-        """A producer id and epoch; a name gets its id again, with the next epoch (SPEC G3)."""
+        """A producer id and epoch; a known name keeps its id and gets the next epoch (SPEC G3)."""
         session = self._producers.next_session(name, now_ms)
         record = ProducerStarted(*session, name, now_ms)
         self.apply(record)
@@ -176,13 +177,13 @@ class StreamEngine(BrokerState):
         now_ms: int,
         transaction: Transaction | None = None,
     ) -> list[Placed]:
-        """Store a batch, whole or not at all; see `nexo.brokers.stream.publishing.publish`."""
+        """Store a batch completely or not at all; see `nexo.brokers.stream.publishing.publish`."""
         stream.check_writable()
         placed: list[Placed] = []
         try:
             publishing.publish(stream, partition, entry, now_ms, transaction, placed)
         except (NexoError, OSError):
-            for place in placed:  # the disk took only some of the partitions' parts
+            for place in placed:  # the disk accepted only some of the partitions' parts
                 self.hide(stream, place.partition, [(place.offset, place.offset + place.count)])
             raise
         for place in placed:
@@ -201,7 +202,7 @@ class StreamEngine(BrokerState):
         return placed
 
     def grown(self, stream: Stream, partition: int, size_bytes: int) -> None:
-        """Ask for a checkpoint now and then, so that recovery reads only the log's tail."""
+        """Request a checkpoint from time to time, so that recovery reads only the log's tail."""
         key = stream.id, partition
         grown = self._unchecked.get(key, 0) + size_bytes
         self._unchecked[key] = grown
@@ -210,12 +211,12 @@ class StreamEngine(BrokerState):
             self._grown[stream.id] = stream
 
     def checkpoint(self, stream: Stream, partition: int) -> None:
-        """Have `take_checkpoints` give one for this partition."""
+        """Request a checkpoint of this partition from `take_checkpoints`."""
         self._unchecked.pop((stream.id, partition), None)
         self.wanted[stream.id, partition] = stream
 
     def checkpoint_all(self) -> None:
-        """Ask for checkpoints of all partitions that have grown since their last."""
+        """Request checkpoints of all partitions that have grown since their last one."""
         for stream in self.streams:
             for partition in stream.behind():
                 self.checkpoint(stream, partition)
@@ -223,8 +224,8 @@ class StreamEngine(BrokerState):
     def take_checkpoints(self) -> list[Checked]:
         """Where recovery of some partitions may start.
 
-        To be given to `checked` once everything written before this call is synced: a
-        checkpoint must never speak of records that a power loss can still take.
+        Pass them to `checked` once everything written before this call is synced: a checkpoint must
+        never cover records that a power loss can still remove.
         """
         wanted, self.wanted = self.wanted, {}
         return [
@@ -233,7 +234,7 @@ class StreamEngine(BrokerState):
         ]
 
     def take_grown(self) -> list[Stream]:
-        """The streams to which much was written since the last call."""
+        """The streams that grew much since the last call."""
         grown, self._grown = self._grown, {}
         return list(grown.values())
 
@@ -255,7 +256,9 @@ class StreamEngine(BrokerState):
         options: SharedOptions,
         behind: tuple[int, int] | None = None,
     ) -> SharedGroup:
-        """A new shared group that starts at an offset per partition; ``behind``: see `Claims`."""
+        """A new shared group that starts at an offset per
+        partition; for ``behind`` see `Claims`.
+        """
         check_name(name, "group")
         check_number(f"groups of stream {stream.name!r}", len(stream.groups), MAX_GROUPS)
         group = SharedGroup([starts[i] for i in range(stream.options.partitions)], options)
@@ -269,18 +272,17 @@ class StreamEngine(BrokerState):
         return group
 
     def drop_group(self, stream: Stream, name: str) -> None:
-        """Forget a shared group."""
         stream.group(name)
         del stream.groups[name]
         self._changed.pop((stream.id, name), None)
         self._journal.append(GroupDropped(stream.id, name))
 
     def changed(self, stream: Stream, name: str, group: SharedGroup) -> None:
-        """Have what a group did journalled with this turn."""
+        """Journal the changes of a group with this turn."""
         self._changed[stream.id, name] = stream, group
 
     def make_ordered(self, name: str, options: OrderedOptions) -> OrderedGroup:
-        """A new ordered group under a name that is known to be free."""
+        """A new ordered group under a name known to be free."""
         check_name(name, "group")
         check_number("ordered groups", len(self.ordered), MAX_GROUPS)
         group = self.ordered[name] = OrderedGroup(options)
@@ -294,14 +296,14 @@ class StreamEngine(BrokerState):
         return self.ordered[name]
 
     def drop_ordered(self, name: str) -> None:
-        """Forget an ordered group and its offsets."""
+        """Delete an ordered group and its offsets."""
         self.find_ordered(name)
         del self.ordered[name]
         self._reordered.pop(name, None)
         self._journal.append(OrderedDropped(name))
 
     def reordered(self, name: str, group: OrderedGroup) -> None:
-        """Have what an ordered group did journalled with this turn."""
+        """Journal the changes of an ordered group with this turn."""
         self._reordered[name] = group
 
     # -- transactions --------------------------------------------------------------
@@ -309,7 +311,7 @@ class StreamEngine(BrokerState):
     def commit(
         self, transaction: Transaction, changes: list[GroupChanged | OrderedChanged]
     ) -> None:
-        """Journal the decision; what it wrote is shown by `settle`, once that is durable."""
+        """Journal the decision; `settle` shows its writes once that is durable."""
         ranges = [
             (stream.id, index, first, end)
             for (_, index), stream in transaction.touched.items()
@@ -320,7 +322,7 @@ class StreamEngine(BrokerState):
         self._journal.append(Committed(transaction.id, ranges, changes, transaction.user))
 
     def abort(self, transaction: Transaction) -> None:
-        """Hide all it wrote, for good."""
+        """Hide everything it wrote, permanently."""
         ranges: list[StreamRange] = []
         for (_, index), stream in transaction.touched.items():
             hidden = stream.partition(index).abort(transaction.id)
@@ -331,20 +333,20 @@ class StreamEngine(BrokerState):
         self.settle(transaction)
 
     def settle(self, transaction: Transaction) -> None:
-        """Let readers pass what the transaction wrote."""
+        """Let readers see what the transaction wrote."""
         for (_, index), stream in transaction.touched.items():
             stream.partition(index).settle(transaction.id)
         self.transactions.end(transaction)
 
     def hide(self, stream: Stream, partition: int, ranges: list[tuple[int, int]]) -> None:
-        """Delete single records: nobody sees them again, not even after a crash."""
+        """Delete single records permanently: readers never see them again, even after a crash."""
         if ranges:
             stream.partition(partition).hide(ranges)
             self._journal.append(Hidden(stream.id, partition, ranges))
             self.skip(stream, partition, ranges)
 
     def skip(self, stream: Stream, partition: int, ranges: list[tuple[int, int]]) -> None:
-        """Tell every group of the stream that these offsets hold no records."""
+        """Mark these offsets as empty in every group of the stream."""
         spans = [(partition, first, end) for first, end in ranges]
         if not spans:
             return
@@ -353,9 +355,9 @@ class StreamEngine(BrokerState):
             self.changed(stream, name, group)
 
     def dropped(self, stream: Stream, partition: int, span: tuple[int, int], *, kept: bool) -> None:
-        """Retention took a range out of the log; groups can go on reading it if the lake kept it.
+        """Retention removed a range from the log; groups can still read it if the lake kept it.
 
-        Those whose consumers keep what they are given see a stream without what was trimmed.
+        For groups whose consumers keep what they were given, trimmed records no longer exist.
         """
         for name, group in stream.groups.items():
             if not kept or group.claims is not None:
@@ -365,13 +367,13 @@ class StreamEngine(BrokerState):
     # -- the journal -----------------------------------------------------------------
 
     def drain(self) -> list[JournalRecord]:
-        """The records of this turn; they take effect for good once they are durable."""
+        """The records of this turn; they take effect once they are durable."""
         self.drain_groups()
         records, self._journal = self._journal, []
         return records
 
     def drain_groups(self) -> None:
-        """Enter what groups did so far, so that what follows is entered behind it."""
+        """Record what groups did so far, so that later records follow it."""
         for (_, name), (stream, group) in self._changed.items():
             changes = group.drain()
             if changes:
@@ -383,7 +385,7 @@ class StreamEngine(BrokerState):
         self._reordered.clear()
 
     def undone(self, records: list[JournalRecord]) -> None:
-        """Records that could not be written: they come first the next time."""
+        """Put back records that could not be written: they come first next time."""
         self._journal[:0] = records
 
     def find(self, stream: str, group: str) -> tuple[Stream, SharedGroup]:

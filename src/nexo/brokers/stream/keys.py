@@ -1,7 +1,7 @@
-"""The newest record of every key: what `get`, the current state and compaction go by (SPEC G2, I1).
+"""The newest record of every key, for `get`, the current state and compaction (SPEC G2, I1).
 
-Built when first asked for, by reading the partition once; afterwards only what is new. A damaged
-record counts for nothing here: readers are told of it, and other keys are not its business.
+Built on first use, by reading the partition once; afterwards only new records are read. A
+damaged record is ignored here: readers get the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READ_BYTES = 256 * 1024
 
 
 class KeyIndex:
-    """Per key of one partition the offset of its newest record, deletions included."""
+    """The offset of the newest record of each key of one partition, deletions included."""
 
     __slots__ = ("_deleted", "_partition", "newest", "seen")
 
@@ -29,12 +29,12 @@ class KeyIndex:
         self._deleted: set[bytes] = set()
 
     def advance(self) -> None:
-        """Look at what has become readable since the last time."""
+        """Read what has become readable since the last call."""
         for _ in self.steps():
             pass
 
     def steps(self) -> Iterator[None]:
-        """`advance` in small steps; others may take steps, and records come in, in between."""
+        """`advance` in small steps; other callers may step, and records arrive, in between."""
         for header, entry in sound(self._partition, self.seen):
             if header.next_offset > self.seen:
                 self.seen = header.next_offset
@@ -46,7 +46,7 @@ class KeyIndex:
 
     @property
     def behind(self) -> int:
-        """How many offsets were not looked at."""
+        """How many offsets have not been read."""
         return self._partition.stable_offset - self.seen
 
     def _note(self, batch: Batch) -> None:
@@ -61,7 +61,7 @@ class KeyIndex:
                 self._deleted.discard(key)
 
     def offset_of(self, key: bytes) -> int:
-        """Of the newest record of a key; -1 if deleted or never there."""
+        """The offset of a key's newest record; -1 if deleted or never there."""
         offset = self.newest.get(key, -1)
         gone = key in self._deleted or offset < self._partition.start_offset
         return -1 if gone else offset
@@ -78,7 +78,7 @@ class KeyIndex:
         return None
 
     def current(self, entry: memoryview) -> Entry | None:
-        """Those records of a batch that are their keys' newest and not deletions."""
+        """The records of a batch that are their keys' newest and not deletions."""
         batch = decode(entry)
         if batch.layout.keys is None:
             return None
@@ -104,7 +104,7 @@ def scan(partition: Partition, offset: int) -> Iterator[tuple[Header, memoryview
 
 
 def sound(partition: Partition, offset: int) -> Iterator[tuple[Header, memoryview]]:
-    """`scan` that steps over damaged entries."""
+    """`scan` that skips damaged entries."""
     at = offset
     while True:
         try:

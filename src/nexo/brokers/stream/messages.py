@@ -1,7 +1,7 @@
 """A stream with one partition, seen as messages with ids (SPEC J2).
 
-An id is a record's timestamp and its offset, so each is found from the other: the offset
-is in the id, and the time index finds where a millisecond begins. Nothing is kept for it.
+An id is a record's timestamp and its offset, so each is found from the other: the offset is
+in the id, and the time index finds where a millisecond begins. No extra state is needed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _READ_BYTES = 64 * 1024
 class MessageLog:
     """The messages of one partition, from ``front`` on.
 
-    Trimming by one message must not cost a sync to disk: the front moves at once, and the log
-    forgets what lies before it later, in larger steps. After a crash some of that is back
-    until the next trim; groups are never given it again.
+    Trimming one message must not cost a sync: the front moves at once, and the log drops what
+    precedes it later, in larger steps. After a crash some of that is visible again until the
+    next trim; groups never deliver it again.
     """
 
     __slots__ = ("_front", "partition")
@@ -38,12 +38,12 @@ class MessageLog:
 
     @property
     def front(self) -> int:
-        """Where the oldest message is, or was."""
+        """The offset of the oldest message, present or past."""
         return max(self._front, self.partition.start_offset)
 
     @property
     def end(self) -> int:
-        """Behind the newest message."""
+        """One past the newest message."""
         return self.partition.stable_offset
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class MessageLog:
     # -- trimming and deleting -------------------------------------------------
 
     def cut(self, max_length: int) -> int:
-        """The offset from which on there are at most ``max_length`` messages."""
+        """The offset from which at most ``max_length`` messages remain."""
         if not self.partition.aborted:
             return max(self.front, self.end - max_length)
         for start, stop in reversed(list(self._shown(self.front))):
@@ -71,13 +71,15 @@ class MessageLog:
         return self.front
 
     def move_front(self, offset: int) -> tuple[int, int]:
-        """Forget what lies before ``offset``; returns from where, and how many messages."""
+        """Drop what precedes ``offset``; returns the old front, and how many messages."""
         first, before = self.front, len(self)
         self._front = max(first, offset)
         return first, before - len(self)
 
     def check_deletable(self, offsets: Sequence[int]) -> None:
-        """Refuse messages that were published together: an entry is shown or not as a whole."""
+        """Reject messages that were published together: an
+        entry is visible or hidden as a whole.
+        """
         for offset in offsets:
             header, _ = next(self.partition.read(offset, 1))
             if header.span != 1:
@@ -94,7 +96,7 @@ class MessageLog:
         return min(max(seq, self._since(ms)), self._since(ms + 1))
 
     def is_ahead(self, message_id: Id) -> bool:
-        """Whether messages yet to come may have lower ids."""
+        """Whether future messages may have lower ids."""
         return message_id > (self.partition.last_ms, max(0, self.end - 1))
 
     def _since(self, ms: int) -> int:
@@ -107,7 +109,7 @@ class MessageLog:
         return max(self.front, offset_at(self.partition, ms))
 
     def id_at(self, offset: int) -> Id:
-        """The id of a message; of one that is gone, an id at its place."""
+        """The id of a message; for a deleted one, an id at its place."""
         if offset < 0:
             return 0, 0
         for header, entry in self._read(offset):
@@ -118,7 +120,7 @@ class MessageLog:
         return self.partition.last_ms, offset
 
     def genuine(self, ids: Sequence[Id]) -> list[int]:
-        """The offsets of those ids that are those of messages, in order."""
+        """The offsets of those ids that belong to messages, in order."""
         wanted = sorted({seq for _, seq in ids})
         stamps = self.timestamps(wanted)
         return sorted({seq for ms, seq in ids if stamps.get(seq) == ms})
@@ -151,7 +153,7 @@ class MessageLog:
         """Entries from ``offset`` on: at least one, then until ``count`` offsets are covered or
         ``max_bytes`` would be exceeded.
 
-        Reads no further than that, so it costs what it yields.
+        Reads no further than that.
         """
         at, size = max(offset, self.front), 0
         stop = min(at + count, self.end)

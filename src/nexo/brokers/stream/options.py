@@ -1,4 +1,4 @@
-"""What a stream can be told, and the checks on it (SPEC E1, G1, I1)."""
+"""The options of a stream and their checks (SPEC E1, G1, I1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of one stream. 0 means no limit.
 
-    Each says what it is, for whoever is asked for it (SPEC K3).
+    Each is described, for user interfaces that ask for it (SPEC K3).
     """
 
     partitions: Annotated[
@@ -115,14 +115,14 @@ def options_from(given: Mapping[str, Any], base: StreamOptions) -> StreamOptions
 
 
 def updated(options: StreamOptions, given: Mapping[str, Any]) -> StreamOptions:
-    """Options changed while the stream runs; the partition count cannot be."""
+    """Options changed while the stream runs; the partition count is fixed."""
     if given.get("partitions", options.partitions) != options.partitions:
         raise InvalidOption("partitions are fixed at creation: create another stream and copy")
     return options_from(given, options)
 
 
 def check_same(name: str, has: StreamOptions, wanted: StreamOptions) -> None:
-    """Raise `AlreadyExists` that names what an existing stream has otherwise than asked for."""
+    """Raise `AlreadyExists` naming the options in which an existing stream differs."""
     differing = [
         f"{field} = {_shown(getattr(has, field))}, not {_shown(getattr(wanted, field))}"
         for field in has.__struct_fields__

@@ -1,8 +1,8 @@
-"""One partition: an append-only log, what of it readers may see, and who wrote it.
+"""One partition: an append-only log, what readers may see of it, and its producers.
 
-Readers see offsets below `stable_offset`: everything behind the first record of an open
+Readers see offsets below `stable_offset`: everything after the first record of an open
 transaction waits until that is decided, so that nobody skips a record that commits later
-(SPEC H1). What lies in `aborted` is never shown.
+(SPEC H1). Offsets in `aborted` are never shown.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 from nexo.batch import Batch, encode_plain, retime
 from nexo.batch.kafka import retime_kafka
 from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
+from nexo.brokers.stream.exposed_offsets import Grant
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.numbering import Grant
 from nexo.brokers.stream.producers import MAX_PRODUCERS, Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
 from nexo.storage.header import SIZE, Flags, Header, parse
@@ -25,21 +25,21 @@ from nexo.storage.ports import Buffer, Log
 FUTURE_MS = 60_000
 """How far ahead of the broker's clock a producer's timestamp may be."""
 _CACHED_BYTES = 1024**2
-"""Larger reads are for one reader that will not come back to them."""
+"""Larger reads are for one reader that will not need them again."""
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
-    """What a partition's log says up to ``offset``: where recovery starts to read it."""
+    """The state of a partition up to ``offset``: recovery reads its log from there."""
 
     offset: int = 0
     last_ms: int = 0
     producers: list[ProducerState] = []
     aborted: list[tuple[int, int]] = []
     committed: list[tuple[int, int]] = []
-    """Ranges of committed transactions behind ``offset``."""
+    """Ranges of committed transactions after ``offset``."""
     clean_offset: int = 0
-    """How far compaction has come."""
+    """How far compaction has got."""
 
 
 class Cold(OffsetOutOfRange):
@@ -51,11 +51,11 @@ class Cold(OffsetOutOfRange):
 
 
 class Caches(NamedTuple):
-    """What was read last, of all partitions."""
+    """What was read last from all partitions."""
 
     log: ChunkCache
     lake: ChunkCache
-    """Apart, because what the log gives costs less to read again."""
+    """Separate, because reading the lake again costs more than reading the log."""
 
 
 class Partition:
@@ -76,7 +76,7 @@ class Partition:
     ) -> None:
         """Recover: read the log from the checkpoint on; undecided transactions are aborted.
 
-        The log is ``synced`` up to there, as all that the broker finds at its start.
+        The log is ``synced`` up to that offset, as is everything the broker finds at its start.
         """
         self.log = log
         self.last_ms = found.last_ms
@@ -107,7 +107,7 @@ class Partition:
                 self.aborted.add(header.base_offset, header.next_offset)
 
     def _sound_entries(self, offset: int) -> Iterator[bytes]:
-        """Every entry but damaged ones, which readers will be told of when they get there."""
+        """Every entry except damaged ones, which raise an error when readers reach them."""
         at = offset
         while True:
             try:
@@ -125,12 +125,10 @@ class Partition:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is kept."""
         return self.log.start_offset
 
     @property
     def next_offset(self) -> int:
-        """The offset the next record gets."""
         return self.log.next_offset
 
     @property
@@ -146,7 +144,7 @@ class Partition:
     def append(self, entry: bytes, batch: Batch, now_ms: int) -> tuple[int, bool]:
         """Store a verified batch; returns its offset and whether it is new.
 
-        A batch its idempotent producer sent before is not stored again (SPEC G3).
+        A batch that its idempotent producer sent before is not stored again (SPEC G3).
         """
         header = batch.header
         if header.producer_id >= 0:
@@ -170,44 +168,44 @@ class Partition:
         return offset, True
 
     def add(self, value_type: int, content: bytes, now_ms: int) -> int:
-        """Store one record that came without a batch around it; returns its offset."""
+        """Store one record that arrived without a batch around it; returns its offset."""
         last_ms = max(self.last_ms, now_ms)
         offset = self.log.append(*encode_plain([content], value_type, last_ms))
         self.last_ms = last_ms
         return offset
 
     def _timely(self, batch: Batch, now_ms: int) -> bool:
-        """Timestamps never go back within a partition, nor lie far in the future."""
+        """Adjust timestamps: they never go back within a partition, nor lie far in the future."""
         first_ms, last_ms = batch.header.first_ms, batch.header.last_ms
         in_bounds = self.last_ms <= first_ms <= last_ms <= now_ms + FUTURE_MS
         return in_bounds and (batch.is_kafka or batch.times_ascend())
 
     def synced(self, end: int) -> None:
-        """What lies below ``end`` is as safe as its stream promises: readers may see it."""
+        """Show readers what lies below ``end``: it is as durable as the stream promises."""
         self.unsynced = max(self.unsynced, end)
 
     # -- transactions ----------------------------------------------------------
 
     def hold(self, transaction: int, first: int, end: int) -> None:
-        """A range just appended waits for its transaction's end."""
+        """Hold back a range just appended until its transaction ends."""
         self.open_ranges.setdefault(transaction, []).append((first, end))
 
     def commit(self, transaction: int) -> list[tuple[int, int]]:
-        """What the transaction wrote here is committed, but not yet shown; returns the ranges."""
+        """Commit what the transaction wrote here, without showing it yet; returns the ranges."""
         ranges = self.open_ranges.get(transaction, [])
         for first, end in ranges:
             self.committed.add(first, end)
         return ranges
 
     def abort(self, transaction: int) -> list[tuple[int, int]]:
-        """What the transaction wrote here is never to be shown; returns the ranges."""
+        """Hide what the transaction wrote here permanently; returns the ranges."""
         ranges = self.open_ranges.get(transaction, [])
         for first, end in ranges:
             self.aborted.add(first, end)
         return ranges
 
     def settle(self, transaction: int) -> None:
-        """Let readers pass: the transaction's end is as durable as was promised."""
+        """Let readers continue: the transaction's end is as durable as promised."""
         for _, end in self.open_ranges.pop(transaction, ()):
             self.synced(end)
 
@@ -229,11 +227,11 @@ class Partition:
     def read(
         self, offset: int, max_bytes: int, *, as_stored: bool = False
     ) -> Iterator[tuple[Header, memoryview]]:
-        """Entries readers may see, from the one that holds ``offset`` on.
+        """Entries that readers may see, from the one that holds ``offset`` on.
 
-        What Kafka clients sent comes as columns, unless it is asked for ``as_stored``. Entries of
-        aborted transactions are stepped over, so it yields nothing only if there is
-        nothing more to see. Raises `Cold` where `warm` has to be called first.
+        What Kafka clients sent is converted to columns, unless ``as_stored``. Entries of aborted
+        transactions are skipped, so it yields nothing only at the end. Raises `Cold` where `warm`
+        must be called first.
         """
         at, stable, size = offset, self.stable_offset, 0
         while at < stable and size < max(max_bytes, 1):
@@ -241,7 +239,7 @@ class Partition:
                 chunk = self._chunk(at, max_bytes)
             except (Corrupt, Cold):
                 if size:
-                    return  # whoever reads on from here is told
+                    return  # a reader that continues from here gets the error
                 raise
             if chunk is None:
                 return
@@ -274,20 +272,20 @@ class Partition:
         return found
 
     def cold_behind(self, offset: int) -> int | None:
-        """The offset to fetch next for a reader at ``offset`` of what the lake gave."""
+        """The offset to fetch next for a reader at ``offset`` of lake data."""
         chunk = self._caches.lake.find(self, offset)
         if chunk is None or chunk.end >= self.start_offset:
             return None
         return None if self._caches.lake.find(self, chunk.end) else chunk.end
 
     def warm(self, chunk: Chunk) -> None:
-        """Have what the lake holds of a range that the log has dropped at hand."""
+        """Cache a range that the log has dropped, as read from the lake."""
         self._caches.lake.add(self, chunk)
 
     # -- forgetting ------------------------------------------------------------
 
     def drop_before(self, offset: int) -> int:
-        """Forget what lies below ``offset``; returns the bytes freed."""
+        """Drop what lies below ``offset``; returns the bytes freed."""
         freed = self.log.drop_before(min(offset, self.next_offset))
         self._forget_below(self.start_offset)
         return freed
@@ -300,12 +298,12 @@ class Partition:
             self.committed.remove(0, offset)
 
     def cooled(self) -> None:
-        """The log was rewritten or closed: forget what was read."""
+        """The log was rewritten or closed: drop cached reads."""
         self._caches.log.drop(self)
         self._caches.lake.drop(self)
 
     def checked(self, offset: int) -> None:
-        """A checkpoint at ``offset`` is durable: commits below need not be known any more."""
+        """A checkpoint at ``offset`` is durable: commits below it need not be kept."""
         if offset:
             self.committed.remove(0, offset)
 
@@ -319,7 +317,7 @@ class Partition:
 
 
 def check_sizes(batch: Batch, max_message_bytes: int) -> None:
-    """Refuse a batch with a value over the limit, or without any record."""
+    """Reject a batch with a value over the limit, or without any record."""
     if not len(batch):
         raise InvalidInput("a batch needs at least one record")
     if batch.header.span != batch.header.count:
@@ -334,7 +332,7 @@ def check_sizes(batch: Batch, max_message_bytes: int) -> None:
 
 
 def check_size(value_bytes: int, max_message_bytes: int, what: str = "value") -> None:
-    """Refuse a value over the limit; 0 is none."""
+    """Reject a value over the limit; 0 means no limit."""
     if max_message_bytes and value_bytes > max_message_bytes:
         raise PayloadTooLarge(
             f"a {what} of {value_bytes} bytes exceeds the stream's limit of {max_message_bytes}"

@@ -1,4 +1,4 @@
-"""Backpressure on producers: slow them, refuse past a high mark, resume at the low (SPEC I7)."""
+"""Backpressure: reject publishes above the high mark, resume at the low mark (SPEC I7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nexo.errors import Overloaded
 
 
 class Pressure:
-    """Bytes that were taken in and are not synced yet."""
+    """Bytes accepted and not synced yet."""
 
     __slots__ = ("_high", "_low", "refusing", "slowing", "step", "waiting_bytes")
 
@@ -29,14 +29,12 @@ class Pressure:
             )
 
     def add(self, size_bytes: int) -> None:
-        """Bytes came in."""
         self.waiting_bytes += size_bytes
         if self.waiting_bytes > self._low:
             self.slowing = True
             self.refusing = self.refusing or self.waiting_bytes > self._high
 
     def remove(self, size_bytes: int) -> None:
-        """Bytes are synced."""
         self.waiting_bytes -= size_bytes
         if self.waiting_bytes <= self._low:
             self.slowing = self.refusing = False

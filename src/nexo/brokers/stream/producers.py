@@ -1,6 +1,6 @@
-"""Idempotent producers: a repeated batch is recognised, a gap refused, an old epoch fenced (G3).
+"""Idempotent producers: recognises repeated batches, rejects gaps, fences old epochs (G3).
 
-Each partition remembers the last batches of every producer. The state is a function of the
+Each partition remembers the last batches of every producer. The state depends only on the
 log's entry headers, so recovery rebuilds it by reading them again.
 """
 
@@ -14,31 +14,33 @@ from nexo.errors import Fenced, InvalidInput, OutOfOrderSequence
 from nexo.storage.header import Header
 
 REMEMBERED = 5
-"""Batches per producer and partition that a repeat is
-recognised among: what one may have in flight at once.
+"""Batches per producer and partition among which a repeat is
+recognised: the most that a producer may have in flight.
 """
 MAX_PRODUCERS = 10_000
-"""Per partition; the one silent longest is forgotten first."""
+"""Per partition; the least recently active one is dropped first."""
 
 MAX_NAME = 255
 MAX_NAMES = 100_000
-"""Of the broker; the one started longest ago is forgotten first."""
+"""Per broker; the one started longest ago is dropped first."""
 NAME_MS = 7 * 86_400_000
-"""A name not started for so long is forgotten: it gets a new id, and no old epoch is fenced."""
+"""A name not started for this long is dropped: it then
+gets a new id, and no old epoch is fenced.
+"""
 
 ProducerState: TypeAlias = tuple[int, int, list[tuple[int, int, int]]]
 """``id, epoch, [(first sequence, end sequence, base offset)]``: as written to a checkpoint."""
 
 
 class ProducerSession(NamedTuple):
-    """Who an idempotent producer is from now on; a later epoch of the same id fences it."""
+    """The identity of an idempotent producer; a later epoch of the same id fences it."""
 
     producer: int
     epoch: int
 
 
 class ProducerNames:
-    """The producers with names, in the order of their last start."""
+    """Named producers, in the order of their last start."""
 
     __slots__ = ("_by_name", "_limit", "next_id")
 
@@ -51,7 +53,7 @@ class ProducerNames:
         return len(self._by_name)
 
     def next_session(self, name: str, now_ms: int) -> ProducerSession:
-        """What a start gives: the next epoch of a name, or a new id."""
+        """The session for a start: the next epoch of a name, or a new id."""
         if len(name) > MAX_NAME:
             raise InvalidInput(
                 f"a producer's name of {len(name):,} characters: must be at most {MAX_NAME}"
@@ -61,12 +63,12 @@ class ProducerNames:
         return ProducerSession(producer, epoch + 1)
 
     def named(self, name: str) -> ProducerSession | None:
-        """The latest session of a name; None if it has none, or is forgotten."""
+        """The latest session of a name; None if it has none, or was dropped."""
         found = self._by_name.get(name)
         return None if found is None else ProducerSession(*found[:2])
 
     def started(self, name: str, session: ProducerSession, now_ms: int) -> None:
-        """A producer has started, now or before a restart."""
+        """Record that a producer started, now or before a restart."""
         self.next_id = max(self.next_id, session.producer + 1)
         if not name:
             return
@@ -108,7 +110,7 @@ class Producers:
             producer.batches.extend(batches)
 
     def check(self, header: Header) -> int | None:
-        """The offset at which the batch already lies, or None if it is new.
+        """The offset at which the batch is already stored, or None if it is new.
 
         Raises `Fenced` for an older epoch and `OutOfOrderSequence` for a gap.
         """
@@ -119,7 +121,7 @@ class Producers:
                 f"{producer.epoch}: another producer with its name started"
             )
         if producer is None or header.epoch > producer.epoch:
-            # Not seen here: it may start anywhere, because its earlier batches may be gone.
+            # Unknown here: it may start anywhere, because its earlier batches may be gone.
             _check_positive(header)
             return None
         for first, end, offset in producer.batches:
@@ -134,7 +136,7 @@ class Producers:
             raise OutOfOrderSequence.after(header.producer_id, header.sequence, expected)
 
     def note(self, header: Header, offset: int) -> None:
-        """A batch was appended (or found in the log) at ``offset``."""
+        """Record a batch that was appended (or found in the log) at ``offset``."""
         producer = self._by_id.pop(header.producer_id, None)
         if producer is None or producer.epoch != header.epoch:
             producer = _Producer(header.epoch)
@@ -144,7 +146,6 @@ class Producers:
             del self._by_id[next(iter(self._by_id))]
 
     def state(self) -> list[ProducerState]:
-        """Everything, for a checkpoint."""
         return [(key, p.epoch, list(p.batches)) for key, p in self._by_id.items()]
 
 

@@ -14,15 +14,15 @@ from nexo.errors import InvalidInput
 from nexo.storage.header import Flags
 
 ROUTE = -1
-"""In place of a partition: the broker picks by key, or in turn."""
+"""Instead of a partition number: the broker picks by key, or round robin."""
 MAX_PUBLISHED_BYTES = 64 * 1024**2
-"""What a compressed batch may unpack to."""
+"""The maximum size of a compressed batch after unpacking."""
 _KNOWN_TYPES = bytes(range(MIXED))
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 
 
 class Placed(NamedTuple):
-    """Where a batch went."""
+    """Where a batch was stored."""
 
     partition: int
     offset: int
@@ -39,10 +39,10 @@ def publish(
     transaction: Transaction | None,
     placed: list[Placed],
 ) -> None:
-    """Store a batch from outside; more than one place only if it was to be routed.
+    """Store a batch from outside; in more than one partition only if it was to be routed.
 
-    Everything about it is checked before anything is stored; ``placed`` has what was, also if
-    the disk refuses the rest.
+    Everything is checked before anything is stored; ``placed`` receives what was stored, even
+    if the disk rejects the rest.
     """
     batch = verify(entry, MAX_PUBLISHED_BYTES)
     check_sizes(batch, stream.options.max_message_bytes)
@@ -59,9 +59,9 @@ def publish(
 
 
 def fitting(stream: Stream, entry: bytes) -> tuple[bytes, list[int]]:
-    """A batch without the records over the stream's limit, and which those are.
+    """A batch without records over the stream's limit, and the indexes of those.
 
-    `PayloadTooLarge` if no other is left, or it must stay as its producer made it.
+    `PayloadTooLarge` if no record is left, or the batch must stay as its producer made it.
     """
     batch, limit = verify(entry, MAX_PUBLISHED_BYTES), stream.options.max_message_bytes
     sizes = [0 if value is None else len(value) for value in batch.values()]
@@ -72,7 +72,7 @@ def fitting(stream: Stream, entry: bytes) -> tuple[bytes, list[int]]:
 
 
 def add(stream: Stream, index: int, value_type: int, content: bytes, now_ms: int) -> Placed:
-    """Store one plain record; without a partition, partitions take turns."""
+    """Store one plain record; without a partition, round robin."""
     check_size(len(content), stream.options.max_message_bytes)
     if index == ROUTE:
         index = stream.next_partition() if stream.options.partitions > 1 else 0
@@ -90,7 +90,7 @@ def _check_flags(batch: Batch, transaction: Transaction | None) -> None:
 
 
 def _check_types(batch: Batch) -> None:
-    """Readers and the lake know no other types, and would fail on each such record."""
+    """Reject unknown value types: readers and the lake would fail on each such record."""
     at, kind = batch.layout.value_types, batch.header.value_type
     if at < 0 and kind < MIXED:
         return
@@ -116,7 +116,7 @@ def _append(
 
 
 def _routed(stream: Stream, entry: bytes, batch: Batch) -> Iterable[tuple[int, bytes, Batch]]:
-    """The batch cut by partition; whole if it holds no keys."""
+    """The batch split by partition; whole if it has no keys."""
     count = stream.options.partitions
     if count == 1 or batch.layout.keys is None:
         return [(stream.next_partition() if count > 1 else 0, entry, batch)]

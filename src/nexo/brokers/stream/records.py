@@ -1,7 +1,7 @@
 """What the stream broker journals, and its snapshot: everything but the records themselves.
 
-Streams are named by number here, so that a deleted stream's records never touch a new one
-of the same name.
+Streams are identified by number here, so that a deleted stream's records never affect a new
+one of the same name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ StreamRange: TypeAlias = tuple[int, int, int, int]
 
 
 class Created(msgspec.Struct, frozen=True, array_like=True, tag="create"):
-    """A stream exists from now on."""
+    """A stream was created."""
 
     stream: int
     name: str
@@ -36,7 +36,7 @@ class Updated(msgspec.Struct, frozen=True, array_like=True, tag="update"):
 
 
 class Deleted(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
-    """A stream, its records and its groups are gone."""
+    """A stream, its records and its groups were deleted."""
 
     stream: int
 
@@ -50,14 +50,14 @@ class Tiered(msgspec.Struct, frozen=True, array_like=True, tag="tier"):
 
 
 class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
-    """Messages below an offset are gone for `nexo.xstreams`, though the log still has them."""
+    """Messages below an offset are deleted for `nexo.xstreams`, though the log still has them."""
 
     stream: int
     offset: int
 
 
 class Hidden(msgspec.Struct, frozen=True, array_like=True, tag="hide"):
-    """Records that were deleted by themselves; they stay in the log, unseen."""
+    """Records that were deleted singly; they stay in the log, invisible."""
 
     stream: int
     partition: int
@@ -65,7 +65,7 @@ class Hidden(msgspec.Struct, frozen=True, array_like=True, tag="hide"):
 
 
 class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
-    """Recovery may start from here for one partition."""
+    """Recovery of one partition may start here."""
 
     stream: int
     partition: int
@@ -73,13 +73,13 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag="open"):
-    """The broker began to work, in this lifetime of the machine."""
+    """The broker started, in this boot of the machine."""
 
     lifetime: str
 
 
 class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
-    """A producer id was given out; a named one again, with the next epoch."""
+    """A producer id was assigned; a named one keeps its id and gets the next epoch."""
 
     producer: int
     epoch: int
@@ -88,7 +88,7 @@ class ProducerStarted(msgspec.Struct, frozen=True, array_like=True, tag="produce
 
 
 class GroupMade(msgspec.Struct, frozen=True, array_like=True, tag="group"):
-    """A shared group exists from now on, or was replaced as a whole."""
+    """A shared group was created, or replaced as a whole."""
 
     stream: int
     group: str
@@ -96,7 +96,7 @@ class GroupMade(msgspec.Struct, frozen=True, array_like=True, tag="group"):
 
 
 class GroupChanged(msgspec.Struct, frozen=True, array_like=True, tag="change"):
-    """What happened in a shared group."""
+    """Changes of a shared group."""
 
     stream: int
     group: str
@@ -104,44 +104,44 @@ class GroupChanged(msgspec.Struct, frozen=True, array_like=True, tag="change"):
 
 
 class GroupDropped(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
-    """A shared group is gone."""
+    """A shared group was deleted."""
 
     stream: int
     group: str
 
 
 class OrderedMade(msgspec.Struct, frozen=True, array_like=True, tag="ordered"):
-    """An ordered group exists from now on."""
+    """An ordered group was created."""
 
     group: str
     state: OrderedSnapshot
 
 
 class OrderedChanged(msgspec.Struct, frozen=True, array_like=True, tag="reordered"):
-    """What happened in an ordered group."""
+    """Changes of an ordered group."""
 
     group: str
     records: list[OrderedRecord]
 
 
 class OrderedDropped(msgspec.Struct, frozen=True, array_like=True, tag="unordered"):
-    """An ordered group is gone."""
+    """An ordered group was deleted."""
 
     group: str
 
 
 class Committed(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
-    """A transaction's writes and inputs, in one record: all of them hold, or none (SPEC H1)."""
+    """A transaction's writes and inputs in one record: all take effect, or none (SPEC H1)."""
 
     transaction: int
     ranges: list[StreamRange]
     changes: list[GroupChanged | OrderedChanged]
     user: str = ""
-    """Who is told of its outcome."""
+    """The user who may ask for its outcome."""
 
 
 class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
-    """A transaction's writes that are never to be shown."""
+    """A transaction's writes that are never shown."""
 
     transaction: int
     ranges: list[StreamRange]
@@ -156,7 +156,7 @@ JournalRecord: TypeAlias = (
 
 
 BUILT_ON = (Created, Deleted, Opened, ProducerStarted, GroupMade, OrderedMade)
-"""Rare records that later ones build on: a journal keeps them twice."""
+"""Rare records that later ones depend on: a journal keeps them twice."""
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
@@ -175,13 +175,13 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True):
     committed: list[tuple[int, int]] = []
     """First and end of ranges of ids."""
     forgotten: int = 0
-    """Of those below that are not among them, nothing is known."""
+    """Of transactions below this number that are not in ``committed``, the outcome is unknown."""
     by_user: dict[str, list[tuple[int, int]]] = {}
-    """The same as ``committed``, of logged-in users."""
+    """Like ``committed``, for logged-in users."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The whole broker, but for its records."""
+    """The whole broker, except its records."""
 
     next_stream: int
     next_transaction: int
@@ -191,6 +191,6 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     streams: list[StreamState]
     ordered: dict[str, OrderedSnapshot]
     lifetime: str = ""
-    """The machine's when this was written; empty if the broker ended in good order."""
+    """Identifies the boot during which this was written; empty after a clean shutdown."""
     outcomes: Outcomes = Outcomes()
     last_created_ms: int = 0

@@ -1,4 +1,4 @@
-"""Which streams there are. A stream costs a few hundred bytes until it is used (SPEC E1)."""
+"""All streams of the broker. A stream costs a few hundred bytes until it is used (SPEC E1)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from msgspec import structs
 
 from nexo.batch.murmur import partition_of
 from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
+from nexo.brokers.stream.exposed_offsets import ahead, jump
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.numbering import ahead, jump
 from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
 from nexo.brokers.stream.producers import MAX_PRODUCERS
 from nexo.brokers.stream.records import Created, StreamState
@@ -22,18 +22,18 @@ from nexo.model import Persistence, path_segment
 from nexo.storage.ports import Log
 
 MAX_SOURCES = 1 << 30
-"""Producers of a system stream stand for other partitions: none may be forgotten."""
+"""Producers of a system stream stand for other partitions: none may be dropped."""
 READABLE = 180
-"""How much of a long name its folder shows; the number keeps folders apart."""
+"""How much of a long name its folder shows; the number keeps folders distinct."""
 
 OpenLog: TypeAlias = Callable[[str, int, Persistence], Log]
 """``open_log(folder, partition, persistence)``."""
 Told: TypeAlias = Callable[["Stream", int], int]
-"""The offset behind all of a partition that somebody was told of; see `Stream.partition`."""
+"""One past the highest offset of a partition ever exposed; see `Stream.partition`."""
 
 
 class Stream:
-    """One stream: its options, groups and partitions, which open on first use."""
+    """One stream: its options, groups and partitions, which are opened on first use."""
 
     __slots__ = (
         "_caches", "_hidden", "_open_log", "_partitions", "_recommitted", "_told", "_turn",
@@ -88,14 +88,14 @@ class Stream:
         if count != len(self._partitions):
             raise PartitionsChanged(
                 f"stream {self.name!r} has {len(self._partitions)} partitions, not {count}: "
-                "it was created anew; describe it and send again"
+                "it was created again; describe it and send again"
             )
 
     def partition(self, index: int) -> Partition:
-        """One partition, opened if need be.
+        """One partition, opened if necessary.
 
-        A power loss may take records of ``file_async`` that groups, the lake or others know.
-        The log then goes on behind them, so that no offset is ever used twice (SPEC E2).
+        A power loss may remove ``file_async`` records that groups, the lake or others know. The log
+        then continues after them, so that no offset is ever used twice (SPEC E2).
         """
         if not 0 <= index < len(self._partitions):
             raise InvalidInput(
@@ -113,7 +113,7 @@ class Stream:
         return found
 
     def jump_ahead(self) -> Iterator[tuple[int, int, int]]:
-        """After a power loss, before the first use: give out no offset that was told before.
+        """After a power loss, before the first use: skip every offset that was exposed before.
 
         Yields partition, first and end of what holds no records. Not durable by itself.
         """
@@ -126,16 +126,16 @@ class Stream:
             yield index, first, following
 
     def told(self, index: int) -> int:
-        """The offset behind all that its groups and the lake know of a partition."""
+        """One past the highest offset of a partition that its groups and the lake know of."""
         ends = [group.told(index) for group in self.groups.values()]
         return max(self.tiered[index], *ends) if ends else self.tiered[index]
 
     def recommit(self, index: int, first: int, end: int) -> None:
-        """The journal says that a transaction committed this range; before the first use only."""
+        """Apply a journalled commit of this range; only before the first use."""
         self._recommitted.setdefault(index, RangeSet()).add(first, end)
 
     def rehide(self, index: int, ranges: list[tuple[int, int]]) -> None:
-        """The journal says that these records were deleted; before the first use only."""
+        """Apply a journalled deletion of these records; only before the first use."""
         self._hidden.setdefault(index, []).extend(ranges)
 
     def _checkpoint(self, index: int) -> Checkpoint:
@@ -158,13 +158,14 @@ class Stream:
         return ((i, part) for i, part in enumerate(self._partitions) if part is not None)
 
     def ends(self) -> list[int]:
-        """Per partition: where readers stop."""
+        """Per partition: one past the last offset that readers see."""
         return [part.stable_offset for part in self.partitions()]
 
     def unread(self, index: int, offset: int) -> int:
-        """How many records readers find from ``offset`` on, in the log and in the lake before it.
+        """How many records readers find from ``offset`` on,
+        in the log and in the lake before it.
 
-        Of what the lake holds every offset counts.
+        In the lake every offset counts.
         """
         part = self.partition(index)
         start, end = part.start_offset, part.stable_offset
@@ -173,7 +174,7 @@ class Stream:
         return in_lake + sum(stop - first for first, stop, hidden in split if not hidden)
 
     def partition_of(self, key: bytes) -> int:
-        """Where records of a key are."""
+        """The partition of a key."""
         return partition_of(key, self.options.partitions)
 
     def next_partition(self) -> int:
@@ -189,7 +190,7 @@ class Stream:
         return found
 
     def close(self) -> None:
-        """Give back what the logs hold."""
+        """Close the logs."""
         for _, part in self.opened():
             part.cooled()
             part.log.close()
@@ -197,8 +198,8 @@ class Stream:
     def state(self, *, synced: bool) -> StreamState:
         """Everything about the stream that is not in its logs.
 
-        Only if these are ``synced`` may it speak of all that is in them; else it goes by the
-        last checkpoints.
+        If these are ``synced`` it covers all that is in them; otherwise it uses the last
+        checkpoints.
         """
         for index, part in self.opened():
             if synced:
@@ -256,7 +257,7 @@ class Registry:
         return found
 
     def names(self, prefix: str, after: str) -> Iterator[str]:
-        """Names in order that begin with ``prefix``, from behind ``after``."""
+        """Names in order that begin with ``prefix``, starting after ``after``."""
         if self._sorted is None:
             self._sorted = sorted(self._by_name)
         names = self._sorted
@@ -268,7 +269,6 @@ class Registry:
         return self._by_id.get(stream)
 
     def add(self, created: Created) -> Stream:
-        """A new stream."""
         stream = Stream(created, self._open_log, self._told, self._caches)
         self._by_name[stream.name] = self._by_id[stream.id] = stream
         self._sorted = None
@@ -277,7 +277,7 @@ class Registry:
         return stream
 
     def remove(self, stream: int) -> Stream | None:
-        """Forget a stream; returns it if it was known."""
+        """Remove a stream; returns it if it was known."""
         found = self._by_id.pop(stream, None)
         if found is not None:
             del self._by_name[found.name]
@@ -285,7 +285,7 @@ class Registry:
         return found
 
     def restore(self, state: StreamState) -> None:
-        """A stream out of a snapshot."""
+        """Restore a stream from a snapshot."""
         stream = self.add(state.created)
         stream.checkpoints = dict(state.checkpoints)
         stream.tiered = list(state.tiered)

@@ -1,8 +1,8 @@
-"""Retention: what is too old, or too much, is forgotten from the front (SPEC E4).
+"""Retention: drops what is too old, or too much, from the front (SPEC E4).
 
-Exact to the batch: limits apply within a single segment too. An open transaction keeps what it
-wrote. While tiering is on, so is what the lake has not taken, and, whatever the limits say, the
-newest records: a hot tier has some to be hot (SPEC I2).
+Exact to the batch: limits apply within a single segment too. An open transaction keeps what
+it wrote. While tiering is on, records that the lake has not taken are kept too, and so are
+the newest records, whatever the limits say: the hot tier (SPEC I2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nexo.storage.header import parse
 
 
 class LocatingLog(Protocol):
-    """What retention asks of a log beyond `nexo.storage.ports.Log`."""
+    """What retention needs from a log beyond `nexo.storage.ports.Log`."""
 
     def locate(self, offset: int, max_bytes: int) -> tuple[Path, int, int]:
         """File, position and size of the entries from ``offset`` on."""
@@ -26,7 +26,7 @@ class LocatingLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HotTier:
-    """What a partition of a stream with tiering keeps at least: so young, and so many."""
+    """What a partition of a stream with tiering keeps at least, by age and by number."""
 
     age_ms: int
     messages: int
@@ -52,8 +52,9 @@ def _retain(stream: Stream, index: int, partition: Partition, now_ms: int, hot: 
 
 
 def freeable(stream: Stream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
-    """Up to where the log may forget, whoever asks: with tiering on, there are the lake and the
-    hot tier to think of."""
+    """The offset up to which the log may be dropped: with
+    tiering on, the lake and the hot tier limit it.
+    """
     if not stream.options.tiering:
         return partition.next_offset
     return min(stream.tiered[index], hot.start(partition, now_ms))
@@ -65,7 +66,7 @@ def _by_age(stream: Stream, partition: Partition, now_ms: int) -> int:
 
 
 def _by_size(stream: Stream, partition: Partition) -> int:
-    """The first offset of those batches at the end that fit the limit."""
+    """The first offset of the batches at the end that fit the limit."""
     limit = stream.options.retention_bytes // stream.options.partitions
     if not stream.options.retention_bytes or partition.log.size_bytes <= limit:
         return 0
@@ -82,7 +83,7 @@ def _by_size(stream: Stream, partition: Partition) -> int:
 
 
 def live_bytes(partition: Partition) -> int:
-    """The size of what is kept, without what a segment still holds of dropped records."""
+    """The size of what is kept, without dropped records that a segment still holds."""
     log: LocatingLog = partition.log  # type: ignore[assignment]
     if partition.start_offset >= partition.next_offset:
         return 0

@@ -1,4 +1,4 @@
-"""What of the stream broker survives kill -9, beside the records in their logs."""
+"""The durable state of the stream broker, besides the records in their logs."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class BrokerState:
         return max(committed, stream.told(index), self.captured.get((stream.id, index), 0))
 
     def take_deleted(self) -> list[str]:
-        """Folders of streams that recovery found to be deleted; they may still be there."""
+        """Folders of streams that recovery found to be deleted; they may still exist."""
         folders, self._deleted = self._deleted, []
         return folders
 
     def apply(self, record: JournalRecord) -> None:
-        """Make a journalled change again, during recovery."""
+        """Apply a journalled change during recovery."""
         match record:
             case Created():
                 self.streams.add(record)
@@ -132,7 +132,7 @@ class BrokerState:
                     stream.groups[record.group].apply(change)
 
     def snapshot(self, *, synced: bool) -> Snapshot:
-        """Everything that `restore` needs to go on from here; see `Stream.state`."""
+        """Everything that `restore` needs to continue from here; see `Stream.state`."""
         return Snapshot(
             self.streams.next_id,
             self.transactions.next_id,
@@ -146,7 +146,7 @@ class BrokerState:
         )
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Take over a snapshot; for a fresh engine only."""
+        """Restore a snapshot; for a fresh engine only."""
         self.transactions.restore(snapshot.next_transaction, snapshot.outcomes)
         for name, (producer, epoch, *started_ms) in snapshot.producers.items():
             self._producers.started(name, ProducerSession(producer, epoch), *started_ms or [0])

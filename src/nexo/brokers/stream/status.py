@@ -1,4 +1,4 @@
-"""What the stream broker shows of itself."""
+"""What the stream broker reports about itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nexo.brokers.stream.engine import StreamEngine
 
 
 def broker_status(engine: StreamEngine) -> dict[str, Any]:
-    """Totals; `survey` tells of each stream and group."""
+    """Totals; `survey` covers each stream and group."""
     return {
         "streams": len(engine.streams),
         "groups": sum(len(stream.groups) for stream in engine.streams) + len(engine.ordered),

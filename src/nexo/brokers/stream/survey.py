@@ -1,4 +1,4 @@
-"""All streams and groups with their lag, page by page, each page bounded work."""
+"""All streams and groups with their lag, page by page; each page is bounded work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nexo.errors import NexoError
 
 MAX_LIMIT = 1_000
 OPENS = 5
-"""Logs that one page may open to learn where they end; then it ends."""
+"""Logs that one page may open to find their ends; then the page ends."""
 
 GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
 
@@ -27,16 +27,16 @@ class StreamSeen:
     name: str
     partitions: int
     offsets: int
-    """From the first to the next of each partition: no fewer than it has records."""
+    """From the first to the next offset of each partition: an upper bound on its records."""
     bytes: int
     published: int
-    """Records ever, as far as known."""
+    """Records ever published, as far as known."""
     groups: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """Where a group stands in a stream."""
+    """The position of a group in a stream."""
 
     stream: str
     name: str
@@ -46,7 +46,7 @@ class GroupSeen:
     parked: int
     consumers: int
     finished: int
-    """Records done with, counted over all time; falls when the group is reset."""
+    """Records finished, counted over all time; falls when the group is reset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Survey:
     streams: list[StreamSeen]
     groups: list[GroupSeen]
     next: int
-    """Where the next page begins; 0 at the end of a round."""
+    """Where the next page begins; 0 after the last."""
 
 
 class _Page:
@@ -71,7 +71,7 @@ class _Page:
         self.looked_at = 0
 
     def fill(self, streams: Iterable[Stream], ordered: Iterable[tuple[str, OrderedGroup]]) -> None:
-        """Look at one after the other while there is room."""
+        """Add one after another while there is room."""
         for stream in streams:
             weight = stream.options.partitions * (1 + len(stream.groups))
             if not self._room(weight, [stream] if stream.groups else []):
@@ -88,7 +88,7 @@ class _Page:
                 self.groups += [_ordered(name, group, stream) for stream in topics]
 
     def _room(self, weight: int, read: Iterable[Stream]) -> bool:
-        """Whether the page can hold this too; the first thing always fits, so rounds end."""
+        """Whether the page has room for this too; the first item always fits, so rounds end."""
         closed = sum(s.options.partitions - sum(1 for _ in s.opened()) for s in read)
         if self.looked_at and (self._left < weight or self._opens < closed):
             return False
@@ -104,7 +104,7 @@ def streams_of(engine: StreamEngine, group: OrderedGroup) -> list[Stream]:
 
 
 def ordered_lag(group: OrderedGroup, stream: Stream) -> int:
-    """What a group has not processed; where it never committed, that is all there is."""
+    """What a group has not processed; where it never committed, everything."""
     return sum(
         stream.unread(index, _position(group, stream, index))
         for index in range(stream.options.partitions)

@@ -1,7 +1,7 @@
 """Transactions: writes to several partitions and their inputs take effect together (SPEC H1).
 
-Open transactions live in memory only. Their batches lie in the logs, flagged, behind the
-stable offset; what the journal does not say is committed counts as aborted after a restart.
+Open transactions live in memory only. Their batches are in the logs, flagged, past the
+stable offset; after a restart, whatever the journal does not commit counts as aborted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import Conflict, OutcomeUnknown, TransactionAborted
 
 REMEMBERED = 10_000
-"""Ranges of ids that were committed; one begins behind each transaction that was not."""
+"""Ranges of committed ids; a new one begins after each transaction that was not committed."""
 _LIFE_BITS = 32
-"""Of an id, count the transactions of one life of the broker; those above, its lives."""
+"""The low bits of an id count the transactions of one run
+of the broker; the high bits count its runs.
+"""
 
 
 class Acks(msgspec.Struct, frozen=True):
@@ -81,11 +83,11 @@ class Transactions:
         self.next_id = 1
 
     def started(self) -> None:
-        """The broker begins another life: no id of an earlier one, told or not, is used again."""
+        """The broker starts another run: no id of an earlier one is used again."""
         self.next_id = ((self.next_id >> _LIFE_BITS) + 1) << _LIFE_BITS
 
     def restore(self, next_id: int, outcomes: Outcomes) -> None:
-        """Take over a snapshot."""
+        """Restore a snapshot."""
         self.next_id = next_id
         self._committed = {
             user: RangeSet(ranges)
@@ -100,7 +102,7 @@ class Transactions:
         return Outcomes(by_user.pop("", []), self._forgotten, by_user)
 
     def committed(self, number: int, user: str = "") -> None:
-        """The journal has, or is about to have, the commit of a transaction."""
+        """Record a commit that the journal has, or is about to have."""
         ranges = self._committed.setdefault(user, RangeSet())
         before = len(ranges)
         ranges.add(number, number + 1)
@@ -118,7 +120,7 @@ class Transactions:
             del self._committed[user]
 
     def outcome(self, number: int, user: str = "") -> Transaction | None:
-        """Nothing if this user committed it, itself while open; else the error says what was."""
+        """None if this user committed it, the transaction while open; otherwise raises why not."""
         found = self._open.get(number)
         if found is not None and found.user == user:
             return found
@@ -136,7 +138,6 @@ class Transactions:
         return number in self._open
 
     def begin(self, owner: Hashable, deadline_ms: int, user: str = "") -> Transaction:
-        """A new transaction."""
         found = Transaction(self.next_id, owner, deadline_ms, user)
         self._open[found.id] = found
         self.next_id += 1
@@ -158,11 +159,10 @@ class Transactions:
         return self._open.get(transaction.id) is transaction
 
     def end(self, transaction: Transaction) -> None:
-        """It is decided."""
         self._open.pop(transaction.id, None)
 
     def of(self, owner: Hashable) -> list[Transaction]:
-        """What a connection left open; those being committed go on without it."""
+        """What a connection left open; those being committed continue without it."""
         return [tx for tx in self._open.values() if tx.owner == owner and not tx.ending]
 
     def touching(self, stream: int) -> list[Transaction]:
@@ -171,9 +171,8 @@ class Transactions:
         return [tx for tx in undecided if any(number == stream for number, _ in tx.touched)]
 
     def overdue(self, now_ms: int) -> list[Transaction]:
-        """What nobody ended in time."""
+        """Transactions past their deadline."""
         return [tx for tx in self._open.values() if tx.deadline_ms <= now_ms and not tx.ending]
 
     def deadlines(self) -> Iterator[int]:
-        """When `overdue` has something to say."""
         return (tx.deadline_ms for tx in self._open.values() if not tx.ending)

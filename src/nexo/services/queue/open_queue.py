@@ -15,7 +15,6 @@ from pathlib import Path
 from nexo.blocks import pack_block
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN
 from nexo.brokers.queue.engine import Queue
-from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
@@ -27,6 +26,7 @@ from nexo.brokers.queue.records import (
     decode_record,
     encode_record,
 )
+from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.errors import DiskFull, NexoError
 from nexo.options.queue import QueueOptions
 from nexo.services.queue.values import Budget, Values

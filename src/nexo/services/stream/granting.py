@@ -1,4 +1,4 @@
-"""What producers wait for: offsets that may be told, and a disk that keeps up (SPEC E2, I7)."""
+"""How durable an append must be before its offset is acknowledged (SPEC E2, I7)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from nexo.services import service
 
 
 class Runtime(service.Runtime, Protocol):
-    """A host that tells when it has synced."""
+    """A host that reports its syncs."""
 
     def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
-        """Call back once everything appended so far is synced, whenever that happens anyway."""
+        """Call back at the next sync that covers everything
+        appended so far, without hastening it.
+        """
 
 
 class Granting:
-    """Says how safe records must be before anybody is told of them.
+    """Decides how durable records must be before their offsets are exposed.
 
-    Renews the grants of `nexo.brokers.stream.numbering` with the syncs that happen anyway, and
-    counts what was written and not synced.
+    Renews the grants of `nexo.brokers.stream.exposed_offsets` with the syncs that happen
+    anyway, and counts bytes written and not synced.
     """
 
     def __init__(self, runtime: Runtime, pressure: Pressure) -> None:
@@ -35,7 +37,9 @@ class Granting:
         self._watches = 0
 
     def mode(self, stream: Stream, placed: Iterable[Placed]) -> Persistence:
-        """As safe as the stream promises; safer where producers get too far ahead of the disk."""
+        """The stream's own durability; ``file_sync`` where
+        producers get too far ahead of the disk.
+        """
         mode = stream.options.persistence
         if mode is Persistence.FILE_SYNC:
             return mode
@@ -63,7 +67,7 @@ class Granting:
         self._runtime.when_synced(synced)
 
     def written(self, size_bytes: int) -> None:
-        """Bytes went to the operating system and wait for a sync."""
+        """Count bytes that were written and wait for a sync."""
         self._pressure.add(size_bytes)
         self._unwatched_bytes += size_bytes
         if not self._watches or self._unwatched_bytes >= self._pressure.step:

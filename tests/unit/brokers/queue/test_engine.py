@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from nexo.brokers.queue.engine import Queue
-from nexo.brokers.queue.image import restore, snapshot
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease
 from nexo.brokers.queue.ledger import MOST_REPLACED, Ledger
 from nexo.brokers.queue.places import Place, Places
+from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.brokers.queue.status import state_of
 from nexo.errors import (
     Conflict,

@@ -81,7 +81,7 @@ class TestLeases:
             take(store, "a")
         store.delete(["k"], NOW)
         store.maps.set("k", {"a": b"\x01x"}, NOW)
-        with pytest.raises(WrongType, match="something else than leases"):
+        with pytest.raises(WrongType, match="does not hold leases"):
             take(store, "a")
 
     @pytest.mark.parametrize(

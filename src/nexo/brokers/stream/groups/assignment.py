@@ -1,7 +1,8 @@
-"""Who shall own which partition of an ordered group (SPEC G6).
+"""Assigns the partitions of an ordered group to its members (SPEC G6).
 
-Members count in the order they joined, topics by name. Every partition of a topic goes to
-exactly one of the members subscribed to it; the outcome depends on the arguments alone.
+Members are ordered by when they joined, topics by name. Every partition of a topic is
+assigned to exactly one of the members subscribed to it; the result depends on the arguments
+alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def assign(
 def _by_range(
     subscriptions: Subscriptions, partitions: Mapping[str, int]
 ) -> dict[TopicPartition, str]:
-    """Per topic, a contiguous run each; the first members take what does not divide."""
+    """Per topic, a contiguous run each; the first members take the remainder."""
     owners: dict[TopicPartition, str] = {}
     for topic in sorted(partitions):
         members = _subscribers(subscriptions, topic)
@@ -44,7 +45,7 @@ def _by_range(
 def _round_robin(
     subscriptions: Subscriptions, partitions: Mapping[str, int]
 ) -> dict[TopicPartition, str]:
-    """All partitions of all topics dealt in a circle, past members not subscribed."""
+    """Deal all partitions of all topics in turn, skipping members not subscribed."""
     members = list(subscriptions)
     owners: dict[TopicPartition, str] = {}
     turn = 0

@@ -1,9 +1,9 @@
 """Deliveries that last until they are acked, or claimed by another consumer (SPEC J2).
 
-The other way to use a shared group, chosen by ``release='claim'``: consumers are names, not
-connections, and keep what they were given over disconnects and restarts. Nothing expires and
-nothing is released by itself; what a dead consumer held is found by its age and claimed.
-Unlike leases, what is held is logged.
+The other mode of a shared group, chosen by ``release='claim'``: consumers are names, not
+connections, and keep their messages across disconnects and restarts. Nothing expires or is
+released automatically; the messages of a dead consumer are found by age and claimed. Unlike
+leases, these holdings are logged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nexo.brokers.stream.groups.state import SharedState
 
 
 class Keeper(Member):
-    """A consumer that keeps what it is given."""
+    """A consumer that keeps what it was given."""
 
     __slots__ = ("seen_ms",)
 
@@ -63,7 +63,7 @@ class Claims:
     def deliver(
         self, consumer: str, limit: int, ends: Sequence[int], now_ms: int, max_held: int = NO_END
     ) -> list[Delivery]:
-        """Give a consumer up to ``limit`` new messages, unless it holds ``max_held`` already."""
+        """Deliver up to ``limit`` new messages, unless the consumer already holds ``max_held``."""
         keeper = self._entered(consumer, now_ms)
         limit = min(limit, max_held - keeper.held)
         taken: list[CountedRange] = []
@@ -76,22 +76,22 @@ class Claims:
         return self._hold(keeper, taken, now_ms)
 
     def claim(self, consumer: str, min_idle_ms: int, limit: int, now_ms: int) -> list[Delivery]:
-        """Give a consumer messages that were last delivered ``min_idle_ms`` ago, by offset.
+        """Deliver messages that were last delivered ``min_idle_ms`` ago, by offset.
 
-        Its own too. Costs nothing while even the oldest is younger than that.
+        This includes the consumer's own. Costs nothing while even the oldest is younger than that.
         """
         stale = self.stale(min_idle_ms, limit, now_ms)
         return self.take_over(consumer, stale, now_ms)
 
     def take_over(self, consumer: str, ranges: list[CountedRange], now_ms: int) -> list[Delivery]:
-        """Give a consumer what `stale` found, or a part of it."""
+        """Give a consumer what `stale` found, or part of it."""
         keeper = self._entered(consumer, now_ms)
         for partition, first, end, _ in ranges:
             self._flight.land((partition, first, end))
         return self._hold(keeper, ranges, now_ms)
 
     def renew(self, consumer: str, ranges: Iterable[Range], now_ms: int) -> list[Range]:
-        """Let what a consumer holds of the ranges count as delivered just now; returns that."""
+        """Restart the idle time of what a consumer holds of the ranges; returns those ranges."""
         keeper = self.members.get(consumer)
         if keeper is None:
             return []
@@ -107,7 +107,7 @@ class Claims:
         return [(partition, first, end) for partition, first, end, _ in held]
 
     def stale(self, min_idle_ms: int, limit: int, now_ms: int) -> list[CountedRange]:
-        """What `claim` would give, and the attempt it would be."""
+        """What `claim` would deliver, and the attempt it would be."""
         before_ms, found = now_ms - min_idle_ms, list[CountedRange]()
         oldest = self._flight.leases.oldest()
         if oldest is None or oldest.since_ms > before_ms:
@@ -159,7 +159,7 @@ class Claims:
         return sum(end - first for _, first, end in acked)
 
     def dismiss(self, consumer: str) -> int:
-        """Forget a consumer; what it held counts as finished. Returns how many messages."""
+        """Remove a consumer; what it held counts as finished. Returns how many messages."""
         keeper = self.members.get(consumer)
         if keeper is None:
             return 0
@@ -176,7 +176,7 @@ class Claims:
                 progress.finish(first, end)
 
     def trim(self, where: Range) -> None:
-        """Messages left the stream: they are no longer held, and the unread are counted."""
+        """Release messages that left the stream, and count those not yet read."""
         progress = self._progress[where[0]]
         if where[2] > progress.floor:
             record = Trimmed([where], progress.unread(where[1], where[2]))
@@ -193,7 +193,7 @@ class Claims:
                     yield at, lease
 
     def held(self, consumer: str | None = None) -> list[tuple[int, int, int, Lease]]:
-        """``partition, first, end, lease`` of all that is held, or by one consumer."""
+        """``partition, first, end, lease`` of everything held, or held by one consumer."""
         return [
             (partition, first, end, lease)
             for partition, progress in enumerate(self._progress)
@@ -202,18 +202,18 @@ class Claims:
         ]
 
     def position(self, partition: int) -> int:
-        """The offset behind the last one that was delivered."""
+        """One past the last offset delivered."""
         return self._progress[partition].cursor
 
     def unread(self, ends: Sequence[int]) -> int:
-        """How many messages are yet to be delivered for the first time."""
+        """How many messages have not been delivered yet."""
         return sum(
             progress.unread(progress.cursor, end)
             for progress, end in zip(self._progress, ends, strict=True)
         )
 
     def apply(self, record: ClaimRecord) -> None:
-        """Make a logged change."""
+        """Apply a logged change."""
         match record:
             case Entered(consumer, at_ms):
                 self.members[consumer] = Keeper(consumer, at_ms)
@@ -246,10 +246,10 @@ class Claims:
         return ClaimsSnapshot(consumers, held, self.trimmed_unread, self.behind)
 
     def restore(self, snapshot: ClaimsSnapshot) -> None:
-        """Take over a snapshot; each `Progress` is restored already."""
+        """Restore a snapshot; each `Progress` is restored already."""
         for name, seen_ms in snapshot.consumers:
             self.members[name] = Keeper(name, seen_ms)
-        # What is pending is counted in the order of offsets; leases lie in that of time.
+        # Pending messages are counted in order of offset; leases are in order of time.
         for partition, first, end, _ in sorted(each.ranges[0] for each in snapshot.held):
             self._progress[partition].retake(first, end)
         for held in snapshot.held:

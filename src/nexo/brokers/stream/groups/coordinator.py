@@ -1,15 +1,15 @@
 """The coordinator of one classic Kafka group: it passes blobs between members (SPEC L2).
 
-Members join; once all have, or the rebalance timeout is over, a new *generation* begins. Its
-leader learns the subscriptions of all, decides who reads what, and sends each member's assignment
-with its sync; the others wait for theirs. Members then send heartbeats until one of them joins,
-leaves or falls silent, and all join again. Subscriptions and assignments are bytes that only
-clients understand, so eager and cooperative assignors work alike.
+Members join; once all have, or the rebalance timeout has passed, a new *generation* begins.
+Its leader receives all subscriptions, assigns the partitions, and sends each member's
+assignment with its sync; the others wait for theirs. Members then send heartbeats until one
+joins, leaves or times out, and all join again. Subscriptions and assignments are bytes that
+only clients understand, so eager and cooperative assignors work alike.
 
-Pure: time is an argument, a waiting request is a ticket, and every call returns who is to be
-answered with what. Whoever runs it calls `expire` at `next_deadline`. Nothing is durable: after a
-restart members are unknown and join again. Committed offsets are those of the `OrderedGroup` of
-the same name.
+Pure: time is an argument, a waiting request is a ticket, and every call returns the answers
+to send. The owner calls `expire` at `next_deadline`. Nothing is durable: after a restart
+members are unknown and join again. Committed offsets are those of the `OrderedGroup` of the
+same name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Answers = list[Answer]
 
 
 class Coordinator:
-    """The members of one group and where they are in their rebalance."""
+    """The members of one group and the state of its rebalance."""
 
     def __init__(
         self, generation: int = 0, *, initial_delay_ms: int = 0, max_members: int = MAX_CONSUMERS
@@ -63,7 +63,7 @@ class Coordinator:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nobody is a member or about to become one."""
+        """Whether nobody is a member or joining."""
         return not self._members and not self._pending
 
     # -- joining ---------------------------------------------------------------
@@ -98,7 +98,7 @@ class Coordinator:
             self.state is State.COMPLETING
             or (self.state is State.STABLE and member.id != self.leader)
         )
-        if stays:  # its reply was lost, or it never heard of a rebalance that is over
+        if stays:  # its reply was lost, or it missed a rebalance that is over
             self._refresh(member, now_ms)
             return [Answer(ticket, self._joined(member))]
         answers = _superseded(member)
@@ -108,7 +108,7 @@ class Coordinator:
         return answers + self._rebalance(now_ms)
 
     def _replace(self, ticket: Hashable, ask: Join, new_id: str, now_ms: int) -> Answers:
-        """A static member came back under a new id: it takes the old one's place."""
+        """A static member returned under a new id: it takes the old one's place."""
         old, member = self._roster.replace(ask, new_id, now_ms)
         answers = [
             Answer(waiting, Refused(GroupError.FENCED_INSTANCE_ID))
@@ -126,7 +126,7 @@ class Coordinator:
         return answers + self._rebalance(now_ms)
 
     def _rejoined(self, member: Member, was_leader: str | None) -> Joined:
-        """The same generation again: nothing is to be assigned, though it may lead."""
+        """The same generation again: there is nothing to assign, though it may lead."""
         if was_leader is None:
             return self._joined(member)
         if member.join.skips_assignment:
@@ -134,13 +134,13 @@ class Coordinator:
             return Joined(
                 reply.generation, reply.protocol, reply.leader, member.id, reply.members, True
             )
-        # An older client that saw itself lead would assign anew: let it follow.
+        # An older client that found itself leader would assign again: let it follow.
         return Joined(self.generation, self.protocol, was_leader, member.id)
 
     # -- the join phase ----------------------------------------------------------
 
     def _rebalance(self, now_ms: int) -> Answers:
-        """Begin the join phase, or look whether it is over."""
+        """Start the join phase, or check whether it is over."""
         answers: Answers = []
         if self.state is not State.PREPARING:
             if self.state is State.EMPTY:
@@ -164,13 +164,13 @@ class Coordinator:
         return self._complete_join(now_ms)
 
     def _complete_join(self, now_ms: int) -> Answers:
-        """A new generation, without dynamic members that did not join in time."""
+        """Start a new generation, without dynamic members that did not join in time."""
         for member in list(self._members.values()):
             if member.joining is None and member.join.instance_id is None:
                 self._drop(member)
         if self._members and all(member.joining is None for member in self._members.values()):
             self._phase_due_ms = now_ms + self._longest_rebalance_ms()
-            return []  # only static members are left, and none is back yet
+            return []  # only static members are left, and none has returned yet
         self.generation += 1
         if not self._members:
             self._empty()
@@ -211,7 +211,7 @@ class Coordinator:
         return Joined(self.generation, self.protocol, self.leader, member.id, rows)
 
     def _chosen(self) -> str:
-        """The assignor of the next generation; the leader decides a tie."""
+        """The assignor of the next generation; the leader breaks a tie."""
         leader_first = sorted(self._members.values(), key=lambda member: member.id != self.leader)
         return choose_protocol(leader_first) or ""
 
@@ -231,7 +231,7 @@ class Coordinator:
         instance_id: str | None = None,
         protocol: str | None = None,
     ) -> Answers:
-        """Ask for the member's assignment; the leader brings everybody's."""
+        """Ask for the member's assignment; the leader sends everybody's."""
         error = self._check(member_id, generation, instance_id)
         if error is None and protocol is not None and protocol != self.protocol:
             error = GroupError.INCONSISTENT_GROUP_PROTOCOL
@@ -264,7 +264,7 @@ class Coordinator:
     def heartbeat(
         self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
     ) -> GroupError | None:
-        """A member lives; an error says what it has to do."""
+        """Keep a member alive; an error says what it must do."""
         error = self._check(member_id, generation, instance_id)
         if error is not None:
             return error
@@ -274,7 +274,7 @@ class Coordinator:
     def check_commit(
         self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
     ) -> GroupError | None:
-        """Whether offsets may be committed; without a generation, only while nobody is there."""
+        """Whether offsets may be committed; without a generation, only in an empty group."""
         if generation < 0 and not member_id:
             return GroupError.UNKNOWN_MEMBER_ID if self._members else None
         error = self._check(member_id, generation, instance_id)
@@ -292,7 +292,7 @@ class Coordinator:
     def leave(
         self, leaving: Iterable[tuple[str, str | None]], now_ms: int
     ) -> tuple[list[GroupError | None], Answers]:
-        """Let members go, by id or, for static ones, by instance id alone."""
+        """Remove members, by id or, for static ones, by instance id alone."""
         results: list[GroupError | None] = []
         gone: list[Member] = []
         for member_id, instance_id in leaving:
@@ -317,7 +317,7 @@ class Coordinator:
         return min((ms for ms in due if ms is not None), default=None)
 
     def expire(self, now_ms: int) -> Answers:
-        """Put out who is silent, and end a join or sync phase that took too long."""
+        """Remove timed-out members, and end a join or sync phase that took too long."""
         gone = [m for key in self._deadlines.due(now_ms) if (m := self._silent(key, now_ms))]
         for member in gone:
             self._drop(member)
@@ -332,7 +332,7 @@ class Coordinator:
         return answers + self._end_sync(now_ms)
 
     def _end_sync(self, now_ms: int) -> Answers:
-        """Put out who took its generation and never asked for an assignment."""
+        """Remove members that got this generation and never asked for an assignment."""
         self._phase_due_ms = None
         late = [member for member in self._members.values() if not member.synced]
         for member in late:
@@ -340,7 +340,7 @@ class Coordinator:
         return self._without(late, now_ms)
 
     def _silent(self, member_id: str, now_ms: int) -> Member | None:
-        """The member if it is due; otherwise its deadline is planned again."""
+        """The member if it has timed out; otherwise plans its deadline again."""
         if member_id in self._pending:
             if self._pending[member_id] <= now_ms:
                 del self._pending[member_id]
@@ -367,7 +367,7 @@ class Coordinator:
             self.leader = ""
 
     def _without(self, gone: list[Member], now_ms: int) -> Answers:
-        """Answer what members that are gone wait for, and rebalance the rest."""
+        """Answer the waiting requests of removed members, and rebalance the rest."""
         answers = [
             Answer(waiting, Refused(GroupError.UNKNOWN_MEMBER_ID))
             for member in gone
@@ -382,7 +382,7 @@ class Coordinator:
 
 
 def _superseded(member: Member) -> Answers:
-    """A request that a later one of the same member takes the place of."""
+    """A request that a later one of the same member replaces."""
     answers = [
         Answer(waiting, Refused(GroupError.REBALANCE_IN_PROGRESS))
         for waiting in (member.joining, member.syncing)

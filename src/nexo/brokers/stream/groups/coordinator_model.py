@@ -1,4 +1,4 @@
-"""What a classic group coordinator is asked and answers; see `coordinator`."""
+"""Requests to a classic group coordinator and its answers; see `coordinator`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 
 class GroupError(enum.Enum):
-    """Why a request is refused, in Kafka's words."""
+    """Why a request is rejected, in Kafka's terms."""
 
     UNKNOWN_MEMBER_ID = enum.auto()
     ILLEGAL_GENERATION = enum.auto()
@@ -22,7 +22,7 @@ class GroupError(enum.Enum):
 
 
 class State(enum.Enum):
-    """Where a group is in its rebalance."""
+    """The state of a group's rebalance."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -42,7 +42,7 @@ class Join:
     member_id: str = ""
     """Empty for a new member."""
     instance_id: str | None = None
-    """Of a static member, which keeps its place over restarts."""
+    """Identifies a static member, which keeps its place across restarts."""
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     client_id: str = ""
@@ -55,7 +55,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A generation, and what a member has to know of it."""
+    """A generation, and what a member needs to know about it."""
 
     generation: int
     protocol: str
@@ -100,14 +100,14 @@ class Member:
     id: str
     join: Join
     due_ms: int
-    """When it is out unless it shows that it lives."""
+    """When it is removed unless it sends a heartbeat."""
     assignment: bytes = b""
     joining: Hashable | None = None
     syncing: Hashable | None = None
     synced: bool = False
-    """Has asked for its assignment in this generation."""
+    """Asked for its assignment in this generation."""
     took_part: bool = False
-    """Has been in a generation."""
+    """Took part in a generation."""
     metadata: Mapping[str, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Member:
         return self.syncing is not None or (self.joining is not None and self.took_part)
 
     def update(self, join: Join) -> None:
-        """Take over what it says when it joins again."""
+        """Update it from a repeated join."""
         self.join, self.metadata = join, dict(join.protocols)
 
 

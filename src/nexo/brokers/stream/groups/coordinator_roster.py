@@ -1,4 +1,4 @@
-"""Who is in a classic group, and who may come in; see `coordinator`."""
+"""The members of a classic group, and who may join; see `coordinator`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEW_MEMBER_MS = 300_000
 
 
 class Roster:
-    """The members of a group, its static members by instance, and ids that were given out."""
+    """The members of a group, its static members by instance, and the ids given out."""
 
     def __init__(self, max_members: int) -> None:
         self.members: dict[str, Member] = {}
@@ -26,7 +26,7 @@ class Roster:
     # -- checking ----------------------------------------------------------------
 
     def check_join(self, ask: Join) -> GroupError | None:
-        """Why a join is refused, before anything changes."""
+        """Why a join is rejected, before anything changes."""
         if not MIN_SESSION_MS <= ask.session_timeout_ms <= MAX_SESSION_MS:
             return GroupError.INVALID_SESSION_TIMEOUT
         if self._is_full_for(ask):
@@ -43,7 +43,7 @@ class Roster:
         return new and len(known) >= self._max_members
 
     def _fits(self, ask: Join) -> bool:
-        """Whether all others are of its type and know an assignor that it knows."""
+        """Whether all others have its type and know an assignor that it knows."""
         if not ask.protocols or not ask.protocol_type:
             return False
         own = {ask.member_id, self.static.get(ask.instance_id or "")}
@@ -55,7 +55,7 @@ class Roster:
         )
 
     def check(self, member_id: str, instance_id: str | None) -> GroupError | None:
-        """Why a request of a member is refused."""
+        """Why a member's request is rejected."""
         if instance_id is not None and instance_id in self.static:
             known = self.static[instance_id]
             return None if known == member_id else GroupError.FENCED_INSTANCE_ID
@@ -75,7 +75,7 @@ class Roster:
         return member
 
     def replace(self, ask: Join, new_id: str, now_ms: int) -> tuple[Member, Member]:
-        """A static member under a new id; returns what it was and is."""
+        """Give a static member a new id; returns the old and the new member."""
         assert ask.instance_id is not None
         old = self.members.pop(self.static[ask.instance_id])
         new = Member(new_id, ask, now_ms, old.assignment, synced=old.synced, took_part=True)
@@ -84,7 +84,6 @@ class Roster:
         return old, new
 
     def drop(self, member: Member) -> None:
-        """A member is gone."""
         del self.members[member.id]
         if member.join.instance_id is not None:
             self.static.pop(member.join.instance_id, None)

@@ -1,4 +1,4 @@
-"""Which of many things is due next, at the cost of what is due."""
+"""The next of many deadlines; the cost depends only on how many are due."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ K = TypeVar("K", bound=Hashable)
 class Deadlines(Generic[K]):
     """The earliest known deadline of each key.
 
-    A deadline that moved later stays planned as it was: whoever `due` gives the key to looks
-    whether anything is to be done, and plans again.
+    A deadline that moved later stays planned as before: the caller of `due` checks whether
+    there is anything to do, and plans again.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Deadlines(Generic[K]):
         return len(self._planned)
 
     def plan(self, key: K, due_ms: int) -> None:
-        """Have `due` give the key at ``due_ms``, or earlier if that is planned already."""
+        """Let `due` return the key at ``due_ms``, or earlier if that is planned already."""
         planned_ms = self._planned.get(key)
         if planned_ms is None or due_ms < planned_ms:
             self._planned[key] = due_ms
@@ -33,7 +33,7 @@ class Deadlines(Generic[K]):
             heappush(self._heap, (due_ms, self._count, key))
 
     def due(self, now_ms: int) -> Iterator[K]:
-        """Give, and forget, each key that is due; what is planned meanwhile waits."""
+        """Yield and drop each key that is due; keys planned meanwhile wait."""
         taken = []
         while self._heap and self._heap[0][0] <= now_ms:
             due_ms, _, key = heappop(self._heap)
@@ -43,7 +43,7 @@ class Deadlines(Generic[K]):
         return iter(taken)
 
     def next_ms(self) -> int | None:
-        """When `due` has something to give."""
+        """When `due` has something to return."""
         while self._heap and self._planned.get(self._heap[0][2]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -1,9 +1,9 @@
-"""What of a shared group is in flight: leased to a member, or back and waiting for its delay.
+"""Messages of a shared group in flight: leased to a member, or waiting for a retry delay.
 
 A delivery *counts* once a handler had it (SPEC F3): when the message is nacked, or when its
-lease ends and the consumer had started on it. Consumers that report starts are believed.
-Of the others, all of an expired lease counts, and on a disconnect the lowest message
-of each partition: they work in order, so that is the one they had begun.
+lease ends after the consumer started on it. Consumers that report starts are believed. For
+the others, all of an expired lease counts, and on a disconnect the lowest message of each
+partition: they work in order, so that is the one they had begun.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nexo.errors import NexoError, NotOwner, NotPending
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A range of messages handed to a consumer; ``attempt`` is 1 the first time."""
+    """A range of messages given to a consumer; ``attempt`` is 1 the first time."""
 
     partition: int
     first: int
@@ -33,7 +33,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A range that was not the caller's to settle, and why; the rest of the call took effect."""
+    """A range that the caller did not hold, and why; the rest of the call took effect."""
 
     partition: int
     first: int
@@ -60,7 +60,7 @@ class Flight:
         expires_ms: int,
         since_ms: int = 0,
     ) -> Delivery:
-        """Hand a range ``(first, end, attempt)`` that `Progress.take` gave to a member."""
+        """Lease a range ``(first, end, attempt)`` from `Progress.take` to a member."""
         first, end, attempt = taken
         lease = Lease(
             member, partition, first, end,
@@ -71,7 +71,7 @@ class Flight:
         return Delivery(partition, first, end, attempt, self._state.generation, expires_ms)
 
     def start(self, member: Member, where: Range) -> None:
-        """A handler has begun on what the member holds of the range."""
+        """Record that a handler began on what the member holds of the range."""
         progress = self._progress[where[0]]
         for first, end, lease in progress.inflight.overlapping(where[1], where[2]):
             if lease.member is member:
@@ -80,7 +80,7 @@ class Flight:
     def take_back(
         self, member: Member, where: Range, refusals: list[Refusal]
     ) -> list[tuple[int, int, Lease]]:
-        """End the flight of what the member holds of the range; the rest is refused."""
+        """End the flight of what the member holds of the range; the rest is rejected."""
         held = self.held(member, where, refusals)
         progress = self._progress[where[0]]
         for first, end, lease in held:
@@ -93,7 +93,7 @@ class Flight:
     def held(
         self, member: Member, where: Range, refusals: list[Refusal]
     ) -> list[tuple[int, int, Lease]]:
-        """What the member holds of the range; the rest is refused."""
+        """What the member holds of the range; the rest is rejected."""
         partition, at, end = where
         held = []
         for first, stop, lease in self._progress[partition].inflight.overlapping(at, end):
@@ -109,21 +109,21 @@ class Flight:
         return held
 
     def drop(self, where: Range) -> None:
-        """Take the range from whoever holds it."""
+        """Take the range from its holder, if any."""
         progress = self._progress[where[0]]
         for first, end, _ in self.land(where):
             progress.started.remove(first, end)
             progress.give_back(first, end)
 
     def land(self, where: Range) -> list[tuple[int, int, Lease]]:
-        """End the flight of the range, whoever holds it; what becomes of it is the caller's."""
+        """End the flight of the range, whoever holds it; the caller decides what happens next."""
         found = self._progress[where[0]].inflight.cut(where[1], where[2])
         for first, end, lease in found:
             self.leases.let_go(lease, end - first)
         return found
 
     def clear(self) -> None:
-        """Take everything from everybody, uncounted."""
+        """End all leases, uncounted."""
         for progress in self._progress:
             for first, end, _ in progress.inflight.cut(0, NO_END):
                 progress.give_back(first, end)
@@ -140,7 +140,7 @@ class Flight:
         return self._delays[0][0] if lease_ms is None else min(lease_ms, self._delays[0][0])
 
     def expire(self, now_ms: int) -> int:
-        """End leases that ran out and delays that are over; returns how many messages moved."""
+        """End expired leases and delays; returns how many messages that affected."""
         moved = 0
         while self._delays and self._delays[0][0] <= now_ms:
             _, partition, first, end = heapq.heappop(self._delays)
@@ -178,7 +178,7 @@ class Flight:
         return ended
 
     def fail(self, failed: list[CountedRange], now_ms: int, delay_ms: int, reason: str) -> None:
-        """Count deliveries that did not finish; the messages come back, or are parked."""
+        """Count deliveries that did not finish; the messages are redelivered or parked."""
         limit = self._state.options.max_deliveries or NO_END
         spent = [where for where in failed if where[3] >= limit]
         again = [where for where in failed if where[3] < limit]
@@ -216,5 +216,5 @@ class Flight:
 
 
 def _not_pending(partition: int, first: int, end: int) -> Refusal:
-    # The text names a sequence, as clients without HELLO know them: offset + 1.
+    # The text names a sequence number, as clients without HELLO know it: offset + 1.
     return Refusal(partition, first, end, NotPending(f"seq {first + 1} not pending"))

@@ -19,7 +19,7 @@ class KeyOrder:
         self._queues: dict[bytes, deque[int]] = {}
 
     def admit(self, offset: int, key: bytes | None) -> bool:
-        """Line a message up behind its key; True if it may be delivered at once."""
+        """Queue a message after others of its key; True if it may be delivered at once."""
         if key is None:
             return True
         self._keys[offset] = key
@@ -28,7 +28,7 @@ class KeyOrder:
         return len(queue) == 1
 
     def settle(self, offset: int) -> int | None:
-        """A message is finished; returns the one that may go next, if it freed one."""
+        """Finish a message; returns the one that may be delivered next, if any."""
         key = self._keys.pop(offset, None)
         if key is None:
             return None

@@ -1,11 +1,11 @@
-"""Who holds which delivered range, and until when."""
+"""Leases: who holds which delivered range, and until when."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 NEVER = 1 << 62
-"""The expiry of what its holder keeps until it is acked or claimed."""
+"""The expiry of a range that its holder keeps until it is acked or claimed."""
 
 
 class Member:
@@ -67,7 +67,6 @@ class LeaseBook:
         return len(self._leases)
 
     def grant(self, lease: Lease) -> None:
-        """Enter a new lease."""
         self._leases[lease] = None
         lease.member.leases[lease] = None
         lease.member.held += lease.held
@@ -77,12 +76,11 @@ class LeaseBook:
         return next(iter(self._leases), None)
 
     def renew(self, lease: Lease, expires_ms: int) -> None:
-        """Let a lease last until ``expires_ms``."""
         lease.expires_ms = expires_ms
         self._leases.move_to_end(lease)
 
     def let_go(self, lease: Lease, count: int) -> None:
-        """``count`` messages are no longer in flight under the lease; the last ends it."""
+        """Remove ``count`` messages from the lease; the last one ends it."""
         lease.held -= count
         lease.member.held -= count
         if not lease.held:
@@ -90,7 +88,7 @@ class LeaseBook:
             del lease.member.leases[lease]
 
     def expired(self, now_ms: int) -> list[Lease]:
-        """The leases that have run out, still in the book."""
+        """The leases that have run out; they stay in the book."""
         found = []
         for lease in self._leases:
             if lease.expires_ms > now_ms:
@@ -104,12 +102,11 @@ class LeaseBook:
         return None if first is None or first.expires_ms >= NEVER else first.expires_ms
 
     def limit(self, latest_ms: int) -> None:
-        """Let no lease last beyond ``latest_ms``, so that a shorter wait keeps the order."""
+        """Shorten every lease to ``latest_ms``, so that a shorter lease time keeps the order."""
         for lease in self._leases:
             lease.expires_ms = min(lease.expires_ms, latest_ms)
 
     def clear(self) -> None:
-        """End every lease."""
         for lease in self._leases:
             lease.member.leases.clear()
             lease.member.held = 0

@@ -1,4 +1,4 @@
-"""How much text and how many names a client may have a group remember."""
+"""Limits on the text and names that a group stores for a client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_METADATA = 4_096
 MAX_REASON = 1_024
 """Characters kept of why a message failed; the rest is cut off."""
 MAX_CONSUMERS = 10_000
-"""Consumers of one shared group. Those of `nexo.xstreams` are remembered until deleted."""
+"""Consumers of one shared group. Those of `nexo.xstreams` are kept until deleted."""
 MAX_GROUPS = 100_000
 """Shared groups of one stream; ordered groups of the broker. They are kept until deleted."""
 

@@ -1,14 +1,14 @@
 """An ordered group: every partition owned by one live member, offsets committed (SPEC G5-G6).
 
 A change of membership starts a new *generation* with a new target for every partition, but
-a partition changes hands in two steps, so that no two members ever own it:
+a partition changes its owner in two steps, so that no two members ever own it:
 
 1. its owner learns from a heartbeat that it is *revoked*, stops, commits what it processed
    (it still owns it), and sends a heartbeat with the new generation: now it is free;
 2. a member that has confirmed the generation and is the partition's target becomes its owner.
 
-An owner that does not confirm in time is put out of the group. Whoever runs a group passes
-the time, calls `expire` at `next_deadline`, and makes what `drain` gives durable.
+An owner that does not confirm in time is removed from the group. The caller passes the
+time, calls `expire` at `next_deadline`, and makes what `drain` returns durable.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from nexo.brokers.stream.groups.ordered_state import (
 from nexo.errors import Fenced, InvalidInput, NotMember, NotOwner
 
 MAX_MEMBERS = 1_000
-"""Live members of one group; every rebalance looks at all of them."""
+"""Live members of one group; every rebalance visits all of them."""
 
 STANDALONE = -1
 """The generation a consumer without membership commits with."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What a member may and shall do in a generation.
+    """What a member owns, gives up and waits for in a generation.
 
-    It works on ``owned`` only, gives up ``revoked`` before it confirms the generation, and
-    will own ``awaited`` once others have given it up.
+    It works on ``owned`` only, gives up ``revoked`` before it confirms the generation, and will
+    own ``awaited`` once others have given it up.
     """
 
     generation: int
@@ -95,7 +95,7 @@ class OrderedGroup:
 
     @property
     def options(self) -> OrderedOptions:
-        """How partitions are shared out; see `tune`."""
+        """How partitions are assigned; see `tune`."""
         return self._state.options
 
     @property
@@ -104,7 +104,6 @@ class OrderedGroup:
         return list(self._members)
 
     def has(self, member: str) -> bool:
-        """Whether it is a live member."""
         return member in self._members
 
     @property
@@ -114,18 +113,18 @@ class OrderedGroup:
 
     @property
     def owners(self) -> Mapping[TopicPartition, str]:
-        """Who owns each partition now; one that changes hands may have no owner."""
+        """The owner of each partition; one that is changing owners may have none."""
         return self._owners
 
     @property
     def topics(self) -> list[str]:
-        """What its members read, and what it has read before."""
+        """Topics that members read, or have read before."""
         read = {topic for member in self._members.values() for topic in member.topics}
         return sorted(read | {topic for topic, _ in self._state.offsets})
 
     @property
     def stable(self) -> bool:
-        """Whether every partition is where it shall be."""
+        """Whether every partition is where it should be."""
         return not self._recalled and self._owners == self._target
 
     # -- membership ------------------------------------------------------------
@@ -133,7 +132,7 @@ class OrderedGroup:
     def join(self, member: str, topics: Mapping[str, int], now_ms: int) -> Assignment:
         """Subscribe a member to topics, given with their partition counts.
 
-        A member that joins again starts anew: it owns nothing of what it had.
+        A member that joins again starts over: it owns nothing of what it had.
         """
         check_topics(topics)
         self.check_join(member)
@@ -150,14 +149,14 @@ class OrderedGroup:
             check_number("members", len(self._members), MAX_MEMBERS)
 
     def leave(self, member: str, now_ms: int) -> bool:
-        """Free what a member owns, at once; says whether it was one."""
+        """Free what a member owns, at once; returns whether it was a member."""
         if not self._put_out(member):
             return False
         self._rebalance(now_ms)
         return True
 
     def heartbeat(self, member: str, generation: int, now_ms: int) -> Assignment:
-        """A member lives. With the current generation it confirms: ``revoked`` is given up."""
+        """Keep a member alive. With the current generation it confirms: ``revoked`` is given up."""
         known = self._known(member)
         if generation > self.generation:
             raise Fenced(f"generation {generation} is unknown here: join the group again")
@@ -169,7 +168,7 @@ class OrderedGroup:
         return self.assignment(member)
 
     def assignment(self, member: str) -> Assignment:
-        """What the member may and shall do now."""
+        """What the member owns, gives up and waits for now."""
         self._known(member)
         mine = sorted(at for at, owner in self._owners.items() if owner == member)
         shall = sorted(at for at, target in self._target.items() if target == member)
@@ -182,7 +181,7 @@ class OrderedGroup:
         )
 
     def expire(self, now_ms: int) -> list[str]:
-        """Put out the silent and those that hold on to what they lost; returns who."""
+        """Remove members that timed out or did not give up revoked partitions; returns them."""
         out = []
         while (deadline_ms := self.next_deadline()) is not None and deadline_ms <= now_ms:
             member = heappop(self._deadlines)[1]
@@ -245,9 +244,9 @@ class OrderedGroup:
         self._plan()
 
     def _plan(self) -> None:
-        """Plan every deadline as early as it may be; `next_deadline` looks closer in time.
+        """Plan every deadline at its earliest; `next_deadline` checks again when one is near.
 
-        Until the next rebalance deadlines only move later, as members show that they live.
+        Until the next rebalance deadlines only move later, as heartbeats arrive.
         """
         session_ms, rebalance_ms = (
             self.options.session_timeout_ms,
@@ -268,7 +267,7 @@ class OrderedGroup:
         return self.assignment(member)
 
     def _grant(self) -> None:
-        """Give free partitions to those of their targets that have confirmed."""
+        """Give free partitions to targets that have confirmed."""
         for at, member in self._target.items():
             if at not in self._owners and self._members[member].confirmed == self.generation:
                 self._owners[at] = member
@@ -318,9 +317,9 @@ class OrderedGroup:
     ) -> None:
         """Store the last processed offsets of partitions the member owns, all or none.
 
-        One below what is stored is ignored unless the member sought back (``rewind``). While
-        nothing is stored, or with ``rewind``, -1 says that nothing is processed. A
-        consumer without membership commits with `STANDALONE` while the group has no members.
+        An offset below the stored one is ignored unless the member sought back (``rewind``). While
+        nothing is stored, or with ``rewind``, -1 says that nothing is processed. A consumer without
+        membership commits with `STANDALONE` while the group has no members.
         """
         self.check(member, generation, offsets, rewind=rewind)
         if not rewind:
@@ -347,7 +346,7 @@ class OrderedGroup:
             self._check_offset(commit, None, lowest=-1)
 
     def reset(self, offsets: Sequence[OffsetCommit], now_ms: int) -> None:
-        """Store offsets whatever is there; owners let go and start again from them.
+        """Overwrite stored offsets; owners give up their partitions and start again from them.
 
         -1 means that nothing was processed: the partition is read from its beginning.
         """
@@ -360,7 +359,7 @@ class OrderedGroup:
     # -- administration --------------------------------------------------------
 
     def forget(self, topic: str, now_ms: int) -> None:
-        """The topic was deleted: so are its offsets, and nobody owns its partitions."""
+        """Drop the offsets of a deleted topic; nobody owns its partitions any more."""
         self._state.log(TopicForgotten(topic))
         self._free([at for at in self._owners if at[0] == topic])
         if self._partitions.pop(topic, None) is not None:
@@ -372,12 +371,12 @@ class OrderedGroup:
         self._rebalance(now_ms)
 
     def drain(self) -> list[OrderedRecord]:
-        """The records since the last call; to be made durable in this order."""
+        """The records since the last call; make them durable in this order."""
         records, self._state.journal = self._state.journal, []
         return records
 
     def apply(self, record: OrderedRecord) -> None:
-        """Redo a logged change while recovering, before any member joins."""
+        """Apply a logged change during recovery, before any member joins."""
         self._state.apply(record)
 
     def snapshot(self) -> OrderedSnapshot:
@@ -393,6 +392,6 @@ class OrderedGroup:
 
 
 def check_topics(topics: Collection[str]) -> None:
-    """Raise `InvalidInput` for a member that would read nothing."""
+    """Raise `InvalidInput` for a member without topics."""
     if not topics:
         raise InvalidInput("a member needs at least one topic")

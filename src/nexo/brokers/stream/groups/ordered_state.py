@@ -1,6 +1,6 @@
-"""What of an ordered group survives kill -9: its generation and committed offsets (SPEC G5).
+"""The durable part of an ordered group: its generation and committed offsets (SPEC G5).
 
-Membership does not: after a restart members join again, in a later generation.
+Membership is not durable: after a restart members join again, in a later generation.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from nexo.errors import InvalidOption
 
 
 class OrderedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How an ordered group shares out partitions."""
+    """How an ordered group assigns partitions."""
 
     strategy: Strategy = "range"
     session_timeout_ms: int = 30_000
-    """A member silent for this long is out."""
+    """A member that sends nothing for this long is removed."""
     rebalance_timeout_ms: int = 30_000
-    """A member that does not give up a partition it has lost within this is out."""
+    """A member that does not give up a revoked partition within this time is removed."""
 
     def __post_init__(self) -> None:
         if self.strategy not in ("range", "roundRobin"):
@@ -42,7 +42,7 @@ class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):
     def up_to(
         cls, topic: str, partition: int, next_offset: int, metadata: str = ""
     ) -> OffsetCommit:
-        """A commit of the offset to go on at, as Kafka's clients send it."""
+        """A commit of the next offset to read, as Kafka clients send it."""
         return cls(topic, partition, next_offset - 1, metadata)
 
 
@@ -55,7 +55,7 @@ class Committed(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def next_offset(self) -> int:
-        """Where to go on: what Kafka's clients call the committed offset."""
+        """The next offset to read: what Kafka clients call the committed offset."""
         return self.offset + 1
 
 
@@ -73,7 +73,7 @@ class OffsetsCommitted(msgspec.Struct, frozen=True, array_like=True, tag="commit
 
 
 class TopicForgotten(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
-    """The topic is gone, and its offsets with it."""
+    """A topic was deleted, and its offsets with it."""
 
     topic: str
 
@@ -107,12 +107,12 @@ class OrderedState:
         self.journal: list[OrderedRecord] = []
 
     def log(self, record: OrderedRecord) -> None:
-        """Make a change and enter it in the journal."""
+        """Make a change and journal it."""
         self.apply(record)
         self.journal.append(record)
 
     def apply(self, record: OrderedRecord) -> None:
-        """Make a logged change."""
+        """Apply a logged change."""
         match record:
             case Regenerated(generation):
                 self.generation = generation
@@ -126,13 +126,11 @@ class OrderedState:
                 self.options = options
 
     def snapshot(self) -> OrderedSnapshot:
-        """The durable state, to be restored by `restore`."""
         offsets = [(topic, number, kept) for (topic, number), kept in sorted(self.offsets.items())]
         return OrderedSnapshot(self.options, self.generation, offsets)
 
     @classmethod
     def restore(cls, snapshot: OrderedSnapshot) -> OrderedState:
-        """The state a snapshot was taken of."""
         state = cls(snapshot.options)
         state.generation = snapshot.generation
         state.offsets = {(topic, number): kept for topic, number, kept in snapshot.offsets}

@@ -1,9 +1,9 @@
 """One partition as a shared group sees it: what is done, in flight, and to be delivered.
 
 Every offset from ``floor`` to ``cursor`` that is not in ``done`` is *pending*, and is in
-exactly one of ``inflight``, ``ready``, ``delayed`` and, with key order, ``waiting`` (behind
-its key) and ``backlog`` (key not looked at yet). ``done`` may reach beyond ``cursor``:
-offsets known to be empty, or acked before a restart.
+exactly one of ``inflight``, ``ready``, ``delayed`` and, with key order, ``waiting`` (for an
+earlier record of its key) and ``backlog`` (key not read yet). ``done`` may extend past
+``cursor``: offsets known to be empty, or acked before a restart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nexo.brokers.stream.groups.records import Parking, ProgressSnapshot
 NO_END = 1 << 63
 
 KeysOf: TypeAlias = Callable[[int, int, int], Mapping[int, bytes | None]]
-"""``keys_of(partition, first, end)``: the key of every record there is; gaps are left out."""
+"""``keys_of(partition, first, end)``: the key of every record in the range; gaps are left out."""
 
 
 class Progress:
@@ -48,14 +48,14 @@ class Progress:
         self.order = KeyOrder() if keyed else None
 
     def reset(self, offset: int) -> None:
-        """Start anew at ``offset``; what is parked below it stays parked."""
+        """Start over at ``offset``; messages parked below it stay parked."""
         self._clear(offset, self.order is not None)
         self.parked.cut(offset, NO_END)
 
     # -- delivering ------------------------------------------------------------
 
     def take(self, limit: int, end: int, room: int) -> tuple[int, int, int] | None:
-        """The next deliverable range ``(first, end, attempt)``, redeliveries first.
+        """Take the next deliverable range ``(first, end, attempt)``, redeliveries first.
 
         At most ``limit`` messages, none from ``end`` on, at most ``room`` that were not
         pending before.
@@ -83,7 +83,7 @@ class Progress:
         return first, min(stop, first + limit)
 
     def admit(self, keys_of: KeysOf, partition: int, limit: int, end: int, room: int) -> RangeSet:
-        """With key order: line up messages until ``limit`` are ready; returns the gaps found."""
+        """With key order: admit messages until ``limit`` are ready; returns the gaps found."""
         gaps = RangeSet()
         wanted = limit - self.ready.count()
         while wanted > 0:
@@ -119,27 +119,27 @@ class Progress:
         return freed
 
     def retake(self, first: int, end: int) -> None:
-        """A range goes into flight that recovery knows to be delivered."""
+        """Put a range in flight that recovery knows to be delivered."""
         self.ready.remove(first, end)
         self.pending += max(0, end - max(first, self.cursor))
         self.cursor = max(self.cursor, end)
 
     def unread(self, first: int, end: int) -> int:
-        """How many messages of a range are yet to be delivered for the first time."""
+        """How many messages of a range have not been delivered yet."""
         first = max(first, self.cursor)
         return sum(stop - start for start, stop, done in self.done.split(first, end) if not done)
 
     # -- finishing and returning -----------------------------------------------
 
     def finish(self, first: int, end: int) -> None:
-        """A pending range, already out of flight, is done; the floor moves if it can."""
+        """Mark a pending range, no longer in flight, as done; advances the floor if possible."""
         self.pending -= end - first
         self._close(first, end)
         if self.order is not None:
             self._free_keys(first, end)
 
     def retire(self, first: int, end: int) -> None:
-        """Whatever of the range is pending or yet to come, and out of flight, is done."""
+        """Mark what is pending or not yet read in the range, and not in flight, as done."""
         pending = self._withdraw(first, end)
         self.pending -= sum(stop - start for start, stop in pending)
         if end > self.floor:
@@ -169,7 +169,7 @@ class Progress:
                 self.ready.add(freed, freed + 1)
 
     def skip(self, first: int, end: int) -> None:
-        """The range, already out of flight, holds no message (any more)."""
+        """Mark the range, no longer in flight, as empty."""
         self.parked.cut(first, end)
         self.retire(first, end)
 
@@ -181,14 +181,14 @@ class Progress:
         return taken
 
     def give_back(self, first: int, end: int, not_before_ms: int = 0) -> None:
-        """A pending range, already out of flight, is to be delivered again."""
+        """Deliver a pending range, no longer in flight, again."""
         if not_before_ms:
             self.delayed.set(first, end, not_before_ms)
         else:
             self.ready.add(first, end)
 
     def promote(self, first: int, end: int, now_ms: int) -> int:
-        """Make what was delayed within the range and is due ready; returns how many."""
+        """Make delayed messages in the range that are due ready; returns how many."""
         promoted = 0
         for start, stop, due_ms in self.delayed.overlapping(first, end):
             if due_ms <= now_ms:
@@ -200,15 +200,15 @@ class Progress:
     # -- parking ---------------------------------------------------------------
 
     def replay(self, first: int, end: int) -> None:
-        """Make what is parked within the range pending again.
+        """Make parked messages in the range pending again.
 
-        The floor moves back below it: with `reset` the only way it ever does.
+        The floor moves back below it; only this and `reset` move it back.
         """
         for start, stop, _ in self.parked.cut(first, end):
             self._reopen(start, stop)
 
     def discard(self, first: int, end: int) -> None:
-        """Forget what is parked within the range."""
+        """Drop parked messages in the range."""
         self.parked.cut(first, end)
 
     def _reopen(self, first: int, end: int) -> None:
@@ -223,7 +223,7 @@ class Progress:
 
     @property
     def told(self) -> int:
-        """The offset behind all that the group knows of."""
+        """One past the highest offset the group knows of."""
         ends = [end for _, end in self.done]
         ends += [end for ranges in (self.deliveries, self.parked) for _, end, *_ in ranges]
         return max(self.cursor, *ends) if ends else self.cursor
@@ -237,7 +237,7 @@ class Progress:
         )
 
     def restore(self, state: ProgressSnapshot) -> None:
-        """Take over a snapshot; nothing is in flight, so delivery starts again at the floor."""
+        """Restore a snapshot; nothing is in flight, so delivery starts again at the floor."""
         self.reset(state.floor)
         self.done = RangeSet(state.done)
         self.deliveries = RangeMap(state.deliveries)

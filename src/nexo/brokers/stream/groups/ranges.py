@@ -1,6 +1,6 @@
 """Sorted, disjoint, half-open integer ranges: a set, and a map with one value per range.
 
-Cost and memory go by the number of ranges, never by the integers in them: a thousand
+Cost and memory depend on the number of ranges, never on the integers in them: a thousand
 contiguous offsets are one entry. Every ``(first, end)`` means ``first <= n < end``.
 """
 
@@ -57,7 +57,7 @@ class RangeSet:
         self._ends[low:high] = (end,)
 
     def remove(self, first: int, end: int) -> None:
-        """Take every integer of the range out; a range around it is split."""
+        """Remove every integer of the range; a range around it is split."""
         low = bisect_right(self._ends, first)
         high = bisect_left(self._starts, end, low)
         if low >= high:
@@ -76,7 +76,7 @@ class RangeSet:
         return max(number, self._ends[at]) if at >= 0 else number
 
     def next_start(self, number: int, default: int) -> int:
-        """Where the first range beyond ``number`` starts, or ``default``."""
+        """The start of the first range after ``number``, or ``default``."""
         at = bisect_right(self._starts, number)
         return self._starts[at] if at < len(self._starts) else default
 
@@ -117,7 +117,7 @@ class RangeMap(Generic[Value]):
         return sum(self._ends) - sum(self._starts)
 
     def set(self, first: int, end: int, value: Value) -> None:
-        """Give the whole range one value, in place of any it had."""
+        """Give the whole range one value, replacing any it had."""
         if self._starts and first < self._ends[-1]:
             self.cut(first, end)
         at = bisect_left(self._starts, first)
@@ -148,7 +148,7 @@ class RangeMap(Generic[Value]):
         ]
 
     def cut(self, first: int, end: int) -> list[tuple[int, int, Value]]:
-        """Take the range out; returns the entries that were within it, clipped to it."""
+        """Remove the range; returns the entries that were within it, clipped to it."""
         low = bisect_right(self._ends, first)
         high = bisect_left(self._starts, end, low)
         if low == high:
@@ -163,7 +163,7 @@ class RangeMap(Generic[Value]):
         return taken
 
     def run(self, first: int, end: int) -> tuple[int, Value | None]:
-        """How far one value (None for absence) reaches from ``first``, at most to ``end``."""
+        """How far one value (None for absence) extends from ``first``, at most to ``end``."""
         at = bisect_right(self._starts, first) - 1
         if at >= 0 and first < self._ends[at]:
             return min(end, self._ends[at]), self._values[at]

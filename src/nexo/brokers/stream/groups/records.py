@@ -1,9 +1,10 @@
 """What a shared group logs, and its snapshot (SPEC F6).
 
-One record per call, whatever the number of messages: ranges are ``(partition, first, end)``,
-half-open. In-flight leases are not logged: after a restart those messages are undelivered
-again, with the deliveries counted so far. Only with ``release='claim'`` who holds what is
-logged, because a consumer keeps it. A new group is made durable by its first snapshot.
+One record per call, whatever the number of messages: ranges are ``(partition, first,
+end)``, half-open. In-flight leases are not logged: after a restart those messages are
+undelivered again, with the deliveries counted so far. Only with ``release='claim'`` are
+holdings logged, because consumers keep them. A new group becomes durable with its first
+snapshot.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_ack_pending: int = 10_000
     ordered_by: Literal["key"] | None = None
     release: Literal["claim"] | None = None
-    """``claim``: a consumer keeps what it was given until it is acked or another claims it."""
+    """``claim``: a consumer keeps its messages until they are acked or another claims them."""
 
     def __post_init__(self) -> None:
         _at_least("ack_wait_ms", self.ack_wait_ms, 1)
@@ -44,7 +45,7 @@ class SharedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             raise InvalidOption("release = 'claim' cannot be combined with ordered_by")
 
     def check_members(self) -> None:
-        """Raise `Conflict` if consumers of such a group are names, not members that join."""
+        """Raise `Conflict` if consumers of this group are names, not members that join."""
         if self.release:
             raise Conflict("the group's consumers keep what they are given: use nexo.xstreams")
 
@@ -61,13 +62,13 @@ class Acked(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True, tag="count"):
-    """These messages came back unfinished and have been delivered so many times."""
+    """These messages came back unfinished; their delivery counts."""
 
     ranges: list[CountedRange]
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
-    """These messages reached the delivery limit and are set aside."""
+    """These messages reached the delivery limit and are parked."""
 
     ranges: list[CountedRange]
     parked_ms: int
@@ -75,13 +76,13 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
 
 
 class Replayed(msgspec.Struct, frozen=True, array_like=True, tag="replay"):
-    """These parked messages are to be delivered again, as if new."""
+    """These parked messages are delivered again, as if new."""
 
     ranges: list[Range]
 
 
 class Discarded(msgspec.Struct, frozen=True, array_like=True, tag="discard"):
-    """These parked messages are forgotten."""
+    """These parked messages were dropped."""
 
     ranges: list[Range]
 
@@ -93,7 +94,7 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
 
 
 class Sought(msgspec.Struct, frozen=True, array_like=True, tag="seek"):
-    """The group starts anew at these ``(partition, offset)`` positions."""
+    """The group starts over at these ``(partition, offset)`` positions."""
 
     generation: int
     positions: list[tuple[int, int]]
@@ -106,14 +107,14 @@ class Tuned(msgspec.Struct, frozen=True, array_like=True, tag="tune"):
 
 
 class Entered(msgspec.Struct, frozen=True, array_like=True, tag="enter"):
-    """A consumer that keeps what it is given exists from now on."""
+    """A consumer that keeps its messages was added."""
 
     consumer: str
     at_ms: int
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
-    """A consumer was given these messages, new ones or ones another held."""
+    """A consumer was given these messages, new or claimed from another."""
 
     consumer: str
     ranges: list[CountedRange]
@@ -121,13 +122,13 @@ class Held(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
 
 
 class Dismissed(msgspec.Struct, frozen=True, array_like=True, tag="dismiss"):
-    """A consumer is gone, and what it held is finished."""
+    """A consumer was removed, and what it held is finished."""
 
     consumer: str
 
 
 class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
-    """These messages left the stream; so many had not been delivered."""
+    """These messages left the stream; how many of them had not been delivered."""
 
     ranges: list[Range]
     unread: int
@@ -140,7 +141,7 @@ SharedRecord: TypeAlias = (
 
 
 class Parking(msgspec.Struct, frozen=True, array_like=True):
-    """Why and when a message was set aside."""
+    """Why and when a message was parked."""
 
     deliveries: int
     parked_ms: int
@@ -164,7 +165,9 @@ class ClaimsSnapshot(msgspec.Struct, frozen=True, array_like=True):
     held: list[Held]
     trimmed_unread: int
     behind: tuple[int, int] | None = None
-    """The id that nothing delivered so far lies above, if it was ahead of the stream."""
+    """An id ahead of the stream, if delivery started
+    there: nothing delivered so far is above it.
+    """
 
 
 class SharedSnapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -1,14 +1,15 @@
 """A shared group: every message to one live consumer at a time, acked one by one (SPEC F).
 
-The group decides on ranges of offsets and never sees messages. Whoever runs it
+The group decides on ranges of offsets and never sees messages. Its owner
 
 - passes the time, and ``ends``: per partition the next offset that may be delivered up to;
 - calls `expire` at `next_deadline`, and wakes waiting consumers when it says so;
 - calls `drain` after every call and makes the records durable before it replies;
 - calls `skip` for offsets without a message (compaction, aborts, retention).
 
-Which deliveries count towards ``max_deliveries`` is told in `nexo.brokers.stream.groups.flight`.
-With ``release='claim'`` the group is used through `SharedGroup.claims` instead of by members.
+`nexo.brokers.stream.groups.flight` explains which deliveries count towards
+``max_deliveries``. With ``release='claim'`` the group is used through `SharedGroup.claims`
+instead of by members.
 """
 
 from __future__ import annotations
@@ -83,14 +84,13 @@ class SharedGroup:
         return self._progress[partition].floor
 
     def told(self, partition: int) -> int:
-        """The offset behind all that the group knows of a partition."""
+        """One past the highest offset of a partition that the group knows of."""
         return self._progress[partition].told
 
     # -- members ---------------------------------------------------------------
 
     @property
     def members(self) -> Iterable[str]:
-        """The names of the live consumers."""
         return self._members.keys() if self.claims is None else self.claims.members.keys()
 
     def join(self, consumer: str, *, reports_starts: bool = False) -> int:
@@ -102,10 +102,10 @@ class SharedGroup:
         return self.generation
 
     def leave(self, consumer: str, now_ms: int, unstarted: Iterable[Range] | None = None) -> int:
-        """Release all a consumer holds, at once; returns how many messages.
+        """Release everything a consumer holds, at once; returns how many messages.
 
-        ``unstarted`` is what a parting consumer says it never began; without it (a cut
-        connection) the group goes by what it knows. Leaving twice is fine.
+        ``unstarted`` is what a leaving consumer reports as never begun; without it (a lost
+        connection) the group uses what it knows. Leaving twice is fine.
         """
         ranges = None if unstarted is None else self._checked(unstarted)
         member = self._members.pop(consumer, None)
@@ -114,7 +114,7 @@ class SharedGroup:
     def check(self, consumer: str, generation: int, ranges: Iterable[Range] = ()) -> None:
         """Raise `Fenced` after a seek the consumer has not seen, `NotMember` for a stranger.
 
-        `InvalidInput` for ranges that cannot be.
+        `InvalidInput` for malformed ranges.
         """
         self._member(consumer, generation)
         self._checked(ranges)
@@ -170,7 +170,7 @@ class SharedGroup:
         return deliveries
 
     def turn_to(self, partition: int) -> None:
-        """Begin the next delivery with this partition: its last one was given back unused."""
+        """Start the next delivery with this partition: its last one was returned unused."""
         self._turn = partition
 
     def _rotation(self) -> Iterable[int]:
@@ -193,13 +193,15 @@ class SharedGroup:
     # -- settling --------------------------------------------------------------
 
     def start(self, consumer: str, generation: int, ranges: Iterable[Range]) -> None:
-        """A handler has begun on these messages; what the consumer does not hold is ignored."""
+        """Record that handlers began on these messages; what
+        the consumer does not hold is ignored.
+        """
         member = self._member(consumer, generation)
         for where in self._checked(ranges):
             self._flight.start(member, where)
 
     def ack(self, consumer: str, generation: int, ranges: Iterable[Range]) -> list[Refusal]:
-        """Finish messages, in any order; returns what was not the consumer's to finish."""
+        """Finish messages, in any order; returns what the consumer did not hold."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
         acked: list[Range] = []
@@ -222,7 +224,7 @@ class SharedGroup:
         delay_ms: int = 0,
         reason: str = "nack",
     ) -> list[Refusal]:
-        """Give messages up after a failure: redelivered after ``delay_ms``, or parked."""
+        """Report failed messages: redelivered after ``delay_ms``, or parked."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
         failed: list[CountedRange] = []
@@ -233,7 +235,7 @@ class SharedGroup:
         return refusals
 
     def release(self, consumer: str, generation: int, ranges: Iterable[Range]) -> list[Refusal]:
-        """Give back messages no handler had: redelivered at once, nothing counted."""
+        """Return messages that no handler had: redelivered at once, not counted."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
         for where in self._checked(ranges):
@@ -244,7 +246,7 @@ class SharedGroup:
     def extend(
         self, consumer: str, generation: int, now_ms: int, ranges: Iterable[Range] | None = None
     ) -> list[Refusal]:
-        """Renew the leases of these messages, or of all the consumer holds, from now on."""
+        """Renew the leases of these messages, or of all the consumer holds, from now."""
         member = self._member(consumer, generation)
         refusals: list[Refusal] = []
         leases = dict(member.leases) if ranges is None else {}
@@ -273,13 +275,13 @@ class SharedGroup:
         return self._flight.next_deadline()
 
     def expire(self, now_ms: int) -> int:
-        """End leases that ran out and delays that are over; returns how many messages moved."""
+        """End expired leases and delays; returns how many messages that affected."""
         return self._flight.expire(now_ms)
 
     # -- administration --------------------------------------------------------
 
     def seek(self, positions: Mapping[int, int]) -> int:
-        """Start anew at an offset per named partition; returns the new generation (SPEC F4).
+        """Start over at an offset per named partition; returns the new generation (SPEC F4).
 
         All leases end: the messages of other partitions are delivered again, uncounted.
         """
@@ -294,7 +296,7 @@ class SharedGroup:
             self.claims.behind = None
 
     def skip(self, ranges: Iterable[Range]) -> None:
-        """These offsets hold no message (any more): the floor passes over them."""
+        """Mark these offsets as empty: the floor passes over them."""
         ranges = [where for where in self._checked(ranges) if not self._is_past(where)]
         for where in ranges:
             self._flight.drop(where)
@@ -306,7 +308,7 @@ class SharedGroup:
         return where[2] <= progress.floor and not progress.parked.overlapping(where[1], where[2])
 
     def tune(self, options: SharedOptions, now_ms: int) -> None:
-        """Change the options; running leases are shortened if need be."""
+        """Change the options; running leases are shortened if necessary."""
         if options.ordered_by != self.options.ordered_by:
             raise InvalidOption("ordered_by cannot change: make another group")
         if options.release != self.options.release:
@@ -316,7 +318,7 @@ class SharedGroup:
         self._state.log(Tuned(options))
 
     def parked(self, limit: int = 100, skip: int = 0) -> list[ParkedRange]:
-        """The messages set aside, by partition and offset, as ranges."""
+        """The parked messages, by partition and offset, as ranges."""
         every = (
             ParkedRange(partition, first, end, parking)
             for partition, progress in enumerate(self._progress)
@@ -333,7 +335,7 @@ class SharedGroup:
         return before - self._parked_count()
 
     def discard(self, ranges: Iterable[Range] | None = None) -> int:
-        """Forget parked messages (these, or all); returns how many."""
+        """Drop parked messages (these, or all); returns how many."""
         before = self._parked_count()
         chosen = self._parked_in(ranges)
         if chosen:
@@ -362,7 +364,7 @@ class SharedGroup:
         ]
 
     def holdings(self) -> list[Holding]:
-        """Every range in flight and who holds it."""
+        """Every range in flight and its holder."""
         return [
             Holding(lease.member.name, partition, first, end, lease.attempt, lease.expires_ms)
             for partition, progress in enumerate(self._progress)
@@ -370,12 +372,12 @@ class SharedGroup:
         ]
 
     def drain(self) -> list[SharedRecord]:
-        """The records since the last call; to be made durable in this order."""
+        """The records since the last call; make them durable in this order."""
         records, self._state.journal = self._state.journal, []
         return records
 
     def apply(self, record: SharedRecord) -> None:
-        """Redo a logged change while recovering, before any consumer joins."""
+        """Apply a logged change during recovery, before any consumer joins."""
         match record:
             case Entered() | Held() | Dismissed() | Trimmed():
                 if self.claims is not None:
@@ -395,7 +397,7 @@ class SharedGroup:
 
     @classmethod
     def restore(cls, snapshot: SharedSnapshot) -> SharedGroup:
-        """The group as of a snapshot, without members, nothing in flight but what was kept."""
+        """The group as of a snapshot, without members; only claimed messages are in flight."""
         group = cls.__new__(cls)
         group._take_over(SharedState.restore(snapshot))
         if group.claims is not None and snapshot.claims is not None:

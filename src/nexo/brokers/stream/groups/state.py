@@ -1,4 +1,4 @@
-"""What of a shared group survives kill -9 (SPEC F6), and how each record changes it."""
+"""The durable part of a shared group (SPEC F6), and how each record changes it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class SharedState:
         self.progress = [Progress(start, keyed=options.ordered_by == "key") for start in starts]
 
     def log(self, record: SharedRecord) -> None:
-        """Make a change and enter it in the journal."""
+        """Make a change and journal it."""
         self.apply(record)
         self.journal.append(record)
 
     def apply(self, record: SharedRecord) -> None:
-        """Make a logged change; the messages it names are not in flight."""
+        """Apply a logged change; the messages it names are not in flight."""
         match record:
             case Acked(ranges):
                 self._each(ranges, Progress.retire)
@@ -75,14 +75,12 @@ class SharedState:
             self.progress[partition].reset(offset)
 
     def snapshot(self) -> SharedSnapshot:
-        """The durable state, to be restored by `restore`."""
         return SharedSnapshot(
             self.options, self.generation, [progress.snapshot() for progress in self.progress]
         )
 
     @classmethod
     def restore(cls, snapshot: SharedSnapshot) -> SharedState:
-        """The state a snapshot was taken of, with nothing in flight."""
         state = cls([progress.floor for progress in snapshot.progress], snapshot.options)
         state.generation = snapshot.generation
         for progress, saved in zip(state.progress, snapshot.progress, strict=True):

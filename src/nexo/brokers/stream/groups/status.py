@@ -1,4 +1,4 @@
-"""What a shared group shows of itself."""
+"""What a shared group reports about itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nexo.brokers.stream.groups.records import Parking
 
 
 class ParkedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Messages that were set aside alike."""
+    """Messages that were parked with the same reason and time."""
 
     partition: int
     first: int
@@ -29,7 +29,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """Counts of messages in one partition; ``lag`` is all that is not finished."""
+    """Counts of messages in one partition; ``lag`` is everything that is not finished."""
 
     floor: int
     in_flight: int
@@ -39,7 +39,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
 
 def partition_status(progress: Progress, end: int) -> PartitionStatus:
-    """Where a group stands in a partition that may be delivered up to ``end``."""
+    """The state of a group in a partition that may be delivered up to ``end``."""
     in_flight = progress.inflight.count()
     return PartitionStatus(
         floor=progress.floor,

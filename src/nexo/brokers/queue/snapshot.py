@@ -1,4 +1,4 @@
-"""A queue's durable state as one piece of bytes: what a snapshot holds."""
+"""Encodes a queue's durable state for a snapshot."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _decoder = msgspec.msgpack.Decoder(_Image)
 
 
 def snapshot(ledger: Ledger, where: places.Places) -> bytes:
-    """The ledger and the places of its values."""
+    """Encode the ledger and the places of its values."""
     batches = [
         _Batch(
             batch.base,
@@ -73,13 +73,13 @@ def snapshot(ledger: Ledger, where: places.Places) -> bytes:
 
 
 def restore(data: bytes) -> tuple[Ledger, places.Places]:
-    """What `snapshot` saved; `Corrupt` if the bytes are something else."""
+    """What `snapshot` saved; `Corrupt` if the bytes are not a snapshot."""
     try:
         image = _decoder.decode(data)
         where = places.Places(image.places)
         options = read_options(image.options)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Corrupt(f"a queue's snapshot makes no sense: {error}") from None
+        raise Corrupt(f"malformed queue snapshot: {error}") from None
     ledger = Ledger()
     ledger.options = options
     for name in _COPIED:

@@ -1,9 +1,10 @@
-"""Which offsets may be given out: none twice, even if a power loss takes records (SPEC E2).
+"""Limits the offsets exposed before a sync, so that none
+is used twice after power loss (SPEC E2).
 
-With ``file_async`` producers learn offsets before the records are synced. Nobody is told of one
-that lies `ahead` or more of what is known to be synced; whoever published it waits for a sync
-first. So after a power loss, a log that goes on that far behind its end repeats none.
-The gap holds no records: readers step over it.
+With ``file_async`` producers learn offsets before the records are synced. No offset is
+exposed that lies `ahead` or more past what is known to be synced; its producer waits for a
+sync first. After a power loss, a log that continues that far past its end therefore repeats
+none. The gap holds no records: readers skip it.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ _CONTROL = int(Flags.CONTROL)
 
 
 def ahead(end: int) -> int:
-    """How many offsets may be told behind a log that is synced up to ``end``.
+    """How many offsets may be exposed past the end of a log synced up to ``end``.
 
-    Never falls as the log grows, so that recovery, which finds at least what was synced, jumps
-    far enough; and not more than doubles the offsets of a log that holds some.
+    Never falls as the log grows, so that recovery, which finds at least what was synced, skips
+    far enough; and at most doubles the offsets of a log that holds some.
     """
     return min(max(end, _MIN_AHEAD), _MAX_AHEAD)
 
 
 def jump(log: Log, offset: int) -> None:
-    """Have the log go on at ``offset``: what lies between is lost, and holds no records."""
+    """Continue the log at ``offset``: what lies between is lost, and holds no records."""
     while log.next_offset < offset:
         span = min(offset - log.next_offset, _MAX_SPAN)
         log.append(seal([], count=0, first_ms=0, last_ms=0, flags=_CONTROL, span=span), [])
 
 
 class Grant:
-    """Up to where the offsets of one partition may be told."""
+    """The offset up to which one partition may expose offsets."""
 
     __slots__ = ("limit", "renew_at", "renewing")
 
