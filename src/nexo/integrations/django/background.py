@@ -33,9 +33,10 @@ class Background:
 
     async def call(self, use: Callable[[nexo.AsyncClient], Coroutine[Any, Any, T]]) -> T:
         """What ``use(client)`` gives; if the caller is cancelled, so is it."""
-        return await asyncio.wrap_future(self._submit(use))
+        return await asyncio.wrap_future(self.submit(use))
 
-    def _submit(self, use: Callable[[nexo.AsyncClient], Coroutine[Any, Any, T]]) -> Future[T]:
+    def submit(self, use: Callable[[nexo.AsyncClient], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Begin with ``use(client)``, for who does not wait for it."""
         with self._guard:
             if self._pid != os.getpid():
                 self._start()

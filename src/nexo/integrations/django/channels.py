@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import groupby
+from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -76,7 +77,14 @@ class NexoChannelLayer(BaseChannelLayer):
     async def receive(self, channel: str) -> dict[str, Any]:
         """The next message of a channel, waiting for it."""
         self.require_valid_channel_name(channel)
-        return await self._background.call(lambda client: self._receive(client, channel))
+        handover = _Handover()
+        try:
+            await self._background.call(lambda client: self._receive(client, channel, handover))
+        except asyncio.CancelledError:
+            if (raw := handover.abandon()) is not None:
+                self._background.submit(lambda client: self._put_back(client, channel, raw))
+            raise
+        return handover.message
 
     async def _send(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> bool:
         if not await self._put(client, channel, raw):
@@ -98,7 +106,7 @@ class NexoChannelLayer(BaseChannelLayer):
         for process, own in groupby(sorted(channels), self.non_local_name):
             await client.pubsub.publish(self._wake_topic(process), list(own))
 
-    async def _receive(self, client: nexo.AsyncClient, channel: str) -> dict[str, Any]:
+    async def _receive(self, client: nexo.AsyncClient, channel: str, to: _Handover) -> None:
         waker = await self._waker(client, self.non_local_name(channel))
         arrived = waker.enter(channel)
         try:
@@ -107,8 +115,10 @@ class NexoChannelLayer(BaseChannelLayer):
                 raw = await self._take(client, channel)
                 if raw is None:
                     await _quietly(arrived.wait(), _LOOK_S)
-                elif (message := _unpacked(raw)) is not None:
-                    return message
+                elif _is_fresh(raw):
+                    if not to.give(raw):
+                        await self._put_back(client, channel, raw)
+                    return
         finally:
             waker.leave(channel)
             await self._rest(waker)
@@ -122,9 +132,14 @@ class NexoChannelLayer(BaseChannelLayer):
         except asyncio.CancelledError:
             with suppress(nexo.NexoError):
                 if (raw := await taking) is not None:
-                    await waiting.push_left(raw)
-                    await waiting.expire(self.expiry)
+                    await self._put_back(client, channel, raw)
             raise
+
+    async def _put_back(self, client: nexo.AsyncClient, channel: str, raw: bytes) -> None:
+        """Nobody got this message after all: it is the channel's next again."""
+        waiting = client.store.list(self._channel_key(channel), bytes)
+        await asyncio.gather(waiting.push_left(raw), waiting.expire(self.expiry))
+        await self._wake(client, [channel])
 
     # -- waking
 
@@ -227,6 +242,33 @@ class NexoChannelLayer(BaseChannelLayer):
         return msgspec.msgpack.encode((time.time() + self.expiry, message))
 
 
+class _Handover:
+    """A message on its way to a caller on another loop, who may be cancelled just then."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._raw: bytes | None = None
+        self._abandoned = False
+
+    @property
+    def message(self) -> dict[str, Any]:
+        assert self._raw is not None
+        return _unpacked(self._raw)[1]
+
+    def give(self, raw: bytes) -> bool:
+        """False if the caller has gone: the message is the giver's to keep."""
+        with self._guard:
+            if not self._abandoned:
+                self._raw = raw
+            return not self._abandoned
+
+    def abandon(self) -> bytes | None:
+        """The caller goes; what it was given meanwhile, if anything."""
+        with self._guard:
+            self._abandoned = True
+            return self._raw
+
+
 class _Waker:
     """Wakes the receivers of one process's channels, or of one channel that processes share."""
 
@@ -261,10 +303,14 @@ def _check(message: Any) -> None:
         raise TypeError("a message is a dict")
 
 
-def _unpacked(raw: bytes) -> dict[str, Any] | None:
-    """A message, unless it is too old."""
-    expires_s, message = msgspec.msgpack.decode(raw, type=tuple[float, dict[str, Any]])
-    return message if expires_s > time.time() else None
+def _is_fresh(raw: bytes) -> bool:
+    """Whether a message has not expired."""
+    return _unpacked(raw)[0] > time.time()
+
+
+def _unpacked(raw: bytes) -> tuple[float, dict[str, Any]]:
+    """When a message expires, and the message."""
+    return msgspec.msgpack.decode(raw, type=tuple[float, dict[str, Any]])
 
 
 async def _quietly(waiting: Any, limit_s: float) -> None:

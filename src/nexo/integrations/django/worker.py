@@ -38,12 +38,22 @@ _RELAY_PAUSE_S = 1.0
 
 
 class Worker:
-    """Takes the jobs of a backend's queues on ``threads`` threads, and empties its outbox."""
+    """Takes the jobs of a backend's queues on ``threads`` threads each, and empties its outbox.
 
-    def __init__(self, alias: str, queues: Sequence[str], threads: int, *, relays: bool) -> None:
+    Tests run tasks with it too: ``with Worker(): …``.
+    """
+
+    def __init__(
+        self,
+        alias: str = "default",
+        queues: Sequence[str] = (),
+        threads: int = 4,
+        *,
+        relays: bool = True,
+    ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._alias = alias
-        self._queues = queues
+        self.queues = queues or sorted(self._backend.queues)
         self._threads = threads
         self._stopping = threading.Event()
         self._subscriptions: list[Subscription[Any]] = []
@@ -56,10 +66,17 @@ class Worker:
         backend: NexoBackend = task_backends[self._alias]
         return backend
 
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop(30)
+
     def start(self) -> None:
         """Make sure that the queues exist, and begin."""
         backend = self._backend
-        for name in self._queues:
+        for name in self.queues:
             queue = backend.client().queue(backend.queue_name(name))
             queue.create(update=True, **backend.queue_options)
             self._subscriptions.append(

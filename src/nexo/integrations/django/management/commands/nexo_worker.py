@@ -55,12 +55,14 @@ class Command(BaseCommand):
                 self._work(options, asked)
 
     def _work(self, options: dict[str, Any], asked: StopSignal | None) -> None:
-        queues = options["queue"] or sorted(task_backends[options["backend"]].queues)
         worker = Worker(
-            options["backend"], queues, options["threads"], relays=not options["no_relay"]
+            options["backend"],
+            options["queue"],
+            options["threads"],
+            relays=not options["no_relay"],
         )
         worker.start()
-        self.stdout.write(f"{worker.id} works on {', '.join(queues)}")
+        self.stdout.write(f"{worker.id} works on {', '.join(worker.queues)}")
         with suppress(KeyboardInterrupt):
             _wait(worker, asked)
         worker.stop(options["stop_timeout"])
