@@ -29,7 +29,7 @@ def documents(name: str) -> list[dict[str, Any]]:
 def containers() -> Iterator[dict[str, Any]]:
     for name in ("nexo.yaml", "worker.yaml"):
         for document in documents(name):
-            if "template" in document["spec"] if "spec" in document else False:
+            if "template" in document.get("spec", {}):
                 yield from document["spec"]["template"]["spec"]["containers"]
 
 
@@ -82,6 +82,26 @@ def test_the_keda_recipe_asks_for_metrics_that_exist() -> None:
     asked = re.findall(r"nexo_\w+", query)
     assert asked
     assert [name for name in asked if f'"{name}"' not in known] == []
+
+
+def test_compose_is_as_strict_and_sets_only_what_the_server_knows() -> None:
+    text = (ROOT / "ops" / "compose.yaml").read_text(encoding="utf-8")
+    service = yaml.safe_load(text)["services"]["nexo"]
+    settings = Settings()
+    assert service["ports"] == [
+        f"127.0.0.1:{port}:{port}" for port in (settings.port, settings.http_port)
+    ]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    known = {field.metadata["env"] for field in fields(Settings)}
+    assert set(service["environment"]) <= known
+
+
+def test_systemd_waits_until_the_server_is_ready() -> None:
+    unit = (ROOT / "ops" / "nexo.service").read_text(encoding="utf-8")
+    known = {field.metadata["env"] for field in fields(Settings)}
+    assert "Type=notify\n" in unit
+    assert set(re.findall(r"^Environment=(\w+)=", unit, re.MULTILINE)) <= known
 
 
 def test_the_image_has_the_ports_and_the_health_check_of_the_server() -> None:
