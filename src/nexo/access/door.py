@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from nexo.access import secrets
 from nexo.access.attempts import Attempts
 from nexo.access.login import Identity, Logins, wrong
-from nexo.access.rumours import Rumours
+from nexo.access.login_reports import LoginReports
 from nexo.errors import LockedOut, NexoError, Overloaded, Unauthenticated
 from nexo.model import Clock
 from nexo.protocol.hello import Hello
@@ -53,7 +53,7 @@ class Door:
         self._logins = logins
         self._clock = clock
         self._attempts = Attempts()
-        self._rumours = Rumours(run_folder, self._heard) if run_folder else None
+        self._reports = LoginReports(run_folder, self._heard) if run_folder else None
         self._loop = asyncio.get_running_loop()
         self._hashing = ThreadPoolExecutor(1, "nexo-login")
         self._checks = 0
@@ -63,8 +63,8 @@ class Door:
 
     def close(self) -> None:
         """Check no more."""
-        if self._rumours is not None:
-            self._rumours.close()
+        if self._reports is not None:
+            self._reports.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
     def login(self, caller: Caller, asked: Hello, done: Done) -> None:
@@ -145,8 +145,8 @@ class Door:
         now_ms = self._clock.now_ms()
         locked = self._attempts.locked(caller.address, user, now_ms)
         report = self._attempts.failed(caller.address, user, now_ms)
-        if report and self._rumours is not None:
-            self._rumours.tell(report)
+        if report and self._reports is not None:
+            self._reports.tell(report)
         who = "with a token" if asked.token is not None else f"of user {user[:_SHOWN_CHARS]!r}"
         log.warning("failed login %s from %s", who, caller.address)
         return locked

@@ -1,1 +1,1 @@
-"""Use cases of the brokers: durable, waiting, permitted, and free of any protocol."""
+"""Use cases of the brokers: durable, waiting, permitted, and independent of any protocol."""

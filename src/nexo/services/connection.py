@@ -1,4 +1,4 @@
-"""What a service sees of a client, and how it answers one."""
+"""A client as services see it, and how they answer it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Connection(Protocol):
     name: str
     """What the client called itself, or its address."""
     identity: Identity | None
-    """Who it logged in as; None while authentication is off. A client that has not logged in
-    never reaches a service."""
+    """The user it logged in as; None while authentication is off. A
+    client that has not logged in never reaches a service.
+    """
     closed: bool
     congested: bool
     """The client reads too slowly: its write buffer is over the limit."""
 
     def kick(self, reason: str) -> None:
-        """Close the connection, dropping what was not sent."""
+        """Close the connection, dropping unsent data."""

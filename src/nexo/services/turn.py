@@ -1,10 +1,11 @@
 """The durable turn: everything one turn of the loop changed is written once, then confirmed.
 
-Use cases change an engine and say here whom to answer. At the end of the turn each journal
-that was touched appends its records in one entry, and answers go out once the promised
-durability is reached (SPEC D7, E3). On a full disk, what can be undone is undone and its
-callers are told at once; the rest stands, is written when there is room, and is answered then.
-Whatever raises in the turn of one journal or in one answer is logged and stops no other.
+Use cases change an engine and register whom to answer here. At the end of the turn each
+journal that changed appends its records in one entry, and answers are sent once the
+promised durability is reached (SPEC D7, E3). On a full disk, what can be undone is undone
+and its callers get the error at once; the rest stands, is written when there is room, and
+is answered then. An exception in the turn of one journal, or in one answer, is logged and
+does not affect others.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from nexo.services.service import Runtime
 log = logging.getLogger("nexo.turn")
 
 RETRY_MS = 1_000
-"""How soon records are written again that the disk refused."""
+"""How soon records that the disk rejected are written again."""
 
 Safe: TypeAlias = Callable[[NexoError | None], None]
-"""Called with None once it is safe, or with the reason why it never will be."""
+"""Called with None once it is durable, or with the error why it never will be."""
 
 
 class Journalled(Protocol):
@@ -33,14 +34,14 @@ class Journalled(Protocol):
         """Append this turn's records in one entry; raises and keeps them if it cannot."""
 
     def undo(self, error: NexoError) -> None:
-        """The disk refused the records: drop those of changes that can be undone."""
+        """The disk rejected the records: drop those of changes that can be undone."""
 
 
 J = TypeVar("J", bound=Journalled)
 
 
 class _Waiting:
-    """Whom to answer about one journal."""
+    """The callers to answer about one journal."""
 
     __slots__ = ("standing", "undoable")
 
@@ -53,7 +54,7 @@ class Turn(Generic[J]):
     """Collects the work of a turn."""
 
     def __init__(self, runtime: Runtime, after: Callable[[J, int], None]) -> None:
-        """``after(journal, now_ms)`` is called for each touched journal, written or not."""
+        """``after(journal, now_ms)`` is called for each journal in the turn, written or not."""
         self._runtime = runtime
         self._after = after
         self._touched: dict[J, _Waiting] = {}
@@ -66,25 +67,25 @@ class Turn(Generic[J]):
         self._waiting(journal)
 
     def when_safe(self, journal: J, mode: Persistence, safe: Safe) -> None:
-        """Call ``safe`` once all that ``journal`` did so far has the safety of ``mode``.
+        """Call ``safe`` once everything ``journal`` did so far has the durability of ``mode``.
 
-        What was done stands: if the disk has no room, ``safe`` waits until there is.
+        Changes stand: if the disk has no room, ``safe`` waits until there is.
         """
         self._waiting(journal).standing.append((mode, safe))
 
     def when_safe_or_undone(self, journal: J, mode: Persistence, safe: Safe) -> None:
-        """As `when_safe`, but hear of a full disk at once; `Journalled.undo` was called then."""
+        """Like `when_safe`, but a full disk is reported at once, after `Journalled.undo`."""
         self._waiting(journal).undoable.append((mode, safe))
 
     def forget(self, journal: J, error: NexoError) -> None:
-        """Drop a journal that was deleted; whoever waits for it gets ``error``."""
+        """Drop a deleted journal; waiting callers get ``error``."""
         waiting = self._unwritten.pop(journal, [])
         if (touched := self._touched.pop(journal, None)) is not None:
             waiting = waiting + touched.standing + touched.undoable
         _tell([safe for _, safe in waiting])(error)
 
     def tick(self, now_ms: int) -> None:
-        """Try again, when it is time, to write what the disk refused."""
+        """Retry, when it is time, to write what the disk rejected."""
         if self._retry_ms is None:
             return
         if now_ms < self._retry_ms:
@@ -95,7 +96,7 @@ class Turn(Generic[J]):
             self.touch(journal)
 
     def end(self) -> None:
-        """Write what was touched, and answer when it is safe."""
+        """Write what changed, and answer when it is durable."""
         touched, self._touched = self._touched, {}
         now_ms = self._runtime.clock.now_ms()
         for journal, waiting in touched.items():
@@ -109,7 +110,7 @@ class Turn(Generic[J]):
             try:
                 self._after(journal, now_ms)
             except Exception:
-                log.exception("what follows a turn failed")
+                log.exception("the work after a turn failed")
 
     # -- inside -------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class Turn(Generic[J]):
         except NexoError as error:
             failure = error
         except OSError as error:
-            failure = DiskFull(f"the disk refused a write: {error.strerror}")
+            failure = DiskFull(f"the disk rejected a write: {error.strerror}")
         except Exception:
             log.exception("a journal could not be written")
             failure = NexoError("internal error; the server's log has details")
@@ -136,13 +137,13 @@ class Turn(Generic[J]):
         try:
             journal.undo(failure)
         except Exception:
-            log.exception("a refused change could not be undone")
+            log.exception("a rejected change could not be undone")
         return failure
 
     def _refused(self, journal: J, waiting: _Waiting, error: NexoError, now_ms: int) -> None:
         _tell([safe for _, safe in waiting.undoable])(error)
         standing = self._unwritten.pop(journal, []) + waiting.standing
-        if not isinstance(error, DiskFull):  # final: there will be no room later
+        if not isinstance(error, DiskFull):  # final: retrying will not help
             _tell([safe for _, safe in standing])(error)
             return
         self._unwritten[journal] = standing
@@ -150,7 +151,9 @@ class Turn(Generic[J]):
         self._runtime.wake_at(self._retry_ms)
 
     def _confirm(self, waiting: list[tuple[Persistence, Safe]]) -> None:
-        """Ask for one sync per mode; what nobody waits for is synced with the next window."""
+        """Request one sync per mode; records that no caller
+        waits for are synced with the next window.
+        """
         by_mode: dict[Persistence, list[Safe]] = {}
         for mode, safe in waiting:
             by_mode.setdefault(mode, []).append(safe)
@@ -163,7 +166,7 @@ def _tell(group: list[Safe]) -> Safe:
         for safe in group:
             try:
                 safe(error)
-            except Exception:  # the others of the group are answered all the same
+            except Exception:  # the others of the group are still answered
                 log.exception("a caller could not be answered")
 
     return tell

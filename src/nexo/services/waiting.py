@@ -1,11 +1,11 @@
-"""Requests that wait for something to happen: long polls, watchers of a job, blocked reads.
+"""Requests that wait for an event: long polls, watchers of a job, blocked reads.
 
-One room per broker. A wait names the channels whose news concern it, such as a group's records
-or one job's end; whoever brings the news wakes the channel. A channel that is a tuple lies under
-its first field, so that all channels of one stream can be woken together. Every way a wait can
-end is here: an answer, its deadline, a cancel, an error of what it waits for, the end of its
-connection. A client that does not read its replies gets no more of them: its waits are paused.
-An answer that raises is logged, and the others are answered all the same.
+One room per broker. A wait names the channels it listens to, such as a group's records or
+one job's end; an event wakes its channel. A channel that is a tuple belongs to its first
+field, so that all channels of one stream can be woken together. Every way a wait can end is
+here: an answer, its deadline, a cancel, an error, the end of its connection. A client that
+does not read its replies gets no more of them: its waits are paused. An answer that raises
+is logged, and the others are still answered.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = logging.getLogger("nexo.waiting")
 Key = tuple[int, Hashable]
 
 _STALE = 64
-"""Deadlines of ended waits that may stay in the heap before it is rebuilt."""
+"""Stale deadlines that may stay in the heap before it is rebuilt."""
 
 
 ELSEWHERE: Final = object()
-"""What `Wait.attempt` returns to leave the room unanswered: it will be added or answered later."""
+"""Returned by `Wait.attempt` to leave the room unanswered: it will be added or answered later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,12 +41,14 @@ class Wait:
     channels: tuple[Hashable, ...]
     due_ms: int
     attempt: Callable[[], Any]
-    """The result, or None while there is none; may raise the `NexoError` that answers instead."""
+    """Returns the result, or None while there is none; may raise the `NexoError` to answer with."""
     done: Done[Any]
     nothing: Any = None
-    """The answer at the deadline, or a function that gives it."""
+    """The answer at the deadline, or a function that returns it."""
     each: bool = False
-    """Looks for something of its own: when it finds nothing, the next one may still find some."""
+    """It waits for something of its own: if it finds
+    nothing, the next one may still find something.
+    """
 
     @property
     def key(self) -> Key:
@@ -69,9 +71,9 @@ class WaitingRoom:
         return len(self._waits)
 
     def answer_or_wait(self, wait: Wait, now_ms: int) -> bool:
-        """Answer now if there is something, or with nothing if it is due; else wait.
+        """Answer now if there is a result, or with nothing if it is due; else wait.
 
-        Says whether it waits. Raises what the first attempt raises.
+        Returns whether it waits. Raises what the first attempt raises.
         """
         result = wait.attempt()
         if result is not None:
@@ -85,7 +87,9 @@ class WaitingRoom:
         return True
 
     def add(self, wait: Wait) -> None:
-        """Have a request wait without trying it first; one with the same ticket gives up."""
+        """Add a wait without trying it first; an earlier one
+        with the same ticket ends with nothing.
+        """
         key = wait.key
         if key in self._waits:
             self.cancel(wait.connection, wait.ticket)
@@ -99,11 +103,11 @@ class WaitingRoom:
             self._rebuild_deadlines()
 
     def waiting_on(self, channel: Hashable) -> bool:
-        """Whether news of the channel concern anybody."""
+        """Whether any request waits on the channel."""
         return channel in self._channels
 
     def waiting_under(self, subject: Hashable) -> bool:
-        """Whether anybody waits on a channel ``(subject, ...)``."""
+        """Whether any request waits on a channel ``(subject, ...)``."""
         return subject in self._under
 
     # -- ways to end ------------------------------------------------------------
@@ -119,7 +123,7 @@ class WaitingRoom:
                 return
 
     def _wake_rest(self, channel: Hashable) -> None:
-        """Go on after a first one that looks for something of its own."""
+        """Continue after a first one that waits for something of its own."""
         for wait in list(self._in(channel))[1:]:
             if wait.key in self._waits and not self._try(wait) and not wait.each:
                 return
@@ -130,18 +134,18 @@ class WaitingRoom:
             self.wake(channel)
 
     def wake_every(self, channel: Hashable) -> None:
-        """Answer whoever finds something; each looks for something else."""
+        """Answer every wait that finds something; each looks for something else."""
         for wait in self._in(channel):
             self._try(wait)
 
     def give_up(self, channel: Hashable) -> None:
-        """Answer all of a channel with nothing, as if they were due."""
+        """Answer all waits of a channel with nothing, as if they were due."""
         for wait in self._in(channel):
             self._remove(wait)
             _answer_nothing(wait)
 
     def fail(self, channel: Hashable, error: NexoError) -> None:
-        """Answer all of a channel with an error: what they wait for is gone."""
+        """Answer all waits of a channel with an error: what they wait for is gone."""
         for wait in self._in(channel):
             self._remove(wait)
             _answer(wait, error)
@@ -161,12 +165,12 @@ class WaitingRoom:
         return True
 
     def drop(self, connection: Connection) -> None:
-        """Forget the waits of a connection that ended."""
+        """Drop the waits of a closed connection."""
         for wait in list(self._by_connection.get(connection.id, {}).values()):
             self._remove(wait)
 
     def pause(self, connection: Connection) -> None:
-        """The client does not read its replies: let its waits find nothing until `resume`."""
+        """The client does not read its replies: its waits find nothing until `resume`."""
         for wait in self._by_connection.get(connection.id, {}).values():
             self._leave_channels(wait)
 
@@ -180,13 +184,13 @@ class WaitingRoom:
                 self._try(wait)
 
     def give_up_all(self) -> None:
-        """Answer everyone with nothing, as before a stop."""
+        """Answer all waits with nothing, as before a stop."""
         for wait in list(self._waits.values()):
             self._remove(wait)
             _answer_nothing(wait)
 
     def expire(self, now_ms: int) -> None:
-        """Answer with nothing whoever is due."""
+        """Answer every wait that is due with nothing."""
         while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
             wait = self._waits[heappop(self._deadlines)[2]]
             self._remove(wait)
@@ -260,12 +264,12 @@ def _answer_nothing(wait: Wait) -> None:
 def _answer(wait: Wait, result: Any) -> None:
     try:
         wait.done(result)
-    except Exception:  # whoever else waits is answered all the same
+    except Exception:  # the other waits are still answered
         log.exception("a waiting request of %s could not be answered", wait.connection.name)
 
 
 def _outcome(call: Callable[[], Any]) -> Any:
-    """The result or the error, without the frames it passed: they would form a cycle with it."""
+    """The result or the error, without its traceback, which would form a reference cycle."""
     try:
         return call()
     except NexoError as error:
@@ -276,7 +280,7 @@ def _outcome(call: Callable[[], Any]) -> Any:
 
 
 def _take_out(rooms: dict[Any, dict[Any, Any]], name: Hashable, key: Hashable) -> bool:
-    """Take a key out of a room; says whether that emptied, and so removed, the room."""
+    """Remove a key from a room; returns whether that emptied, and so removed, the room."""
     found = rooms.get(name)
     if found is None:
         return False

@@ -35,17 +35,17 @@ Row = TypeVar("Row", bound=dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """The outcome of a publish."""
+    """The result of a publish."""
 
     counts: Sequence[tuple[int, int]]
-    """``(receivers, messages)`` for each stretch of the messages that were published."""
+    """``(receivers, messages)`` for each run of the published messages."""
     refused: Sequence[int] = ()
-    """The numbers of those that the user may not publish."""
+    """Indexes of the messages that the user may not publish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a subscription asks for; what is None takes the server's settings."""
+    """What a subscription asks for; None takes the server's setting."""
 
     pattern: str
     policy: str = Policy.DROP_OLDEST
@@ -53,11 +53,11 @@ class Asked:
     max_bytes: int | None = None
     no_retained: bool = False
     address: str = ""
-    """What retained copies are addressed to instead of the pattern."""
+    """The address of retained copies, if not the pattern."""
 
 
 class Outlet:
-    """Where a client's messages go, and in which encoding."""
+    """A client's connection and encoding."""
 
     __slots__ = ("_connection", "encoding", "push")
 
@@ -69,7 +69,6 @@ class Outlet:
         self.encoding = encoding
 
     def kick(self, reason: str) -> None:
-        """End the connection."""
         self._connection.kick(reason)
 
 
@@ -99,9 +98,10 @@ class PubSubService:
         retain: bool = False,
         ttl_ms: int | None = None,
     ) -> None:
-        """Deliver messages; answers at once, or when what is retained is safe.
+        """Deliver messages; answers at once, or when retained messages are durable.
 
-        Of those that the user may not publish none is, and the others are (SPEC C2, A10).
+        Messages that the user may not publish are left out; the others are published (SPEC C2,
+        A10).
         """
         refused: Sequence[int] = ()
         if connection.identity is not None:
@@ -140,7 +140,7 @@ class PubSubService:
     # -- last wills -------------------------------------------------------------------
 
     def set_will(self, connection: Connection, will: LastWill) -> None:
-        """Publish this should the connection end without a goodbye (SPEC C5)."""
+        """Publish this if the connection ends without a goodbye (SPEC C5)."""
         _permit_topic(connection.identity, WRITE, will.topic, will.retain)
         check_topic(will.topic)
         if will.value:
@@ -149,7 +149,7 @@ class PubSubService:
         self._engine.wills[connection.id] = will
 
     def clear_will(self, connection: Connection) -> None:
-        """Take the last will back, which is how a client says goodbye."""
+        """Withdraw the last will, which is how a client says goodbye."""
         self._engine.wills.pop(connection.id, None)
 
     def _publish_will(self, connection: Connection, will: LastWill) -> None:
@@ -174,10 +174,10 @@ class PubSubService:
     def subscribe(
         self, connection: Connection, asked: Asked, outlet: Outlet, done: Done[None]
     ) -> None:
-        """Send what matches to ``outlet`` from now on, retained messages first.
+        """Send matching messages to ``outlet`` from now on, retained ones first.
 
-        A connection has one outlet, that of its first subscription. ``done`` is called before
-        the first message is sent.
+        A connection has one outlet, that of its first subscription. ``done`` is called before the
+        first message is sent.
         """
         _permit_topic(connection.identity, READ, asked.pattern)
         limits = self._limits(asked)
@@ -192,7 +192,7 @@ class PubSubService:
             self._send_retained(client, asked)
 
     def unsubscribe(self, connection: Connection, pattern: str) -> None:
-        """End a subscription; there need not be one."""
+        """End a subscription, if there is one."""
         _permit_topic(connection.identity, READ, pattern)
         if client := self._clients.get(connection.id):
             self._engine.unsubscribe(client, pattern)
@@ -215,7 +215,8 @@ class PubSubService:
     def _send_retained(self, client: Subscriber, asked: Asked) -> None:
         pattern = parse_pattern(asked.pattern)
         if pattern.group is not None:
-            return  # a group's members share new messages; the past belongs to none of them
+            # members of a group share new messages only; retained ones belong to none of them
+            return
         found = list(self._engine.retained.matching(pattern.levels, self.now_ms()))
         if found:
             messages = [one.message for one in found]
@@ -237,25 +238,24 @@ class PubSubService:
     # -- lists --------------------------------------------------------------------------
 
     def subscriptions(self, connection: Connection, limit: int) -> list[dict[str, Any]]:
-        """Each client's subscriptions, with what waits and what was dropped."""
+        """Each client's subscriptions, with waiting and dropped messages."""
         shows = _shown(connection.identity, _LISTERS, "#")
         return _bounded(status.subscriptions(self._engine, _listed(limit), shows), "pattern")
 
     def retained(self, connection: Connection, pattern: str, limit: int) -> list[dict[str, Any]]:
-        """The retained messages that match a pattern."""
         shows = _shown(connection.identity, READ, pattern)
         rows = status.retained(self._engine, pattern, _listed(limit), self.now_ms(), shows)
         return _bounded(rows, "topic")
 
     def topics(self, connection: Connection, pattern: str, limit: int) -> list[dict[str, Any]]:
-        """Topics that match a pattern and had messages, the last used first."""
+        """Topics that match a pattern and had messages, most recently used first."""
         shows = _shown(connection.identity, READ, pattern)
         return _bounded(status.topics(self._engine, pattern, _listed(limit), shows), "topic")
 
     # -- the host's calls -----------------------------------------------------------------
 
     def open(self) -> None:
-        """Bring retained messages back."""
+        """Recover retained messages."""
         self._journal.open()
         self._wake()
 
@@ -270,12 +270,12 @@ class PubSubService:
         """Nothing waits here."""
 
     def peer_congested(self, peer: Connection) -> None:
-        """From now on, messages wait in the client's outboxes."""
+        """Queue messages in the client's outboxes from now on."""
         if client := self._clients.get(peer.id):
             self._engine.congest(client)
 
     def peer_drained(self, peer: Connection) -> None:
-        """Send what waited."""
+        """Send waiting messages."""
         if client := self._clients.get(peer.id):
             client.drain()
             self._catch_up(client)
@@ -290,11 +290,10 @@ class PubSubService:
             self._publish_will(peer, will)
 
     def status(self) -> dict[str, Any]:
-        """Totals."""
         return status.summary(self._engine) | {"lost": shown(self._journal.losses)}
 
     def close(self) -> None:
-        """A graceful stop is no reason for last wills."""
+        """Close without publishing last wills: a graceful stop does not trigger them."""
         self._engine.wills.clear()
         self._journal.close()
 
@@ -309,7 +308,7 @@ def _permit_topic(
 def _permitted(
     identity: Identity, publication: Publication, retain: bool
 ) -> tuple[Publication, list[int]]:
-    """What the user may publish, and the numbers of the rest; `Forbidden` if that is all."""
+    """What the user may publish, and the indexes of the rest; `Forbidden` if nothing is left."""
 
     def allowed(topic: str) -> bool:
         reply = is_reply(topic) and not retain
@@ -330,9 +329,9 @@ def _permitted(
 def _shown(
     identity: Identity | None, actions: Sequence[Action], pattern: str
 ) -> Callable[[str], bool]:
-    """Which rows of a list a user may see: all, some, or `Forbidden`.
+    """Which rows of a listing a user may see: all, some, or `Forbidden`.
 
-    A list of one topic is refused like any other request for it.
+    Listing a single topic is rejected like any other request for it.
     """
     if may(identity, Broker.PUBSUB, actions, pattern, Extent.TOPICS):
         return bool
@@ -343,7 +342,7 @@ def _shown(
 
 
 def _encoded(client: Subscriber, address: str, messages: list[Message]) -> Iterator[bytes]:
-    """Retained messages as a client gets them, each made when it is sent."""
+    """Retained messages in a client's encoding, each encoded when it is sent."""
     encoding = client.encoding
     return (encoding.retained(message, address) for message in messages)
 
@@ -353,7 +352,7 @@ def _listed(limit: int) -> int:
 
 
 def _bounded(rows: list[Row], name: str) -> list[Row]:
-    """As many rows as make `PAGE_BYTES` of names: a topic may be long."""
+    """As many rows as have `PAGE_BYTES` of names: a topic may be long."""
     size = 0
     for at, row in enumerate(rows):
         size += len(row[name])
@@ -366,6 +365,6 @@ def _check_ttl(ttl_ms: float | None, retain: bool) -> None:
     if ttl_ms is None:
         return
     if not retain:
-        raise InvalidOption("a ttl is for retained messages: others are not kept at all")
+        raise InvalidOption("a ttl applies only to retained messages: others are not kept")
     if not 1 <= ttl_ms <= MAX_TTL_S * 1_000:
         raise InvalidOption("ttl must be positive and at most 100 years; leave it out for none")

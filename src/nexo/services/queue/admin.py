@@ -1,4 +1,4 @@
-"""Use cases about queues as a whole: create, look, pause, dead letters, schedules."""
+"""Use cases on whole queues: create, inspect, pause, dead letters, schedules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_PAGE = 10_000
 MAX_SURVEY = 1_000
 
 IfExists: TypeAlias = Literal["agree", "update", "keep"]
-"""What creating does with a queue that exists: its options must agree, are changed, or stay."""
+"""What creating does with an existing queue: its options must agree, are changed, or stay."""
 
 
 class Survey(NamedTuple):
@@ -52,7 +52,7 @@ class DeadPage(NamedTuple):
 
 
 class QueueAdmin(QueueCore):
-    """Everything that is rare."""
+    """The rare use cases."""
 
     def _find(self, connection: Connection, actions: Sequence[Action], name: str) -> OpenQueue:
         permit(connection.identity, Broker.QUEUE, actions, name)
@@ -68,7 +68,7 @@ class QueueAdmin(QueueCore):
         self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueInfo],
         if_exists: IfExists = "agree",
     ) -> None:  # fmt: skip
-        """Make sure a queue exists (SPEC D1)."""
+        """Create a queue unless it exists (SPEC D1)."""
         permit(connection.identity, Broker.QUEUE, ADMIN, name)
         queue = self.registry.get(name)
         if queue is None:
@@ -97,13 +97,13 @@ class QueueAdmin(QueueCore):
         self.confirm(queue, done, shown(queue))
 
     def delete(self, connection: Connection, name: str) -> None:
-        """Remove a queue with all its jobs, durably."""
+        """Delete a queue with all its jobs, durably."""
         self.remove(self._find(connection, ADMIN, name))
 
     def info(self, connection: Connection, name: str, *, to_use: bool = False) -> QueueInfo:
         """Options and counts; `NotFound` if there is no such queue.
 
-        ``to_use`` makes it where the server is set to let first users do so.
+        ``to_use`` creates it if the server allows creation on first use.
         """
         permit(connection.identity, Broker.QUEUE, ANY, name)
         queue = self.find_or_create(name) if to_use else self.registry.find(name)
@@ -117,7 +117,7 @@ class QueueAdmin(QueueCore):
         self, connection: Connection, position: int, limit: int, *, by_name: bool = False,
         search: str = "",
     ) -> Survey:  # fmt: skip
-        """Some of the queues that the user may see, in the order of their making or by name."""
+        """Some of the queues that the user may see, by creation or by name."""
         check_range("limit", limit, MAX_SURVEY, 1)
         check_range("position", position, 2**53)
         found = self._shown(connection, by_name, search)
@@ -131,12 +131,11 @@ class QueueAdmin(QueueCore):
         return found if shows is None else [queue for queue in found if shows(queue.name)]
 
     def purge(self, connection: Connection, name: str, done: Done[int]) -> None:
-        """Remove every job that waits or is scheduled; the answer is how many."""
+        """Remove every waiting or scheduled job; answers how many."""
         queue = self._find(connection, ADMIN, name)
         self.confirm(queue, done, queue.engine.purge())
 
     def pause(self, connection: Connection, name: str, paused: bool, done: Done[None]) -> None:
-        """Stop or resume deliveries."""
         queue = self._find(connection, ADMIN, name)
         queue.engine.pause(paused)
         self.confirm(queue, done, None)
@@ -164,9 +163,9 @@ class QueueAdmin(QueueCore):
     def cancel_jobs(
         self, connection: Connection, name: str, ids: Sequence[str], done: Done[int]
     ) -> None:
-        """Remove jobs that have not started; the answer is how many.
+        """Remove jobs that have not started; answers how many.
 
-        A user who may only push cancels what the same user pushed.
+        A user who may only push can cancel only that user's own jobs.
         """
         identity = connection.identity
         permit(identity, Broker.QUEUE, (*WRITE, *ADMIN), name)
@@ -203,7 +202,7 @@ class QueueAdmin(QueueCore):
     def delete_dead(
         self, connection: Connection, name: str, ids: Sequence[str] | None, done: Done[int]
     ) -> None:
-        """Remove dead letters (all for None) for good."""
+        """Delete dead letters (all for None)."""
         self._with_dead(
             connection, name, ids, done, lambda queue, jobs: queue.engine.delete_dead(jobs)
         )
@@ -225,7 +224,7 @@ class QueueAdmin(QueueCore):
         self, connection: Connection, name: str, schedule: Schedule, value: bytes,
         done: Done[int],
     ) -> None:  # fmt: skip
-        """Push ``value`` whenever the schedule matches; the answer is its next time in ms."""
+        """Push ``value`` whenever the schedule matches; answers its next time in ms."""
         queue = self._find(connection, ADMIN, name)
         check_name(schedule.name, "schedule name")
         if not value:
@@ -244,7 +243,6 @@ class QueueAdmin(QueueCore):
         self.confirm(queue, done, None)
 
     def crons(self, connection: Connection, name: str) -> Sequence[Schedule]:
-        """The queue's schedules."""
         return schedules(self._find(connection, READ, name).engine)
 
 
@@ -254,5 +252,5 @@ def _check_page(limit: int, offset: int) -> None:
 
 
 def shown(queue: OpenQueue) -> QueueInfo:
-    """A queue's options and counts, and what it lost."""
+    """A queue's options, counts and losses."""
     return info(queue.name, queue.engine, queue.losses)

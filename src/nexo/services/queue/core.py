@@ -1,4 +1,4 @@
-"""What the queue broker's use cases share: the queues, the durable turn, the waiting room, time."""
+"""What the queue use cases share: the queues, the durable turn, the waiting room, time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class QueueCore:
         return defaults(self.runtime.settings)
 
     def find_or_create(self, name: str) -> OpenQueue:
-        """The queue of that name; made by its first user where the server is set to (SPEC O6)."""
+        """The queue of that name; created on first use if the server allows it (SPEC O6)."""
         queue = self.registry.get(name)
         if queue is not None:
             return queue
@@ -61,7 +61,7 @@ class QueueCore:
         self._used_by.setdefault(connection_id, set()).add(queue)
 
     def confirm(self, queue: OpenQueue, done: Done[T], result: T) -> None:
-        """Answer once everything the queue did so far is as safe as it promises (SPEC D7)."""
+        """Answer once everything the queue did so far is as durable as promised (SPEC D7)."""
 
         def safe(error: NexoError | None) -> None:
             done(result if error is None else error)
@@ -69,7 +69,7 @@ class QueueCore:
         self.turn.when_safe(queue, queue.engine.options.persistence, safe)
 
     def confirm_or_undo(self, queue: OpenQueue, done: Done[T], result: T) -> None:
-        """As `confirm`, for a push: it is undone if the disk has no room for it."""
+        """Like `confirm`, for a push: undone if the disk has no room for it."""
 
         def safe(error: NexoError | None) -> None:
             done(result if error is None else error)
@@ -77,7 +77,7 @@ class QueueCore:
         self.turn.when_safe_or_undone(queue, queue.engine.options.persistence, safe)
 
     def remove(self, queue: OpenQueue) -> None:
-        """Delete a queue with its jobs; whoever waits on it is answered."""
+        """Delete a queue with its jobs; answers every request that waits on it."""
         self.registry.delete(queue)
         gone = missing(queue.name)
         self.turn.forget(queue, gone)
@@ -106,7 +106,7 @@ class QueueCore:
         self.plan_wake(queue, now_ms)
 
     def _checkpoint(self, queue: OpenQueue, now_ms: int) -> None:
-        """Snapshots only save time: if one fails, the log still has everything."""
+        """Write a snapshot. It only saves time: if it fails, the log still has everything."""
         try:
             queue.checkpoint(now_ms)
         except (NexoError, OSError):
@@ -114,7 +114,7 @@ class QueueCore:
             queue.postpone_checkpoint()
 
     def plan_wake(self, queue: OpenQueue, now_ms: int) -> None:
-        """Have `tick` called when something of this queue is due."""
+        """Schedule `tick` for the next deadline of this queue."""
         due_ms = queue.next_ms(now_ms, someone_waits=self.room.waiting_on(queue))
         if due_ms is None or (queue.wake_ms is not None and queue.wake_ms <= due_ms):
             return

@@ -1,8 +1,8 @@
 """One queue on disk: the engine, its journal, and the values of its jobs.
 
 The journal's records are the ledger's history; the snapshot is the ledger itself. Unlike
-other journals this one also holds data, the jobs' values, so its front goes only when no
-job needs it: old jobs that would hold on to much are copied forward.
+other journals this one also holds data, the jobs' values, so its front is dropped only when
+no job needs it: old jobs that keep too much of it are copied forward.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from nexo.services.service import Runtime
 from nexo.storage.journal import Journal, Loss
 
 TAIL_BYTES = 32 * 1024 * 1024
-"""A snapshot is taken when this much was written since the last, or twice its size if more."""
+"""A snapshot is taken after this many bytes, or after twice its size if that is more."""
 CLOSE_BYTES = 1024 * 1024
-"""A tail that is read in a few milliseconds is left as it is when the server stops."""
+"""A tail this short is read in milliseconds, so stopping the server writes no snapshot."""
 MOVE_JOBS = 10_000
-"""Most jobs copied forward at once."""
+"""Jobs copied forward at once, at most."""
 
 
 class OpenQueue:
@@ -66,13 +66,13 @@ class OpenQueue:
     # -- opening --------------------------------------------------------------
 
     def create(self, rules: QueueOptions, incarnation: int, now_ms: int) -> None:
-        """Begin anew."""
+        """Start a new queue."""
         self.engine = Queue.create(rules, incarnation, now_ms)
         self.values = Values(self._journal, Places(), self._budget)
         self.write(now_ms)
 
     def load(self, now_ms: int) -> bool:
-        """Recover; False if the queue was never written whole and so was never confirmed."""
+        """Recover; False if the queue was never fully written, and so never confirmed."""
         recovery = self._journal.recover()
         saved = recovery.snapshot
         ledger, places = restore(saved) if saved is not None else (Ledger(), Places())
@@ -91,7 +91,7 @@ class OpenQueue:
         self.engine = Queue(ledger, now_ms)
         if self.losses and not ledger.created_ms:
             self.engine.recreate(now_ms)
-            with suppress(NexoError, OSError):  # written with the next change if not now
+            with suppress(NexoError, OSError):  # otherwise written with the next change
                 self.write(now_ms)
         return ledger.created_ms > 0
 
@@ -102,7 +102,7 @@ class OpenQueue:
             self.values.moved(record, offset)
 
     def next_ms(self, now_ms: int, *, someone_waits: bool) -> int | None:
-        """When something here falls due; ``someone_waits`` for a job."""
+        """When something here is due; ``someone_waits`` for a job."""
         times = [self.engine.next_ms(now_ms)]
         if someone_waits:
             times.append(self.engine.dispatch.next_delivery_ms(now_ms))
@@ -111,19 +111,19 @@ class OpenQueue:
     # -- writing --------------------------------------------------------------
 
     def push(self, jobs: NewJobs, now_ms: int) -> Accepted:
-        """Take in what a client pushes, unless earlier records still wait for room on the disk."""
+        """Add a client's jobs, unless earlier records still wait for disk space."""
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
         taken = self.engine.push(jobs, now_ms)
-        if not jobs.replace:  # what it replaced is gone, so it must stay itself
+        if not jobs.replace:  # a job that replaced another must stay: the replaced one is gone
             self._asked.add(taken.base)
         return taken
 
     def write(self, now_ms: int) -> None:
-        """Append what the engine has to say, not yet durably.
+        """Append the engine's records, not yet durably.
 
-        If it fails the records stay, to be written with the next: the log never has a gap.
-        `undo` follows.
+        If that fails, the records are kept and written with the next ones: the log never has a gap.
+        The caller then calls `undo`.
         """
         records = self.engine.outbox
         if not records:
@@ -144,9 +144,10 @@ class OpenQueue:
             self._place(record, number)
 
     def write_pushes(self, now_ms: int) -> bool:
-        """Make sure that the values of all jobs can be found.
+        """Make the values of all jobs readable.
 
-        False if the disk has no room for them: they are found, but may yet be refused.
+        False if the disk has no room for them: they can be read, but their push may still be
+        rejected.
         """
         pushes = (record for record in self.engine.outbox if isinstance(record, Pushed))
         try:
@@ -157,7 +158,7 @@ class OpenQueue:
         return True
 
     def undo(self, error: NexoError) -> None:
-        """Undo the pushes that could not be written; their clients are told (SPEC I7)."""
+        """Undo the pushes that could not be written; their clients get the error (SPEC I7)."""
         self._refusal = error
         for at, push in enumerate(self.engine.outbox):
             if isinstance(push, Pushed) and push.base in self._asked:
@@ -170,7 +171,7 @@ class OpenQueue:
 
     @property
     def is_refused(self) -> bool:
-        """Whether records wait for room on the disk."""
+        """Whether records wait for disk space."""
         return self._refusal is not None
 
     @property
@@ -179,11 +180,11 @@ class OpenQueue:
         return self._tail_bytes >= max(TAIL_BYTES, 2 * self._snapshot_bytes)
 
     def postpone_checkpoint(self) -> None:
-        """Wait for as much again to be written."""
+        """Wait until as much again was written."""
         self._tail_bytes = 0
 
     def checkpoint(self, now_ms: int) -> None:
-        """Save the state, and let go of the log's front."""
+        """Save the state, and drop the front of the log."""
         self._move_old_values(now_ms)
         self.write(now_ms)
         ledger, places = self.engine.ledger, self.values.places
@@ -209,7 +210,7 @@ class OpenQueue:
                     yield job
 
     def _move_old_values(self, now_ms: int) -> None:
-        """Copy old jobs forward if the older half of the log is kept for few bytes of them."""
+        """Copy old jobs forward if they keep the older half of the log for few bytes."""
         log, places = self._journal.log, self.values.places
         if log.size_bytes < 2 * self._runtime.settings.segment_bytes:
             return
@@ -226,7 +227,7 @@ class OpenQueue:
             self.engine.outbox.append(moved)
 
     def _live_before(self, offset: int) -> int:
-        """About how many live jobs have their values before ``offset`` in the log."""
+        """Roughly how many live jobs have their values before ``offset`` in the log."""
         ledger, places = self.engine.ledger, self.values.places
         end = places.first_job_from(offset, ledger.next_job)
         return sum(b.kept for b in ledger.batches if b.base < end) - places.moved_from(offset)
@@ -234,7 +235,7 @@ class OpenQueue:
     # -- ending ---------------------------------------------------------------
 
     def close(self, now_ms: int) -> None:
-        """Write what is left; a snapshot too if the next start would take long without."""
+        """Write what is left; also a snapshot if the next start would otherwise be slow."""
         self.write(now_ms)
         if self._tail_bytes >= CLOSE_BYTES:
             self.checkpoint(now_ms)
@@ -242,6 +243,6 @@ class OpenQueue:
         self._journal.finish()
 
     def abandon(self) -> None:
-        """Give back memory and files without writing."""
+        """Release memory and files without writing."""
         self.values.forget()
         self._journal.abandon()

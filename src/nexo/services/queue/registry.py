@@ -18,7 +18,7 @@ from nexo.storage.removal import Removals
 log = logging.getLogger("nexo.queue")
 
 _SET_ASIDE = (".cut", ".damaged")
-"""How copies of damaged bytes end; a folder with one is kept."""
+"""Suffixes of copies of damaged bytes; a folder with one is kept."""
 
 
 class Registry:
@@ -41,7 +41,7 @@ class Registry:
         return len(self._by_name)
 
     def open(self, now_ms: int) -> None:
-        """Recover every queue; finish deletions that were cut short."""
+        """Recover every queue; finish interrupted deletions."""
         self._removals.finish()
         for segment in self._runtime.files.list(self._runtime.folder):
             if not segment.startswith("."):
@@ -52,7 +52,7 @@ class Registry:
             queue = OpenQueue(name, self._folder(name), self._runtime, self._budget)
             whole = queue.load(now_ms)
         except Corrupt as error:
-            # Nothing of it is touched, and the other queues work on.
+            # Nothing in it is touched, and the other queues work.
             log.error("queue %s is damaged and stays closed: %s", name, error)
             self._damaged[name] = Corrupt(f"Queue '{name}' is damaged: {error}")
             return
@@ -87,7 +87,7 @@ class Registry:
         return queue
 
     def by_name(self, search: str = "") -> list[OpenQueue]:
-        """The queues whose name holds ``search``, whatever the case, in order."""
+        """The queues whose name contains ``search``, ignoring case, in order."""
         if self._sorted is None:
             self._sorted = sorted(self._by_name)
         wanted, names = search.casefold(), self._sorted
@@ -106,14 +106,13 @@ class Registry:
         return queue
 
     def delete(self, queue: OpenQueue) -> None:
-        """Remove a queue and all its jobs, durably; if the disk refuses, the queue stays."""
+        """Delete a queue and all its jobs, durably; if the disk rejects that, the queue stays."""
         tag = str(queue.engine.ledger.incarnation)
         try:
             self._removals.set_aside(queue.folder, tag)
         except OSError as error:
             raise Unavailable(
-                f"Queue '{queue.name}' was not deleted, as the disk refused ({error.strerror}): "
-                "try again"
+                f"Queue '{queue.name}' was not deleted: disk error ({error.strerror}): try again"
             ) from None
         del self._by_name[queue.name]
         self._lost.pop(queue.name, None)
@@ -122,16 +121,14 @@ class Registry:
         self._removals.forget(tag)
 
     def losses(self) -> list[str]:
-        """What journals lost, by queue."""
         lost = [f"{name}: {loss}" for name, losses in self._lost.items() for loss in losses]
         return lost + [error.message for error in self._damaged.values()]
 
     def close(self, now_ms: int) -> None:
-        """Close every queue."""
         for queue in self:
             queue.close(now_ms)
 
 
 def missing(name: str) -> NotFound:
-    """What is said of a queue that does not exist."""
+    """The error for a queue that does not exist."""
     return NotFound(f"Queue '{name[:255]}' not found. Create it first.")

@@ -1,4 +1,4 @@
-"""The queue broker: its use cases, and what the host asks of it."""
+"""The queue broker as the host runs it."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class QueueService(QueueWork, QueueAdmin):
         self.room.pause(peer)
 
     def peer_drained(self, peer: Connection) -> None:
-        """Give it jobs again."""
+        """Deliver jobs to it again."""
         self.room.resume(peer)
 
     def peer_closed(self, connection: Connection) -> None:
-        """Free what a lost connection held."""
+        """Release what a closed connection held."""
         self.room.drop(connection)
         self.release(connection.id)
 
     def status(self) -> dict[str, Any]:
-        """Counts of the whole broker; a survey has those of each queue."""
+        """Counts of the whole broker; `survey` has those of each queue."""
         lost = shown(self.registry.losses())
         return {"queues": len(self.registry), "lost": lost, **self.totals.read()}
 
     def close(self) -> None:
-        """Answer who waits, and save every queue."""
+        """Answer waiting requests, and save every queue."""
         self.room.give_up_all()
         self.registry.close(self.now_ms())

@@ -11,15 +11,15 @@ LEVELS = ("waiting", "scheduled", "working", "dead")
 TOTALS = ("pushed", "finished", "failed", "died")
 NAMES = (*LEVELS, *(f"{name}_total" for name in TOTALS))
 PER_READ = 250
-"""Queues counted anew by one reading; with more, the others count as they last were."""
+"""Queues counted again by one reading; if there are more, the others keep their last counts."""
 _NOTHING = (0,) * len(NAMES)
 
 
 class Totals:
-    """Sums that each reading brings up to date for some queues, in turn.
+    """Sums of which each reading refreshes some queues, in turn.
 
-    Of a deleted queue the totals stay, since they only ever grow, and the rest goes within
-    one round over all queues.
+    The totals of a deleted queue stay, because they only grow; its other counts are dropped
+    within one round over all queues.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -29,7 +29,7 @@ class Totals:
         self._round: Iterator[OpenQueue] = iter(())
 
     def read(self) -> dict[str, int]:
-        """The sums now."""
+        """The current sums."""
         for _ in range(min(PER_READ, max(len(self._registry), len(self._seen)))):
             self._count(self._next())
         return dict(zip(NAMES, self._sums, strict=True))

@@ -1,8 +1,8 @@
 """The values of jobs: the next ones in memory, all of them in the log.
 
-What was pushed stays in memory while the broker's budget lasts and until it is delivered;
-the rest is read from the log when its turn comes, some entries ahead. So a million waiting
-jobs cost their bookkeeping, not their bytes.
+Pushed values stay in memory, within the broker's budget, until they are delivered; the rest
+is read from the log when needed, some entries ahead. A million waiting jobs thus cost their
+bookkeeping, not their bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from nexo.storage.journal import Journal, decode
 
 MEMORY_BYTES = 64 * 1024 * 1024
 _OVERHEAD_BYTES = 200
-"""What a kept block costs beside its bytes."""
+"""What a cached block costs besides its bytes."""
 _NOWHERE = -1
-"""The offset of what is not written yet."""
+"""The offset of values that are not written yet."""
 _READ_AHEAD_BYTES = 128 * 1024
 _READ_KEPT_BYTES = 1024 * 1024
 
@@ -35,7 +35,7 @@ class Budget:
 
 
 Headers: TypeAlias = list[bytes | None] | None
-"""What producers said of the jobs of a block, one item per job."""
+"""Headers of the jobs of a block, one item per job."""
 
 
 class Slice(NamedTuple):
@@ -47,7 +47,7 @@ class Slice(NamedTuple):
     ends: bytes
     content: bytes
     headers: Headers = None
-    """One per job, if any has some."""
+    """One per job, if any job has headers."""
 
 
 class Values:
@@ -65,7 +65,7 @@ class Values:
         self._read_bytes = 0
 
     def add(self, pushed: Pushed, offset: int) -> None:
-        """Note where a push was written, and keep its values while there is room."""
+        """Record where a push was written, and cache its values if there is room."""
         self.places.add(pushed.base, offset, pushed.now_ms)
         cost = _cost(pushed.block, pushed.headers)
         if not pushed.due_ms and cost <= self._budget.free_bytes:
@@ -73,18 +73,18 @@ class Values:
             self._kept[pushed.base] = pushed.block, pushed.headers
 
     def moved(self, record: Moved, offset: int) -> None:
-        """Note that values were copied forward."""
+        """Record that values were copied forward."""
         for job, pushed_ms in zip(record.jobs, record.pushed_ms, strict=True):
             self.places.move(job, offset, pushed_ms)
 
     def hold(self, pushes: Iterable[Pushed]) -> None:
-        """These, and no others, wait to be written."""
+        """Keep the values of exactly these pushes, which wait to be written."""
         self._unwritten = {push.base: push for push in pushes}
 
     def slice_at(self, lo: int, hi: int) -> Slice:
         """The values of jobs from ``lo`` on, as far as they lie together; for a delivery.
 
-        Once the end of a block is reached it leaves memory: it is rarely needed again.
+        A block leaves memory once its end is reached: it is rarely needed again.
         """
         base, offset, pushed_ms = self._find(lo)
         block, headers, index, usable = self._block(lo, base, offset)
@@ -108,7 +108,7 @@ class Values:
         return self.places.find(job)
 
     def _block(self, job: int, base: int, offset: int) -> tuple[bytes, Headers, int, int]:
-        """The block and headers with a job's, its index there, and how many follow on from it."""
+        """The block and headers that hold a job, its index there, and how many follow it."""
         if offset == _NOWHERE:
             push = self._unwritten[base]
             found = push.block, push.headers
@@ -123,7 +123,7 @@ class Values:
         return block, headers, job - base, block_count(block) - (job - base)
 
     def _read_at(self, offset: int) -> Pushed | Moved:
-        """Read the entry at ``offset`` and some behind it, which are likely to be next."""
+        """Read the entry at ``offset`` and some after it, which are likely to be next."""
         data, at = self._log.read(offset, _READ_AHEAD_BYTES), 0
         self._read_bytes += len(data)
         if self._read_bytes > _READ_KEPT_BYTES:
@@ -147,12 +147,12 @@ class Values:
             self._budget.free_bytes += _cost(*kept)
 
     def forget(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         for base in list(self._kept):
             self._let_go(base)
         self._read.clear()
 
 
 def _cost(block: bytes, headers: Headers) -> int:
-    """What a kept block takes of the budget."""
+    """What a cached block takes of the budget."""
     return len(block) + _OVERHEAD_BYTES + sum(len(each or b"") for each in headers or ())

@@ -1,4 +1,4 @@
-"""Jobs as the use cases answer with them: leased with their values, or listed one by one."""
+"""Jobs in replies: leased with their values, or listed one by one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DAMAGED = b"\x02null"
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The jobs of one pop: cut from blocks, without looking at single ones."""
+    """The jobs of one pop: cut from blocks, without touching single ones."""
 
     incarnation: int
     lease: Lease
@@ -42,7 +42,7 @@ class Delivered:
     priorities: list[int]
     """One per slice."""
     attempts: dict[int, int]
-    """Of jobs that were delivered before, which delivery this is."""
+    """The attempt number of jobs that were delivered before."""
     keys: dict[int, str]
     keeps_results: bool
     max_retries: int
@@ -50,9 +50,9 @@ class Delivered:
 
 
 def gather(queue: OpenQueue, lease: Lease, now_ms: int, jitter: Jitter) -> Delivered | None:
-    """A lease's jobs with their values, up to `MAX_DELIVERY_BYTES`; what is beyond goes back.
+    """A lease's jobs with their values, up to `MAX_DELIVERY_BYTES`; the rest is released.
 
-    Jobs whose values are damaged become dead letters, so that they hold up nobody (SPEC E6).
+    Jobs whose values are damaged become dead letters, so that they block nobody (SPEC E6).
     """
     found: list[Slice] = []
     size, left = 0, deque(lease.runs)
@@ -75,7 +75,7 @@ def gather(queue: OpenQueue, lease: Lease, now_ms: int, jitter: Jitter) -> Deliv
 def _set_aside(
     queue: OpenQueue, lease: Lease, lo: int, hi: int, error: Corrupt, now_ms: int, jitter: Jitter
 ) -> int:
-    """Let the jobs of a damaged entry die; returns the first job after them."""
+    """Dead-letter the jobs of a damaged entry; returns the first job after them."""
     log.error("queue %s: %s; its jobs are dead letters now", queue.name, error)
     end = min(hi, queue.values.places.end_of(lo) or hi)
     queue.engine.nack(lease.token, [(lo, end)], f"damaged: {error}", now_ms, jitter, retry=False)
@@ -102,7 +102,7 @@ def _headers(found: list[Slice]) -> dict[int, bytes]:
 
 
 def _among(mapping: Mapping[int, V], lease: Lease) -> dict[int, V]:
-    """What is noted of a lease's jobs, at the cost of the smaller side."""
+    """The items of a mapping for a lease's jobs, at the cost of the smaller side."""
     if not mapping:
         return {}
     if lease.count < len(mapping):
@@ -139,7 +139,7 @@ class DeadView(JobView, frozen=True, kw_only=True):
 
 
 class WorkingView(JobView, frozen=True, kw_only=True):
-    """A job in work."""
+    """A leased job."""
 
     holder: int
     """The number of a connection."""
@@ -160,7 +160,7 @@ def job_views(queue: OpenQueue, jobs: Iterable[int]) -> list[JobView]:
 
 
 def working_views(queue: OpenQueue, leased: list[tuple[int, Lease]]) -> list[JobView]:
-    """Jobs with who holds them."""
+    """Jobs with their holders."""
     rows = job_views(queue, (job for job, _ in leased))
     return [
         WorkingView(

@@ -1,4 +1,4 @@
-"""Use cases of producers and workers: push, pop, settle, renew, watch a job (the hot ones)."""
+"""Use cases of producers and workers: push, pop, settle, renew, watch a job (the hot path)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from nexo.services.queue.views import Delivered, gather
 from nexo.services.waiting import Wait
 
 WHOLE_LEASE = -1
-"""Stands for the job when a whole lease is refused."""
+"""Stands for every job when a whole lease is rejected."""
 
 
 class Outcome(IntEnum):
-    """What becomes of jobs that are settled."""
+    """How jobs are settled."""
 
     ACK = 0
     NACK = 1
@@ -37,7 +37,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a worker says of jobs of one lease."""
+    """How a worker settles jobs of one lease."""
 
     token: int
     runs: list[Range] | None = None
@@ -49,7 +49,7 @@ class QueueWork(QueueCore):
     """Pushes, pops and settlements."""
 
     def push(self, connection: Connection, name: str, jobs: NewJobs, done: Done[Accepted]) -> None:
-        """Add jobs; answered once they are as safe as the queue promises (SPEC D2, D7)."""
+        """Add jobs; answered once they are as durable as the queue promises (SPEC D2, D7)."""
         permit(connection.identity, Broker.QUEUE, WRITE, name)
         queue = self.find_or_create(name)
         self.runtime.check_writable()
@@ -69,7 +69,7 @@ class QueueWork(QueueCore):
         lease_ms: int = 0,
         reports: bool = False,
     ) -> None:
-        """Lease up to ``limit`` jobs, now or when there are some; None if there are none.
+        """Lease up to ``limit`` jobs, now or when some arrive; None if there are none.
 
         A worker that ``reports`` calls `begin` before each handler runs.
         """
@@ -86,7 +86,8 @@ class QueueWork(QueueCore):
 
         now_ms = self.now_ms()
         self.used(queue, holder)
-        if queue.write_pushes(now_ms):  # else the end of the turn decides what may go out
+        # otherwise the end of the turn decides what may be delivered
+        if queue.write_pushes(now_ms):
             found = attempt()
             if found is not None or not wait_ms:
                 done(found)
@@ -113,12 +114,12 @@ class QueueWork(QueueCore):
     ) -> None:
         """Ack, nack, reject or release jobs of leases.
 
-        The answer is the ``(token, job)`` that were refused because the lease was lost; job
-        `WHOLE_LEASE` stands for all of a lease. ``delay_ms`` replaces the queue's back-off.
+        Answers the ``(token, job)`` pairs rejected because the lease was lost; job `WHOLE_LEASE`
+        stands for a whole lease. ``delay_ms`` replaces the queue's back-off.
         """
         permit(connection.identity, Broker.QUEUE, READ, name)
         queue = self.registry.find(name)
-        if len(settlements) > 1:  # the engine checks a lone one before it changes anything
+        if len(settlements) > 1:  # the engine checks a single one before it changes anything
             for each in settlements:
                 check_runs(each.runs or ())
         refused: list[tuple[int, int]] = []
@@ -135,7 +136,7 @@ class QueueWork(QueueCore):
         self, connection: Connection, name: str, raw_id: bytes, outcome: Outcome,
         done: Done[None], error: str = "",
     ) -> None:  # fmt: skip
-        """Settle one job that this connection holds: here the connection is what fences.
+        """Settle one job that this connection holds: here the connection fences.
 
         For protocols without lease tokens. `LeaseLost` if the connection does not hold it.
         """
@@ -163,7 +164,7 @@ class QueueWork(QueueCore):
     def renew(
         self, connection: Connection, name: str, tokens: Sequence[int], lease_ms: int = 0
     ) -> list[int]:
-        """Lengthen leases from now; returns the tokens of those that were lost."""
+        """Extend leases from now; returns the tokens of those that were lost."""
         permit(connection.identity, Broker.QUEUE, READ, name)
         queue, now_ms = self.registry.find(name), self.now_ms()
         lost: list[int] = []
@@ -188,7 +189,7 @@ class QueueWork(QueueCore):
     def progress(
         self, connection: Connection, name: str, token: int, job: int, value: bytes
     ) -> None:
-        """Note how far a running job is."""
+        """Record the progress of a running job."""
         permit(connection.identity, Broker.QUEUE, READ, name)
         self.registry.find(name).engine.report_progress(token, job, value)
 
@@ -198,7 +199,7 @@ class QueueWork(QueueCore):
         self, connection: Connection, ticket: int, name: str, job_id: str, wait_ms: int,
         done: Done[JobState],
     ) -> None:  # fmt: skip
-        """Where a job is; with ``wait_ms``, once it has ended or the time is over."""
+        """The state of a job; with ``wait_ms``, once it has ended or the time is up."""
         permit(connection.identity, Broker.QUEUE, ANY, name)
         check_range("wait_ms", wait_ms, MAX_WAIT_MS)
         queue, now_ms = self.registry.find(name), self.now_ms()
@@ -230,9 +231,9 @@ def _held(queue: OpenQueue, connection: Connection, raw_id: bytes) -> tuple[Leas
 
 
 def job_number(queue: OpenQueue, text: str) -> int:
-    """The number of the job with this id; `NotFound` if it never was in this queue."""
+    """The number of the job with this id; `NotFound` if it was never in this queue."""
     incarnation, job = unpack_id(parse_id(text))
     ledger = queue.engine.ledger
     if incarnation != ledger.incarnation or job >= ledger.next_job:
-        raise NotFound(f"Job {text} is not of queue '{queue.name}'")
+        raise NotFound(f"Job {text} is not in queue '{queue.name}'")
     return job

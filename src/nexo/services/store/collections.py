@@ -11,7 +11,7 @@ from nexo.brokers.store.engine import Store
 from nexo.services.connection import Connection
 
 May: TypeAlias = Callable[[Connection, Sequence[Action], Iterable[str]], int]
-"""Permits and counts a command on keys; returns the time."""
+"""Checks permission for a command on keys and counts it; returns the time."""
 
 
 class _UseCases:
@@ -37,7 +37,7 @@ class MapUseCases(_UseCases):
         return self._store.maps.set(key, fields, now_ms, if_absent=if_absent)
 
     def get(self, connection: Connection, key: str, fields: Sequence[str]) -> list[bytes | None]:
-        """The values of fields in their order."""
+        """The values of fields in order."""
         return self._store.maps.get(key, fields, self._reading(connection, key))
 
     def all(self, connection: Connection, key: str) -> Mapping[str, bytes]:
@@ -45,15 +45,13 @@ class MapUseCases(_UseCases):
         return self._store.maps.all(key, self._reading(connection, key))
 
     def delete(self, connection: Connection, key: str, fields: Iterable[str]) -> int:
-        """Remove fields; returns how many there were."""
+        """Remove fields; returns how many existed."""
         return self._store.maps.delete(key, fields, self._writing(connection, key))
 
     def incr(self, connection: Connection, key: str, field: str, by: float) -> float:
-        """Add to the number in a field."""
         return self._store.maps.incr(key, field, by, self._writing(connection, key))
 
     def length(self, connection: Connection, key: str) -> int:
-        """How many fields there are."""
         return self._store.maps.length(key, self._reading(connection, key))
 
 
@@ -61,23 +59,22 @@ class ListUseCases(_UseCases):
     """Values in order under one key; ranges are Python slices."""
 
     def push(self, connection: Connection, key: str, values: Sequence[bytes], left: bool) -> int:
-        """Add values at an end; returns the new length."""
+        """Append values at one end; returns the new length."""
         return self._store.lists.push(key, values, self._writing(connection, key), left=left)
 
     def pop(self, connection: Connection, key: str, count: int, left: bool) -> list[bytes]:
-        """Take up to ``count`` values off an end."""
+        """Remove up to ``count`` values from one end."""
         return self._store.lists.pop(key, count, self._writing(connection, key), left=left)
 
     def range(self, connection: Connection, key: str, start: int, stop: int | None) -> list[bytes]:
-        """The values of a slice."""
         return self._store.lists.range(key, start, stop, self._reading(connection, key))
 
     def replace(self, connection: Connection, key: str, index: int, value: bytes) -> None:
-        """Put another value in place of an existing one."""
+        """Replace an existing value."""
         self._store.lists.replace(key, index, value, self._writing(connection, key))
 
     def trim(self, connection: Connection, key: str, start: int, stop: int | None) -> int:
-        """Keep only a slice; returns how many values went."""
+        """Keep only a slice; returns how many values were removed."""
         return self._store.lists.trim(key, start, stop, self._writing(connection, key))
 
     def remove(self, connection: Connection, key: str, value: bytes, count: int) -> int:
@@ -85,7 +82,6 @@ class ListUseCases(_UseCases):
         return self._store.lists.remove(key, value, count, self._writing(connection, key))
 
     def length(self, connection: Connection, key: str) -> int:
-        """How many values there are."""
         return self._store.lists.length(key, self._reading(connection, key))
 
 
@@ -97,15 +93,15 @@ class SetUseCases(_UseCases):
         return self._store.sets.add(key, members, self._writing(connection, key))
 
     def remove(self, connection: Connection, key: str, members: Sequence[bytes]) -> int:
-        """Remove members; returns how many there were."""
+        """Remove members; returns how many existed."""
         return self._store.sets.remove(key, members, self._writing(connection, key))
 
     def pop(self, connection: Connection, key: str, count: int) -> list[bytes]:
-        """Take up to ``count`` members out."""
+        """Remove up to ``count`` arbitrary members."""
         return self._store.sets.pop(key, count, self._writing(connection, key))
 
     def contains(self, connection: Connection, key: str, members: Sequence[bytes]) -> list[bool]:
-        """For each member, whether it is there."""
+        """For each member, whether it is in the set."""
         return self._store.sets.contains(key, members, self._reading(connection, key))
 
     def members(self, connection: Connection, key: str) -> list[bytes]:
@@ -113,5 +109,4 @@ class SetUseCases(_UseCases):
         return self._store.sets.members(key, self._reading(connection, key))
 
     def length(self, connection: Connection, key: str) -> int:
-        """How many members there are."""
         return self._store.sets.length(key, self._reading(connection, key))

@@ -1,4 +1,4 @@
-"""Saves the store every now and then, a chunk per turn of the loop (SPEC B3)."""
+"""Saves the store periodically, a chunk per turn of the loop (SPEC B3)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger("nexo.store")
 class Saving:
     """Loads the snapshot at the start, renews it while running, and at the end.
 
-    Each chunk is synced before the next is taken, off the loop when the disk is slow, so
-    that neither encoding nor the disk holds up requests. A save that fails leaves the
-    snapshot before it in place, shows in the status, and is tried again when next due.
+    Each chunk is synced before the next is taken, off the loop when the disk is slow, so that
+    neither encoding nor the disk delays requests. A save that fails leaves the previous
+    snapshot in place, shows in the status, and is tried again when next due.
     """
 
     def __init__(self, runtime: Runtime, store: Store) -> None:
@@ -36,11 +36,10 @@ class Saving:
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is saved or loaded at all."""
         return self._every_ms > 0
 
     def open(self, now_ms: int) -> None:
-        """Load what was saved; a damaged file is kept aside and what it still gave is used."""
+        """Load what was saved; a damaged file is set aside after its readable part is loaded."""
         if not self.enabled:
             return
         runtime = self._runtime
@@ -58,7 +57,7 @@ class Saving:
         self._runtime.wake_at(self._due_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Begin a save if one is due and anything has changed."""
+        """Start a save if one is due and something has changed."""
         if not self.enabled or self._writer is not None:
             return
         if now_ms < self._due_ms:
@@ -122,7 +121,7 @@ class Saving:
         self._schedule(self._runtime.clock.now_ms())
 
     def close(self) -> None:
-        """Save once more, whole and at once."""
+        """Save everything at once."""
         if not self.enabled:
             return
         writer, self._writer = self._writer, None
@@ -134,7 +133,7 @@ class Saving:
             snapshot.save(runtime.files, runtime.folder, self._store, now_ms, runtime.progress)
 
     def status(self) -> dict[str, Any]:
-        """When the last save was, and what is wrong if it failed."""
+        """The time of the last save, and its error if it failed."""
         return {
             "enabled": self.enabled,
             "running": self._writer is not None,

@@ -1,6 +1,6 @@
-"""The store's use cases: permitted, counted, woken for what is due.
+"""The store's use cases: permissions, counters, expiry.
 
-All answer at once but `take_lease`, which may wait for a lease to be free.
+All answer at once except `take_lease`, which may wait for a free lease.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StoreService:
         self.sets = SetUseCases(self._store, self._may)
 
     def _may(self, connection: Connection, actions: Sequence[Action], keys: Iterable[str]) -> int:
-        """Permit and count a command on ``keys``; returns the time."""
+        """Check permission for a command on ``keys`` and count it; returns the time."""
         identity = connection.identity
         if identity is not None:
             for key in keys:
@@ -57,7 +57,6 @@ class StoreService:
     # -- one plain value -----------------------------------------------------------
 
     def get(self, connection: Connection, key: str) -> bytes | None:
-        """The value of a key, None if there is none."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STORE, READ, key)
         # Without any TTL nothing depends on the time, and asking for it costs.
@@ -70,7 +69,7 @@ class StoreService:
         return value
 
     def put(self, connection: Connection, key: str, value: bytes) -> None:
-        """Set a key without condition or expiry, whatever it held."""
+        """Set a key without condition or TTL, whatever it held."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STORE, WRITE, key)
         self._store.put(key, value)
@@ -106,7 +105,7 @@ class StoreService:
         return result
 
     def getdel(self, connection: Connection, key: str) -> bytes | None:
-        """Take the value of a key and the key with it."""
+        """Delete a key and return its value."""
         return self._store.getdel(key, self._may(connection, WRITE, (key,)))
 
     def delete_if(self, connection: Connection, key: str, if_equal: bytes) -> bool:
@@ -114,7 +113,7 @@ class StoreService:
         return self._store.delete_if(key, if_equal, self._may(connection, WRITE, (key,)))
 
     def incr(self, connection: Connection, key: str, by: float, ttl_ms: int | None = None) -> float:
-        """Add to a number; the TTL is for a key that does not exist yet."""
+        """Add to a number; the TTL applies only to a new key."""
         total = self._store.incr(key, by, self._may(connection, WRITE, (key,)), ttl_ms)
         self._wake_for_expiry()
         return total
@@ -122,7 +121,7 @@ class StoreService:
     # -- several keys ---------------------------------------------------------------
 
     def mget(self, connection: Connection, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys in their order."""
+        """The values of keys in order."""
         return self._store.mget(keys, self._may(connection, READ, keys))
 
     def mset(
@@ -133,14 +132,13 @@ class StoreService:
         self._wake_for_expiry()
 
     def delete(self, connection: Connection, keys: Sequence[str]) -> int:
-        """Delete keys of any type; returns how many there were."""
+        """Delete keys of any type; returns how many existed."""
         count = self._store.delete(keys, self._may(connection, WRITE, keys))
         for key in keys if self._lease_due else ():
             self._room.wake(key)
         return count
 
     def exists(self, connection: Connection, keys: Sequence[str]) -> int:
-        """How many of the keys there are."""
         return self._store.exists(keys, self._may(connection, READ, keys))
 
     def scan(self, connection: Connection, prefix: str, glob: str, cursor: str, limit: int) -> Page:
@@ -150,7 +148,7 @@ class StoreService:
         return self._store.scan(now_ms, prefix=prefix, glob=glob, cursor=cursor, limit=limit)
 
     def clear(self, connection: Connection) -> int:
-        """Forget everything; returns how many keys there were."""
+        """Delete everything; returns how many keys there were."""
         permit(connection.identity, Broker.STORE, ADMIN, "", Extent.PREFIX)
         self._may(connection, ADMIN, ())
         count = self._store.clear()
@@ -161,17 +159,17 @@ class StoreService:
     # -- life time ------------------------------------------------------------------
 
     def expire(self, connection: Connection, key: str, ttl_ms: int) -> bool:
-        """Give a key a new life time from now."""
+        """Give a key a new TTL."""
         done = self._store.expire(key, ttl_ms, self._may(connection, WRITE, (key,)))
         self._wake_for_expiry()
         return done
 
     def persist(self, connection: Connection, key: str) -> bool:
-        """Take the life time off a key."""
+        """Remove the TTL of a key."""
         return self._store.persist(key, self._may(connection, WRITE, (key,)))
 
     def inspect(self, connection: Connection, key: str) -> KeyInfo | None:
-        """What a key is, how large, and how long it has left."""
+        """Type, size and remaining TTL of a key."""
         return self._store.inspect(key, self._may(connection, READ, (key,)))
 
     # -- leases and rate limits -------------------------------------------------------
@@ -187,7 +185,7 @@ class StoreService:
         wait_ms: int,
         done: Done[LeaseAnswer],
     ) -> None:
-        """Give ``holder`` one of ``limit`` leases of a key, waiting for it if none is free."""
+        """Grant ``holder`` one of ``limit`` leases of a key, waiting if none is free."""
         now_ms = self._may(connection, WRITE, (key,))
         refused = LeaseAnswer(None, 0)
 
@@ -213,12 +211,12 @@ class StoreService:
             self._runtime.wake_at(next_ms)
 
     def renew_lease(self, connection: Connection, key: str, holder: str, ttl_ms: int) -> bool:
-        """Begin a holder's life time again; False if its lease has ended."""
+        """Restart a holder's TTL; False if its lease has ended."""
         now_ms = self._may(connection, WRITE, (key,))
         return self._store.leases.renew(key, holder, ttl_ms, now_ms)
 
     def release_lease(self, connection: Connection, key: str, holder: str) -> bool:
-        """End a holder's lease; False if it had ended before."""
+        """End a holder's lease; False if it had already ended."""
         released = self._store.leases.release(key, holder, self._may(connection, WRITE, (key,)))
         if self._lease_due:
             self._room.wake(key)
@@ -261,7 +259,7 @@ class StoreService:
     # -- the host's calls ------------------------------------------------------------
 
     def open(self) -> None:
-        """Load the snapshot, if there is to be one."""
+        """Load the snapshot, if persistence is on."""
         self._saving.open(self._now_ms())
         self._wake_for_expiry()
 
@@ -278,7 +276,6 @@ class StoreService:
             self._runtime.wake_at(expiry.next_ms())
 
     def cancel(self, peer: Connection, request_id: int) -> None:
-        """Answer a waiting request now."""
         self._room.cancel(peer, request_id)
 
     def peer_congested(self, peer: Connection) -> None:
@@ -288,16 +285,16 @@ class StoreService:
         """Nothing was held back."""
 
     def peer_closed(self, peer: Connection) -> None:
-        """Forget what it waited for; its leases end by themselves."""
+        """Drop its waiting requests; its leases expire by themselves."""
         self._room.drop(peer)
 
     def status(self) -> dict[str, Any]:
-        """Counters and sizes, and how saving goes."""
+        """Counters, sizes and the state of saving."""
         commands = self._commands + self._hits + self._misses
         counted = {"commands": commands, "hits": self._hits, "misses": self._misses}
         return status(self._store) | counted | {"snapshot": self._saving.status()}
 
     def close(self) -> None:
-        """Answer who waits; save, if the store is to be saved."""
+        """Answer waiting requests; save, if persistence is on."""
         self._room.give_up_all()
         self._saving.close()

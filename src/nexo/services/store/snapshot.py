@@ -1,9 +1,10 @@
 """Saves a store to a file chunk by chunk, and loads it again (SPEC B3).
 
-The store goes on changing between two chunks. The file therefore holds every key as it was
-at one moment of the save, and every key that existed all through it, but not all keys of
-one and the same moment. It replaces the one before in one step, when it is whole and safe.
-`nexo.storage.snapshot` writes a whole state at once, which a million keys would make too long.
+The store keeps changing between chunks. The file therefore holds each key as it was at some
+moment of the save, and every key that existed throughout, but not one consistent moment. It
+replaces the previous file in one step, when it is complete and durable.
+`nexo.storage.snapshot` writes a whole state at once, which would take too long for a
+million keys.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from nexo.storage.ports import File, Files
 
 NAME = "store.snapshot"
 SYNC_BYTES = 32 << 20
-"""A whole save syncs after so much, so that its progress can be seen."""
+"""A complete save syncs after this many bytes, so that its progress is visible."""
 SEARCH_BYTES = 16 << 20
-"""How much is searched at first for the next sound entry after a damaged one."""
+"""How far the first search for a valid entry after a damaged one reaches."""
 
 
 class SnapshotWriter:
-    """One save under way. `step` until it says False, sync, then `finish`."""
+    """One save in progress. Call `step` until it returns False, sync, then `finish`."""
 
     def __init__(self, files: Files, folder: Path, store: Store) -> None:
         files.make_folder(folder)
@@ -55,17 +56,16 @@ class SnapshotWriter:
         self.size_bytes += self._file.write_at(self.size_bytes, [entry])
 
     def sync(self) -> None:
-        """Make what was written durable, here and now."""
+        """Make what was written durable, synchronously."""
         self._file.sync()
 
     def finish(self) -> int:
-        """Put the synced file in place of the old one; returns the number of keys."""
+        """Replace the old file with the synced one; returns the number of keys."""
         self._file.close()
         self._files.rename(self._aside, self._target)
         return self._keys
 
     def abandon(self) -> None:
-        """Leave the old snapshot as it is."""
         self._file.close()
         self._files.remove(self._aside)
 
@@ -92,7 +92,7 @@ def save(
 def load(files: Files, folder: Path, store: Store, now_ms: int) -> int:
     """Load the saved keys into an empty store; returns how many rows were read.
 
-    Raises `Corrupt` at the end if anything was damaged; what is sound has been loaded.
+    Raises `Corrupt` at the end if anything was damaged; the valid part has been loaded.
     """
     try:
         file = files.open(folder / NAME)
@@ -127,7 +127,7 @@ def _load(file: File, store: Store, now_ms: int) -> int:
 
 
 def _sound_entries(file: File) -> Iterator[tuple[Header, bytes]]:
-    """Entries that pass their checks; what lies between them is stepped over."""
+    """Entries that pass their checks; damage between them is skipped."""
     at, end = 0, file.size()
     while at < end:
         try:
@@ -140,7 +140,7 @@ def _sound_entries(file: File) -> Iterator[tuple[Header, bytes]]:
 
 
 def _next_sound(file: File, at: int, end: int) -> int:
-    """Where the next sound entry begins; ``end`` if there is none."""
+    """Where the next valid entry begins; ``end`` if there is none."""
     size = SEARCH_BYTES
     while at < end:
         data = file.read_at(at, min(size, end - at))
@@ -148,12 +148,12 @@ def _next_sound(file: File, at: int, end: int) -> int:
             return at + found[0]
         if at + size >= end:
             break
-        size *= 2  # an entry may be longer than what was looked at
+        size *= 2  # an entry may be longer than what was searched
     return end
 
 
 def set_aside(files: Files, folder: Path) -> Path:
-    """Keep a damaged snapshot for inspection, out of the way of the next one."""
+    """Keep a damaged snapshot for inspection, under another name."""
     kept = folder / f"{NAME}.damaged"
     files.rename(folder / NAME, kept)
     return kept

@@ -1,4 +1,4 @@
-"""What a request may ask for: limits, waits and positions, checked before anything changes."""
+"""Limits on what a request may ask for, checked before anything changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MAX_WAIT_MS = 600_000
 """Longer waits are cut to this; the client asks again."""
 MAX_LIMIT = 1_000_000
 MAX_READ_BYTES = 16 * 1024**2
-"""Most that one reply carries behind its first batch, whatever is asked for."""
+"""The most that one reply carries after its first batch, whatever is asked for."""
 
 
 def check_limit(limit: int, name: str = "limit") -> None:
-    """Refuse a count that is not positive, or larger than any reply."""
+    """Reject a count that is not positive, or larger than any reply."""
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidInput(f"{name} = {limit}: must be from 1 to {MAX_LIMIT:,}")
 
 
 def check_not_negative(value: int, name: str) -> None:
-    """Refuse a negative wait or delay."""
+    """Reject a negative wait or delay."""
     if value < 0:
         raise InvalidInput(f"{name} = {value}: must not be negative")
 

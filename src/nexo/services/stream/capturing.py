@@ -1,6 +1,6 @@
-"""Change events, written behind what they tell of (SPEC I6).
+"""Change events, written after the changes they describe (SPEC I6).
 
-What fails is made up for with the next ones: a failing capture never fails a publish.
+A failed capture is retried with the next one and never fails a publish.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("nexo.stream")
 
 
 class Capturing:
-    """Follows streams and the journal; ``show`` lets readers see the events written."""
+    """Follows streams and the journal; ``show`` exposes the events written to readers."""
 
     def __init__(
         self, engine: StreamEngine, clock: Clock, show: Callable[[Stream, list[Placed]], None]
@@ -37,7 +37,7 @@ class Capturing:
         self._records: deque[tuple[int, JournalRecord]] = deque()
 
     def sources(self) -> list[Stream]:
-        """The streams that were captured before: some of it may be missing after a crash."""
+        """The streams that were captured before; after a crash some events may be missing."""
         return self._capture.sources()
 
     def journalled(self, records: Iterable[tuple[int, JournalRecord]]) -> None:
@@ -48,17 +48,17 @@ class Capturing:
                 self._capture.journalled(*self._records[0], self._clock.now_ms())
                 self._records.popleft()
         except NexoError:
-            log.exception("commits could not be captured; they will be with the next ones")
+            log.exception("commits could not be captured; retrying with the next ones")
         self._show_new()
 
     def follow(self) -> None:
-        """Write events for what became visible."""
+        """Write events for records that became visible."""
         grown, self.grown = self.grown, {}
         try:
             for stream in grown.values():
                 self._capture.follow(stream, self._clock.now_ms())
         except NexoError:
-            log.exception("changes could not be captured; they will be with the next ones")
+            log.exception("changes could not be captured; retrying with the next ones")
         self._show_new()
 
     def _show_new(self) -> None:

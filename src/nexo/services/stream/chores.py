@@ -17,9 +17,9 @@ SLICE_MS = 4
 
 Done: TypeAlias = Callable[[NexoError | None], None]
 Pause: TypeAlias = Callable[[Done], None]
-"""Calls back when the work can go on, or with the error that ends it."""
+"""Calls back when the work can continue, or with the error that ends it."""
 Steps: TypeAlias = Iterator[Pause | None]
-"""Work that stops wherever it yields: for a moment, or for a pause."""
+"""Work that can stop wherever it yields: briefly, or for a pause."""
 
 
 class Chores:
@@ -30,7 +30,7 @@ class Chores:
         self._waiting: deque[tuple[Steps, Done]] = deque()
 
     def add(self, steps: Steps, done: Done) -> None:
-        """Begin work; ``done`` is called at its end, now or later, with its error if it failed."""
+        """Start work; ``done`` is called at its end, now or later, with its error if it failed."""
         self._waiting.append((steps, done))
         if len(self._waiting) == 1:
             self.run()
@@ -38,7 +38,7 @@ class Chores:
             self._core.runtime.wake_at(self._core.now_ms + 1)
 
     def run(self) -> None:
-        """Do a slice."""
+        """Run one slice."""
         until_ms = self._core.now_ms + SLICE_MS
         while self._waiting and self._core.now_ms < until_ms:
             self._step(*self._waiting.popleft())
@@ -67,6 +67,6 @@ class Chores:
 
 
 def log_failure(error: NexoError | None) -> None:
-    """For work that nobody waits for."""
+    """Log the failure of work that no request waits for."""
     if error is not None:
         log.error("%s", error)

@@ -1,7 +1,7 @@
-"""What a transaction read and relies on: if a key has changed meanwhile, it is rolled back.
+"""Keys that a transaction read and relies on: if one changed, it is rolled back.
 
-So transactions of several processes that read and write the same keys take effect as if
-one came after the other.
+Transactions of several processes on the same keys thus take effect as if one ran after the
+other.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Conditions:
         """
 
     def add(self, transaction: Transaction, keys: Iterable[KeyAt]) -> None:
-        """The transaction has read these."""
+        """Add keys that the transaction has read."""
         self._relied.setdefault(transaction.id, []).extend(keys)
 
     def prepare(self, transaction: Transaction, done: Callable[[NexoError | None], None]) -> None:
-        """Get ready to `check`, which may take a while the first time a stream is asked for."""
+        """Prepare for `check`; the first time for a stream, this may take a while."""
         try:
             streams = self._core.engine.streams
             keys = [(streams.get(k.stream), k.key) for k in self._relied.get(transaction.id, ())]
@@ -54,11 +54,13 @@ class Conditions:
         self._keyed.prepare(places.values(), done)
 
     def check(self, transaction: Transaction) -> None:
-        """Raise `Conflict` if one has changed."""
+        """Raise `Conflict` if one of its keys has changed."""
         for key in self._relied.get(transaction.id, ()):
             hidden = not self._visible((key.stream, key.key))
             if hidden or self._offset(key) != key.offset:
-                raise Conflict(f"key {key.key.decode(errors='replace')!r} has changed meanwhile")
+                raise Conflict(
+                    f"key {key.key.decode(errors='replace')!r} has changed since it was read"
+                )
 
     def _visible(self, key: tuple[str, bytes]) -> bool:
         ends = self._decided.get(key, ())
@@ -69,7 +71,7 @@ class Conditions:
         return self._keyed.newest_offset(stream, key.key)
 
     def decided(self, transaction: Transaction) -> None:
-        """It is committed: nobody else may rely on its keys until they are visible."""
+        """The transaction is committed: others may not rely on its keys until they are visible."""
         ends = [
             (stream.partition(index), stream.partition(index).open_ranges[transaction.id][-1][1])
             for (_, index), stream in transaction.touched.items()
@@ -80,5 +82,5 @@ class Conditions:
             del self._decided[first]
 
     def forget(self, transaction: Transaction) -> None:
-        """It was rolled back."""
+        """The transaction was rolled back."""
         self._relied.pop(transaction.id, None)

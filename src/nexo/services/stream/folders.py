@@ -1,8 +1,8 @@
-"""Folders of streams that recovery does not know of.
+"""Folders of streams that recovery does not know.
 
-Numbers of streams name their folders and are never used again, so a new stream must not get one
-of a folder that is there. If damage took the record that a stream was created, the folder still
-tells its name and how many partitions it has.
+A stream's number is part of its folder's name and is never reused, so a new stream must not
+get the number of an existing folder. If damage removed the record that created a stream,
+the folder still holds its name and partition count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FOLDER = re.compile(r"(.+)~([0-9a-f]+)")
 
 
 class FoundFolder(NamedTuple):
-    """A stream's folder; ``name`` is None if it is too long to be told whole."""
+    """A stream's folder; ``name`` is None if it was too long to fit."""
 
     path: Path
     number: int
@@ -29,7 +29,6 @@ class FoundFolder(NamedTuple):
 
 
 def found_folders(files: Files, folder: Path) -> Iterator[FoundFolder]:
-    """Every stream's folder."""
     for each in files.list(folder):
         if (match := _FOLDER.fullmatch(each)) is not None:
             segment = match[1]
@@ -38,7 +37,7 @@ def found_folders(files: Files, folder: Path) -> Iterator[FoundFolder]:
 
 
 def adopt(engine: StreamEngine, files: Files, found: FoundFolder, now_ms: int) -> bool:
-    """Have the stream of a folder again, with the default options; whether that was possible."""
+    """Adopt the stream of a folder, with default options; returns whether that worked."""
     known = engine.streams.numbered(found.number)
     if known is not None or found.name is None or found.name in engine.streams:
         return False

@@ -1,8 +1,8 @@
 """Deletions of streams that the journal has no room for yet (SPEC I7).
 
 A stream whose folder was renamed to a grave is deleted, whatever the journal says: renaming
-takes no room on the disk, and removing what the grave holds gives some. The empty grave stays
-until the deletion is in the journal.
+takes no disk space, and removing the grave's files frees some. The empty grave stays until
+the deletion is in the journal.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from nexo.storage.ports import Files
 log = logging.getLogger("nexo.stream")
 
 _PREFIX = "deleted."
-"""Folders of streams have ``~`` in their names."""
+"""Distinct from folders of streams, which have ``~`` in their names."""
 
 
 class Graves:
-    """Under the folder that holds the streams' folders."""
+    """The graves in the folder that holds the streams' folders."""
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
         self._folder = folder
 
     def bury(self, stream: Stream) -> bool:
-        """Delete a stream's files durably; whether the disk could do that much."""
+        """Delete a stream's files durably; returns whether the disk allowed it."""
         grave = self._of(stream.id)
         try:
             self._files.make_folder(self._folder / stream.folder)  # it may never have been used
@@ -40,14 +40,14 @@ class Graves:
         return True
 
     def found(self) -> Iterator[int]:
-        """The numbers of streams that are deleted, even if the journal has them."""
+        """The numbers of deleted streams, even if the journal still has them."""
         for name in self._files.list(self._folder):
             if name.startswith(_PREFIX):
                 self._empty(self._folder / name)
                 yield int(name.removeprefix(_PREFIX), 16)
 
     def forget(self, number: int) -> None:
-        """The journal has the deletion."""
+        """Remove a grave: the journal has the deletion."""
         self._files.remove(self._of(number))
 
     def _of(self, number: int) -> Path:

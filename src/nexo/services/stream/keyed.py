@@ -19,9 +19,9 @@ from nexo.services.stream.core import Core
 from nexo.storage.ports import Buffer
 
 _AT_ONCE = 1_000
-"""Offsets that an index may be behind and a request need not wait."""
+"""A request need not wait if the index lags by at most this many offsets."""
 _STATE_BYTES = 2 * 1024**2
-"""How much of the log is read for one portion of the current state."""
+"""How much of the log is read for one page of the current state."""
 
 
 class KeyedRecord(NamedTuple):
@@ -39,7 +39,7 @@ class StatePage(NamedTuple):
     parts: list[Buffer]
     """The batches, one after another."""
     following: tuple[int, int] | None
-    """Partition and offset to go on at; None at the end."""
+    """Partition and offset to continue at; None at the end."""
 
 
 class Keyed:
@@ -59,13 +59,13 @@ class Keyed:
         return found
 
     def newest_offset(self, stream: Stream, key: bytes) -> int:
-        """Of the newest record of a key; -1 if there is none or it was deleted."""
+        """The offset of a key's newest record; -1 if there is none or it was deleted."""
         index = self._index(stream, stream.partition_of(key))
         index.advance()
         return index.offset_of(key)
 
     def forget(self, stream: Stream) -> None:
-        """The stream is gone."""
+        """Drop the indexes of a deleted stream."""
         for partition in range(stream.options.partitions):
             self._indexes.pop((stream.id, partition), None)
 
@@ -91,7 +91,7 @@ class Keyed:
     ) -> None:  # fmt: skip
         """The newest record of every key, a page at a time.
 
-        ``start`` is partition and offset: where the page before this one says, or 0, 0.
+        ``start`` is a partition and offset: what the previous page returned, or 0, 0.
         """
         permit(connection.identity, Broker.STREAM, READ, name)
         stream = self._core.engine.streams.get(name)
@@ -105,7 +105,7 @@ class Keyed:
         find: Callable[[], T],
         done: Done[T],
     ) -> None:
-        """Answer at once, or when the keys of a long log have been looked through."""
+        """Answer at once, or when the keys of a long log have been indexed."""
 
         def ready(error: NexoError | None) -> None:
             try:
@@ -122,7 +122,7 @@ class Keyed:
     def prepare(
         self, places: Iterable[tuple[Stream, int]], done: Callable[[NexoError | None], None]
     ) -> None:
-        """Look through the keys of partitions of streams, in slices if there is much to do."""
+        """Index the keys of partitions, in slices if there is much to do."""
         indexes = [(stream, self._index(stream, number)) for stream, number in places]
         late = [(stream, index) for stream, index in indexes if index.behind > _AT_ONCE]
         if not late:
@@ -160,7 +160,7 @@ class Keyed:
     # -- compaction --------------------------------------------------------------------
 
     def compact(self, connection: Connection, name: str, done: Done[int]) -> None:
-        """Compact a stream now; deletions go at once. Answers with the bytes freed."""
+        """Compact a stream now, removing deletions at once. Answers the bytes freed."""
         permit(connection.identity, Broker.STREAM, ADMIN, name)
         stream = self._core.engine.streams.get(name)
         if not stream.options.compacts:
@@ -177,7 +177,7 @@ class Keyed:
         self._start(stream, every, freed, finished, keep_deletions=False)
 
     def compact_if_due(self, stream: Stream) -> None:
-        """Compact what has grown dirty enough."""
+        """Compact a stream if enough was written."""
         due = [
             number
             for number, partition in enumerate(stream.partitions())

@@ -1,4 +1,4 @@
-"""The lake as the stream broker reaches it: read in a thread, one stream's reader at a time."""
+"""The stream broker's access to the lake: read in a thread, one reader per stream at a time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LakeTier:
             done(error)
         except Exception:
             log.exception("the lake could not be read")
-            done(Unavailable("the lake could not be read: the server's log tells why"))
+            done(Unavailable("the lake could not be read: see the server's log"))
         else:
             done(found)
 

@@ -1,4 +1,4 @@
-"""Asks whether a client may use a group: ``orders@billing`` is a stream as one group reads it."""
+"""Permissions on groups: ``orders@billing`` is a stream as one group reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nexo.services.connection import Connection
 
 
 def in_group(stream: str, group: str | None) -> str:
-    """A stream as one group reads it; as every group does for None."""
+    """The permission name of a stream in one group, or in every group for None."""
     return stream if group is None else f"{stream}@{group}"
 
 
@@ -27,9 +27,11 @@ def permit_group(
 def permit_ordered(
     connection: Connection, name: str, group: OrderedGroup | None, topics: Iterable[str] = ()
 ) -> None:
-    """Raise `Forbidden` unless the client may read ``topics`` and all else the group reads.
+    """Raise `Forbidden` unless the client may read
+    ``topics`` and everything else the group reads.
 
-    What one member does moves the others, so a grant on one of a group's streams is not enough.
+    One member's requests affect the others, so a grant on one of a group's streams is not
+    enough.
     """
     if connection.identity is None:
         return
@@ -45,7 +47,7 @@ def permit_offsets(
 ) -> None:
     """Raise `Forbidden` unless the client may store the group's offsets in ``topics``.
 
-    Without members, and in streams it reads already, that concerns those streams alone.
+    Without members, and in streams it reads already, only those streams matter.
     """
     if connection.identity is None:
         return

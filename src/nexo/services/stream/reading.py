@@ -23,7 +23,7 @@ MAX_PLACES = 10_000
 
 
 class ReadFrom(NamedTuple):
-    """Where to read; ``created_ms`` is the incarnation meant, 0 for whichever there is."""
+    """Where to read; ``created_ms`` is the expected incarnation, 0 for any."""
 
     stream: str
     partition: int
@@ -32,19 +32,21 @@ class ReadFrom(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What one place gave: whole batches, of which the first may begin before the offset."""
+    """The records read at one place: whole batches, the
+    first of which may begin before the offset.
+    """
 
     start_offset: int
-    """The first offset that the log has."""
+    """The first offset in the log."""
     stable_offset: int
-    """Where readers stop for now."""
+    """One past the last offset that readers see."""
     next_offset: int
-    """Where to read on: what lies before and did not come holds no records."""
+    """Where to continue: offsets before it that were not returned hold no records."""
     entries: Sequence[Buffer]
 
 
 class Reading:
-    """What readers ask for."""
+    """The requests of readers."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -63,11 +65,11 @@ class Reading:
         *,
         as_stored: bool = False,
     ) -> None:
-        """A slice per place, each getting its share of ``max_bytes``.
+        """A slice per place, each with its share of ``max_bytes``.
 
-        Waits until there are ``min_bytes``, at most ``wait_ms``. All slices together have at most
-        ``max_bytes``, or one batch if that is larger; the places take turns to be the first.
-        What Kafka clients sent comes as they sent it if ``as_stored``.
+        Waits for ``min_bytes``, at most ``wait_ms``. All slices together have at most
+        ``max_bytes``, or one batch if that is larger; the places take turns to be first. Kafka
+        batches are returned unconverted if ``as_stored``.
         """
         if not 1 <= len(places) <= MAX_PLACES:
             raise InvalidInput(
@@ -84,7 +86,9 @@ class Reading:
     def offsets_at(
         self, connection: Connection, name: str, time_ms: int, done: Done[list[int]]
     ) -> None:
-        """Where each partition's first record of a time or later is; its end if there is none."""
+        """Per partition, the offset of the first record at or
+        after a time; its end if there is none.
+        """
         permit(connection.identity, Broker.STREAM, READ, name)
 
         def located(found: dict[int, int] | NexoError) -> None:
@@ -96,7 +100,7 @@ class Reading:
         offsets_at(self._core.replay, self._core.engine.streams.get(name), time_ms, located)
 
     def check(self, connection: Connection, at: ReadFrom) -> Place:
-        """Where to read, or why the client may not read there."""
+        """The place to read, or the error why the client may not read there."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STREAM, READ, at.stream)
         stream = self._core.engine.streams.get(at.stream)
@@ -129,7 +133,7 @@ class Reading:
         self._core.answer_or_wait(wait)
 
     def _replay(self, places: list[Place], max_bytes: int, done: Done[list[Slice]]) -> None:
-        """Answer with what the lake has, and with what is hot beside it."""
+        """Answer with what the lake has, and with what the log has of the other places."""
         cold = [number for number, place in enumerate(places) if _is_cold(place)]
         limit = min(max_bytes, MAX_READ_BYTES)
 
@@ -139,7 +143,7 @@ class Reading:
                     raise found
                 for place in places:
                     self._core.check_there(place.stream)
-                # Those cold ones that came too late for this reply are read the next time.
+                # Cold places that came too late for this reply are read next time.
                 old: dict[int, Portion | None] = dict.fromkeys(cold)
                 old.update(zip(cold, found, strict=False))
                 result = self._look(places, max_bytes, old)
@@ -160,7 +164,7 @@ class Reading:
         *,
         as_stored: bool = False,
     ) -> list[Slice]:
-        """What is there at each place."""
+        """What is available at each place."""
         count = len(places)
         if count == 1 and not replayed:
             limit = min(max_bytes, MAX_READ_BYTES)
@@ -186,7 +190,7 @@ _NOTHING = Slice(0, 0, 0, ())
 
 
 def _is_cold(place: Place) -> bool:
-    """Whether the log no longer holds it, but the lake does."""
+    """Whether only the lake still holds it."""
     return place.offset < place.stream.partition(place.partition).start_offset
 
 
@@ -207,13 +211,13 @@ def _slice(place: Place, share: int, left: int, *, first: bool, as_stored: bool)
         entries.append(entry)
         at = header.next_offset
     if at == place.offset:
-        # Nothing readable up to the end: what lies there was rolled back.
+        # Nothing is readable up to the end: those records were rolled back.
         at = max(at, stable)
     return Slice(start, stable, at, entries)
 
 
 def _portion(place: Place, found: Portion | None) -> Slice:
-    """What the lake gave for a place; nothing if it was not asked."""
+    """What the lake returned for a place; nothing if it was not asked."""
     partition = place.stream.partition(place.partition)
     start, stable = partition.start_offset, partition.stable_offset
     if found is None:

@@ -10,11 +10,11 @@ from nexo.brokers.stream.registry import Stream
 from nexo.errors import NexoError, OffsetOutOfRange, Unavailable
 
 FETCH_BYTES = 1024**2
-"""How much groups have read ahead for them; the lake may give more, for it reads row groups."""
+"""How much is read ahead for groups; the lake may return more, because it reads row groups."""
 
 
 class Place(NamedTuple):
-    """Where records are that the log has dropped."""
+    """A position whose records the log has dropped."""
 
     stream: Stream
     partition: int
@@ -22,15 +22,14 @@ class Place(NamedTuple):
 
 
 class Portion(Protocol):
-    """Entries as the log would hold them. What did not come up to ``next_offset`` is not there."""
+    """Entries as the log would hold them; missing offsets up to ``next_offset`` do not exist."""
 
     @property
-    def entries(self) -> Sequence[bytes]:
-        """In the order of offsets."""
+    def entries(self) -> Sequence[bytes]: ...
 
     @property
     def next_offset(self) -> int:
-        """Where to read on."""
+        """Where to continue reading."""
 
 
 Read: TypeAlias = Callable[[Portion | NexoError], None]
@@ -38,17 +37,17 @@ Fetched: TypeAlias = Callable[[NexoError | None], None]
 
 
 class Tier(Protocol):
-    """What holds records that logs have dropped."""
+    """Storage for records that logs have dropped."""
 
     def reachable(self) -> bool:
-        """Whether this server can ask it at all."""
+        """Whether this server can reach it at all."""
 
     def read(self, place: Place, max_bytes: int, done: Read) -> None:
         """Read from a place on; ``done`` is called in the event loop, later."""
 
 
 class InLake(NexoError):
-    """What was asked for has to be fetched first: see `Replay.fetch`. Never sent to clients."""
+    """The records must be fetched first: see `Replay.fetch`. Never sent to clients."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(f"offset {place.offset} of stream {place.stream.name!r} is in the lake")
@@ -56,14 +55,14 @@ class InLake(NexoError):
 
 
 class Replay:
-    """The lake behind the streams."""
+    """Reads from the lake what the streams' logs no longer hold."""
 
     def __init__(self, tier: Tier) -> None:
         self.tier = tier
         self._fetching: dict[tuple[int, int, int], list[Fetched]] = {}
 
     def first_offset(self, stream: Stream, index: int) -> int:
-        """The first offset that readers may ask for; gaps in front are stepped over."""
+        """The first offset that readers may ask for; gaps in front are skipped."""
         start = stream.partition(index).start_offset
         in_lake = start and stream.tiered[index] >= start and self.tier.reachable()
         return 0 if in_lake else start
@@ -83,9 +82,9 @@ class Replay:
         done: Callable[[list[Portion] | NexoError], None],
         max_bytes: int = FETCH_BYTES,
     ) -> None:
-        """Read up to so many bytes at each place, one after the other.
+        """Read up to the given bytes at each place, one after another.
 
-        Stops after ``max_bytes``: what is left then is not among the answers.
+        Stops after ``max_bytes``: places not read by then are missing from the answer.
         """
         found: list[Portion] = []
         size = 0
@@ -105,7 +104,7 @@ class Replay:
         self._read(*asks[0], read_on)
 
     def fetch(self, place: Place, done: Fetched) -> None:
-        """Have a place at hand in its partition; those who want the same one share the work."""
+        """Load a place into its partition's cache; requests for the same place share the work."""
         key = place.stream.id, place.partition, place.offset
         waiting = self._fetching.setdefault(key, [])
         waiting.append(done)

@@ -64,7 +64,9 @@ class StreamService:
         self._plan_sweep(self.core.now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Leases, members, transactions, long polls, retention and compaction."""
+        """Handle leases, members, transactions, long polls,
+        retention and compaction that are due.
+        """
         self.transact.tick(now_ms)
         self.groups.leasing.tick(now_ms)
         self.ordered.tick(now_ms)
@@ -82,7 +84,7 @@ class StreamService:
         self.core.runtime.wake_at(self._sweep_due_ms)
 
     def _sweep_some(self, now_ms: int) -> None:
-        """Check the limits of a few streams; go round all of them in each interval."""
+        """Check the limits of a few streams, so that each interval covers all of them."""
         if not self._sweep:
             self._sweep = list(self.core.engine.streams)
         for _ in range(min(SWEEP, len(self._sweep))):
@@ -97,7 +99,7 @@ class StreamService:
             self._plan_sweep(now_ms)
 
     def _clean(self, stream: Stream) -> None:
-        """A stream whose files cannot be read must not keep others from being cleaned."""
+        """Apply a stream's limits; unreadable files must not stop the others."""
         try:
             self.admin.apply_limits(stream)
         except NexoError as error:
@@ -105,7 +107,7 @@ class StreamService:
         self._compact(stream)
 
     def _compact(self, stream: Stream) -> None:
-        """Compact a stream that has grown, if it is time to."""
+        """Compact a stream that has grown, if it is due."""
         try:
             self.core.check_there(stream)
             self.keyed.compact_if_due(stream)
@@ -113,7 +115,6 @@ class StreamService:
             log_failure(error)
 
     def cancel(self, peer: Connection, request_id: int) -> None:
-        """Answer a long poll now."""
         if not self.core.waits.cancel(peer, request_id):
             self.groups.polling.cancel(peer, request_id)
 
@@ -122,7 +123,7 @@ class StreamService:
         self.core.waits.pause(peer)
 
     def peer_drained(self, peer: Connection) -> None:
-        """Give it records again."""
+        """Deliver records to it again."""
         self.core.waits.resume(peer)
 
     def peer_closed(self, peer: Connection) -> None:
@@ -133,7 +134,6 @@ class StreamService:
         self.groups.connection_closed(peer)
 
     def status(self) -> dict[str, Any]:
-        """Counts for the dashboard."""
         return broker_status(self.core.engine) | {
             "waiting": len(self.core.waits),
             "unsynced_bytes": self.core.pressure.waiting_bytes,
@@ -142,5 +142,4 @@ class StreamService:
         }
 
     def close(self) -> None:
-        """Write the state down."""
         self.core.close()

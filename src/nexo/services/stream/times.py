@@ -1,4 +1,4 @@
-"""Where a time lies in a stream: in the log, or earlier, in the lake behind it (SPEC F4, I3)."""
+"""Finds the offsets of a time: in the log, or before it in the lake (SPEC F4, I3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROBE_BYTES = 1
 
 
 def offsets_at(replay: Replay, stream: Stream, time_ms: int, done: Located) -> None:
-    """Find the first record of a time or later in each partition; at once if logs have it."""
+    """Find the first record at or after a time in each partition; at once if the logs have it."""
     found = {i: offset_at(part, time_ms) for i, part in enumerate(stream.partitions())}
     open_ends = [
         index
@@ -40,7 +40,7 @@ def offsets_at(replay: Replay, stream: Stream, time_ms: int, done: Located) -> N
 
 
 class _Search:
-    """Halves what is left of a partition's part in the lake: times rise with offsets."""
+    """Binary search in a partition's part of the lake: times rise with offsets."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class _Search:
         self._high = self._answer = stream.partition(index).start_offset
 
     def step(self) -> None:
-        """Look at the middle; report where nothing is left to look at."""
+        """Probe the middle; report when nothing is left to search."""
         if self._low >= self._high:
             self._done(self._answer)
             return

@@ -1,8 +1,8 @@
 """Transactions (SPEC H1).
 
-A commit has two steps. First everything the transaction wrote is synced; only then the one
-journal record that decides is written. So after a power loss there is never a decision about
-records that are gone.
+A commit has two steps. First, everything the transaction wrote is synced; only then is the
+one journal record written that decides. So a decision never survives a power loss without
+its records.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class OffsetInput(NamedTuple):
     offsets: list[tuple[str, int, int, str]]
     """``stream, partition, offset, metadata``: the last one processed."""
     rewind: bool = False
-    """The member sought back, so that lower offsets are meant."""
+    """The member sought back, so lower offsets are intended."""
 
 
 class Transact:
     """Begin, publish, inputs, commit, abort.
 
-    A transaction belongs to its ``owner``: to a connection, at whose end it is rolled back, or
-    to whatever name a dialect gives, such as a producer that moves between connections. Only the
-    owner writes to it and ends it; only the user that began it is told of its outcome.
+    A transaction belongs to its ``owner``: a connection, whose end rolls it back, or a name
+    that a dialect gives, such as a producer that moves between connections. Only the owner
+    writes to it and ends it; only the user that began it may ask for its outcome.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Transact:
         """By transaction: who waits to hear how it ends."""
 
     def begin(self, connection: Connection, timeout_ms: int, owner: Hashable | None = None) -> int:
-        """Open a transaction, rolled back unless it is ended in time; returns its number."""
+        """Open a transaction, rolled back unless it ends in time; returns its number."""
         if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
             raise InvalidOption(
                 f"a transaction's timeout of {timeout_ms:,} ms: must be more than 0, at most "
@@ -91,14 +91,14 @@ class Transact:
         partitions: int = 0,
         owner: Hashable | None = None,
     ) -> None:
-        """Store a batch that nobody sees before the commit."""
+        """Store a batch that stays invisible until the commit."""
         core = self._core
         transaction = self._open(connection, number, owner)
         stream = self._publishing.target(connection, name, partitions)
         placed = self._publishing.store(stream, partition, entry, transaction)
         core.appended(sum(place.count for place in placed))
         core.granting.written(len(entry))
-        mode = Persistence.FILE_ASYNC  # file_sync too promises nothing before the commit
+        mode = Persistence.FILE_ASYNC  # even file_sync promises nothing before the commit
         if stream.options.persistence is mode:
             mode = core.granting.mode(stream, placed)
         core.when_appended(stream, mode, lambda error: done(error or placed))
@@ -112,7 +112,7 @@ class Transact:
         unchanged: Iterable[KeyAt] = (),
         owner: Hashable | None = None,
     ) -> None:
-        """Note what the transaction has read."""
+        """Add the transaction's inputs."""
         core, unchanged = self._core, list(unchanged)
         _permit_inputs(connection, acks, offsets, unchanged)
         transaction = self._open(connection, number, owner)
@@ -198,7 +198,7 @@ class Transact:
         core.when_safe(safest(transaction.touched.values()), safe)
 
     def _finish_inputs(self, transaction: Transaction) -> list[GroupChanged | OrderedChanged]:
-        """Check every input, then finish all; what the groups did goes into the decision."""
+        """Check every input, then finish all; the groups' changes are part of the decision."""
         self._check_inputs(transaction)
         engine, now_ms = self._core.engine, self._core.now_ms
         engine.drain_groups()
@@ -224,7 +224,7 @@ class Transact:
         self._conditions.check(transaction)
         for acks in transaction.acks:
             group = acks.stream.group(acks.group)
-            # Renewing the leases tells whether they are held, and keeps them held.
+            # Renewing the leases checks that they are held, and keeps them.
             refusals = group.extend(acks.consumer, acks.generation, self._core.now_ms, acks.ranges)
             if refusals:
                 raise refusals[0].error
@@ -241,14 +241,14 @@ class Transact:
         done: Done[None],
         owner: Hashable | None = None,
     ) -> None:
-        """Hide everything it wrote, for good."""
+        """Hide everything it wrote, permanently."""
         self._abort(self._open(connection, number, owner))
         self._core.when_safe(Persistence.FILE_ASYNC, done)
 
     def outcome(self, connection: Connection, number: int, done: Done[None]) -> None:
-        """Tell how a transaction of this user ended, once it has; see `commit`.
+        """Answer how a transaction of this user ended, once it has; see `commit`.
 
-        Another user's looks like one that was rolled back.
+        Another user's looks as if it was rolled back.
         """
         user = _user(connection)
         if self._core.engine.transactions.outcome(number, user) is None:
@@ -257,7 +257,7 @@ class Transact:
             self._asking.setdefault(number, []).append((user, done))
 
     def _tell(self, number: int) -> None:
-        """It has ended."""
+        """Answer requests for the outcome."""
         for user, done in self._asking.pop(number, ()):
             try:
                 self._core.engine.transactions.outcome(number, user)
@@ -267,7 +267,7 @@ class Transact:
                 done(None)
 
     def _abort(self, transaction: Transaction) -> None:
-        """Roll back: readers step over it, and its inputs are delivered again."""
+        """Roll back: readers skip its records, and its inputs are delivered again."""
         core = self._core
         self._conditions.forget(transaction)
         core.engine.abort(transaction)
@@ -293,7 +293,7 @@ class Transact:
             self._abort(transaction)
 
     def tick(self, now_ms: int) -> None:
-        """Roll back what nobody ended in time."""
+        """Roll back transactions past their deadline."""
         for transaction in self._core.engine.transactions.overdue(now_ms):
             self._abort(transaction)
         for number in [n for n in self._asking if n not in self._core.engine.transactions]:

@@ -1,8 +1,8 @@
-"""Groups of Kafka's classic protocol as use cases: the coordinator in time, with durable offsets.
+"""Use cases of Kafka's classic groups: the coordinator with a clock and durable offsets.
 
-Who is a member is known to `nexo.brokers.stream.groups.coordinator`, and lost with the process:
-members join again. Offsets are those of the ordered group of the same name, so that a group may
-be read by Kafka clients now and by `nexo.topics` later, but not by both at once.
+`nexo.brokers.stream.groups.coordinator` knows the members, in memory only: after a restart
+they join again. Offsets are those of the ordered group of the same name, so that a group
+may be used by Kafka clients now and by `nexo.topics` later, but not by both at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nexo.services.stream.groups.ordered import Ordered
 
 @dataclass(frozen=True, slots=True)
 class ClassicView:
-    """What is shown of a group."""
+    """The public state of a group."""
 
     name: str
     state: str
@@ -43,7 +43,7 @@ class ClassicView:
 
 
 class Classic:
-    """Everything a member of a classic group asks for."""
+    """The requests of a member of a classic group."""
 
     def __init__(self, core: Core, ordered: Ordered) -> None:
         self._core = core
@@ -56,7 +56,7 @@ class Classic:
         self._deadlines: Deadlines[str] = Deadlines()
 
     def has_members(self, group: str) -> bool:
-        """Whether Kafka clients read as this group."""
+        """Whether Kafka clients are members of this group."""
         found = self._groups.get(group)
         return found is not None and bool(found.members)
 
@@ -107,7 +107,7 @@ class Classic:
         generation: int,
         instance: str | None = None,
     ) -> GroupError | None:
-        """Note that a member lives."""
+        """Keep a member alive."""
         self._permit(connection, group)
         error = self._found(group).heartbeat(member, generation, self._core.now_ms, instance)
         self._answer(group, [])
@@ -116,7 +116,7 @@ class Classic:
     def leave(
         self, connection: Connection, group: str, leaving: Iterable[tuple[str, str | None]]
     ) -> list[GroupError | None]:
-        """Let members go, by id or, for static ones, by instance id alone."""
+        """Remove members, by id or, for static ones, by instance id alone."""
         self._permit(connection, group)
         results, answers = self._found(group).leave(leaving, self._core.now_ms)
         self._answer(group, answers)
@@ -136,7 +136,7 @@ class Classic:
         return self._tickets
 
     def _answer(self, group: str, answers: Sequence[Answer]) -> None:
-        """Answer requests, and mind the group's next deadline."""
+        """Answer requests, and schedule the group's next deadline."""
         found = self._groups.get(group)
         if found is not None:
             due_ms = found.next_deadline()
@@ -150,7 +150,7 @@ class Classic:
             self._waiting.pop(answer.ticket)(answer.reply)
 
     def tick(self, now_ms: int) -> None:
-        """Put silent members out, and end phases that took too long."""
+        """Remove timed-out members, and end phases that took too long."""
         for name in self._deadlines.due(now_ms):
             found = self._groups.get(name)
             if found is not None:
@@ -168,7 +168,7 @@ class Classic:
         generation: int,
         instance: str | None = None,
     ) -> GroupError | None:
-        """Why a member's offsets are refused; outside of a generation, while there are members."""
+        """Why a member's offsets are rejected; outside a generation, whether there are members."""
         self._permit(connection, group)
         return self._found(group).check_commit(member, generation, self._core.now_ms, instance)
 
@@ -205,5 +205,5 @@ class Classic:
         )  # fmt: skip
 
     def delete(self, connection: Connection, group: str, done: Done[None]) -> None:
-        """Forget a group that has no members."""
+        """Delete a group that has no members."""
         self._ordered.delete(connection, group, done)

@@ -1,4 +1,4 @@
-"""Leases of a shared group: ranges handed out with their records, and taken back in time."""
+"""Leases of a shared group: delivers ranges with their records, and ends leases in time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.replay import InLake, Place
 
 _DAMAGED_MS = 1_000
-"""How long after a damaged record was met it is tried again."""
+"""A damaged record is tried again after this long."""
 
 
 class Leasing:
-    """Hands out what groups have to deliver, and minds their deadlines."""
+    """Delivers the records of groups, and tracks their deadlines."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -37,9 +37,9 @@ class Leasing:
         limit: int,
         max_bytes: int,
     ) -> tuple[list[Delivery], Gathered]:
-        """Lease records and fetch them; ranges that hold no records are stepped over.
+        """Lease records and fetch them; ranges without records are skipped.
 
-        Raises `InLake` if the next ones are there only, and nothing else can be delivered.
+        Raises `InLake` if the next ones are only in the lake, and nothing else can be delivered.
         """
         while True:
             deliveries = self._deliver(stream, group, consumer, limit)
@@ -62,7 +62,7 @@ class Leasing:
                 raise InLake(in_lake[0])
 
     def _fetch_ahead(self, stream: Stream, found: Gathered, in_lake: list[Place]) -> None:
-        """Have what the next requests will want of the lake at hand by then."""
+        """Fetch from the lake what the next requests will need."""
         for index, reached in found.reached.items():
             partition = stream.partition(index)
             if reached <= partition.start_offset:
@@ -75,7 +75,7 @@ class Leasing:
     def _in_lake(
         self, stream: Stream, name: str, group: SharedGroup, found: Gathered
     ) -> list[Place]:
-        """What can be fetched of what is not at hand; the rest holds no records any more."""
+        """What can be fetched from the lake; the rest no longer exists."""
         places = []
         for index, offset in found.cold:
             start = stream.partition(index).start_offset
@@ -116,8 +116,8 @@ class Leasing:
         try:
             return gather(stream, deliveries, max_bytes)
         except NexoError as error:
-            # Reported, never skipped (SPEC E6). After some tries it is parked, so that it
-            # does not take its neighbours along.
+            # Reported, never skipped (SPEC E6). After some attempts it is parked, so that it does
+            # not block its neighbours.
             for d in deliveries:
                 self._give_back(group, consumer, d, error)
             raise
@@ -152,7 +152,7 @@ class Leasing:
         deliveries: list[Delivery],
         found: Gathered,
     ) -> list[Delivery]:
-        """Give back what did not fit, skip what is not there; what is left was delivered."""
+        """Release what did not fit, skip what does not exist; returns what was delivered."""
         if found.unsent:
             group.release(consumer, group.generation, found.unsent)
         if found.gaps:
@@ -161,7 +161,7 @@ class Leasing:
         return [part for d in deliveries for part in _minus(d, found.gaps + found.unsent)]
 
     def moved(self, stream: Stream, name: str, group: SharedGroup) -> None:
-        """A group moved: journal it, mind its deadlines, and see who can be served."""
+        """Journal a group's changes, track its deadlines, and serve waiting consumers."""
         core = self._core
         core.changed(stream, name, group)
         core.touched(stream)
@@ -174,7 +174,7 @@ class Leasing:
         self._core.runtime.wake_at(due_ms)
 
     def tick(self, now_ms: int) -> None:
-        """End leases and delays that are over, in the groups that have some."""
+        """End expired leases and delays."""
         for number, name in self._deadlines.due(now_ms):
             stream = self._core.engine.streams.numbered(number)
             group = stream.groups.get(name) if stream is not None else None
@@ -189,7 +189,7 @@ class Leasing:
 
 
 def _ignore(_error: NexoError | None) -> None:
-    """Whoever comes for it later is told."""
+    """Ignore it here: the next reader gets the error."""
 
 
 def _minus(delivery: Delivery, ranges: list[Range]) -> list[Delivery]:

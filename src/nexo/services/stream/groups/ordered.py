@@ -1,8 +1,8 @@
 """Ordered groups as use cases: membership, heartbeats, offsets (SPEC G5, G6).
 
 A member belongs to the connection it joined on: only that connection sends its heartbeats,
-commits its offsets and makes it leave. What moves other members too, such as a join or a seek,
-needs permission on every stream that the group reads.
+commits its offsets and makes it leave. A request that also affects other members, such as a
+join or a seek, needs permission on every stream that the group reads.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from nexo.services.stream.permits import (
 from nexo.services.waiting import Wait
 
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
-"""What a group's two timeouts may be. A join changes them for every member, so one that no
-member could keep would put all of them out."""
+"""Bounds of a group's two timeouts. A join changes them for every member, so one that no
+member could meet would remove all of them.
+"""
 
 ORDERED = "ordered"
 """The channels of ordered groups are ``(ORDERED, name)``; streams have numbers there."""
@@ -48,7 +49,7 @@ ORDERED = "ordered"
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A member, and what it may and shall do."""
+    """A member and its assignment."""
 
     member: str
     assignment: Assignment
@@ -56,7 +57,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class OrderedView:
-    """What is shown of a group: all of it, or what is about one stream."""
+    """The public state of a group: all of it, or what concerns one stream."""
 
     name: str
     group: OrderedGroup
@@ -66,7 +67,7 @@ class OrderedView:
 
 
 class Ordered:
-    """Everything a member of an ordered group asks for."""
+    """The requests of a member of an ordered group."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -90,7 +91,7 @@ class Ordered:
         member: str = "",
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Become a member of a group over topics; a name is made up unless one is given."""
+        """Become a member of a group over topics; a name is generated unless one is given."""
         core = self._core
         check_topics(topics)
         permit_ordered(connection, group, core.engine.ordered.get(group), topics)
@@ -108,7 +109,7 @@ class Ordered:
         self._done_when_written(done, member, assignment)
 
     def _check_free(self, connection: Connection, group: str, member: str) -> None:
-        """A name in use may be taken over by who it belongs to, as after a reconnect."""
+        """A name in use may be taken over by the same user, as after a reconnect."""
         bound = self._members.get((group, member))
         if bound is None or bound[0] == connection.id:
             return
@@ -147,7 +148,7 @@ class Ordered:
         return known
 
     def ensure(self, name: str) -> None:
-        """Have a group, with the default options if it is new."""
+        """Create a group with the default options unless it exists."""
         self._ensure(name, {})
         self._core.end_turn_soon()
 
@@ -157,7 +158,7 @@ class Ordered:
         return found is not None and bool(found.members)
 
     def _found_or_new(self, name: str) -> OrderedGroup:
-        """What to check a request against, so that a refused one leaves no group behind."""
+        """The group to check a request against; a rejected request must not create one."""
         return self._core.engine.ordered.get(name) or OrderedGroup()
 
     def _name(self, connection: Connection) -> str:
@@ -176,10 +177,10 @@ class Ordered:
         wait_ms: int = 0,
         known: int = 0,
     ) -> None:
-        """Note a sign of life that confirms ``generation``.
+        """Keep a member alive; confirms ``generation``.
 
-        Answers when there is news, another generation or a number of owned partitions other
-        than ``known``, or after ``wait_ms``.
+        Answers on a change (another generation, or a number of owned partitions other than
+        ``known``), or after ``wait_ms``.
         """
         found = self._group_of(connection, group, member)
         self.check_member(connection, group, member)
@@ -230,7 +231,7 @@ class Ordered:
         self._core.waits.fail(_member_channel(name, member), _not_member(member))
 
     def connection_closed(self, connection: Connection) -> None:
-        """The members of a cut connection leave at once."""
+        """The members of a closed connection leave at once."""
         for name, member in list(self._by_connection.get(connection.id, ())):
             group = self._core.engine.ordered.get(name)
             if group is None:
@@ -239,7 +240,7 @@ class Ordered:
                 self._leave(name, member, group)
 
     def _group_of(self, connection: Connection, name: str, member: str) -> OrderedGroup:
-        """The group of a member, which was permitted when it joined; others ask first."""
+        """The group of a member, which was permitted when it joined; others are checked here."""
         bound = self._members.get((name, member))
         if bound is None or bound[0] != connection.id:
             permit_ordered(connection, name, self._core.engine.ordered.get(name))
@@ -330,7 +331,7 @@ class Ordered:
         offsets: Sequence[OffsetCommit],
         done: Done[int],
     ) -> None:
-        """Store offsets whatever is there; owners let go and start again from them."""
+        """Overwrite stored offsets; owners give up their partitions and start again from them."""
         known = self._core.engine.ordered.get(group)
         permit_offsets(connection, group, known, [commit.topic for commit in offsets])
         self._check_there(offsets)
@@ -345,7 +346,7 @@ class Ordered:
     def groups(
         self, connection: Connection, group: str | None = None, stream: str | None = None
     ) -> list[OrderedView]:
-        """All groups, one, or those that read a stream and of each what is about that stream."""
+        """All groups, one, or those that read a stream (then only what concerns that stream)."""
         if stream is None:
             permit_everything(connection, READ)
         else:
@@ -370,7 +371,7 @@ class Ordered:
         )
 
     def delete(self, connection: Connection, group: str, done: Done[None]) -> None:
-        """Forget a group; heartbeats that wait are answered."""
+        """Delete a group; answers its waiting heartbeats."""
         permit_everything(connection, ADMIN)
         core = self._core
         for member in core.engine.find_ordered(group).members:
@@ -380,7 +381,9 @@ class Ordered:
         core.done_when_safe(Persistence.FILE_ASYNC, done, None)
 
     def stream_deleted(self) -> None:
-        """Partitions may have moved in any group that read the stream: tell the members."""
+        """Notify the members of every group that read a
+        deleted stream: partitions may have moved.
+        """
         for name, group in self._core.engine.ordered.items():
             self._plan(name, group)
         self._core.waits.wake_under(ORDERED)
@@ -401,7 +404,7 @@ class Ordered:
             self._core.runtime.wake_at(deadline_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Put silent members out."""
+        """Remove members that timed out."""
         for name in self._deadlines.due(now_ms):
             group = self._core.engine.ordered.get(name)
             if group is None:
@@ -422,7 +425,7 @@ def _member_channel(group: str, member: str) -> str:
 
 
 def _check_timeouts(given: dict[str, Any]) -> None:
-    """Only what is asked for: a group keeps what it has."""
+    """Check only what is given: a group keeps its other options."""
     for name in ("session_timeout_ms", "rebalance_timeout_ms"):
         value = given.get(name, MIN_TIMEOUT_MS)
         if isinstance(value, int) and not MIN_TIMEOUT_MS <= value <= MAX_TIMEOUT_MS:
@@ -440,6 +443,5 @@ def ordered_options(given: dict[str, Any]) -> OrderedOptions:
 
 
 def _stored(group: OrderedGroup, only: str | None) -> list[tuple[TopicPartition, Committed]]:
-    """Of one topic, or of all."""
     rows = sorted(group.offsets.items())
     return [(at, kept) for at, kept in rows if only in (None, at[0])]

@@ -1,4 +1,4 @@
-"""Parked records as use cases: shown, delivered again, or forgotten (SPEC F3)."""
+"""Use cases of parked records: list, redeliver, discard (SPEC F3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nexo.services.stream.permits import permit_group
 from nexo.services.stream.replay import Place
 
 _ROW_BYTES = 1024**2
-"""How much is shown of one parked range."""
+"""How much of one parked range is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ParkedRecords:
 
 
 class Parked:
-    """What a group set aside after too many deliveries."""
+    """Records that a group parked after too many deliveries."""
 
     def __init__(self, core: Core, leasing: Leasing) -> None:
         self._core = core
@@ -49,7 +49,7 @@ class Parked:
         limit: int = 100,
         skip: int = 0,
     ) -> None:
-        """Show parked ranges, fewer than ``limit`` if their records are large."""
+        """List parked ranges, fewer than ``limit`` if their records are large."""
         permit_group(connection, stream, group)
         check_limit(limit)
         check_not_negative(skip, "skip")
@@ -65,7 +65,7 @@ class Parked:
         ranges: list[Range] | None,
         done: Done[int],
     ) -> None:
-        """Replay or discard parked records, all of them without ``ranges``; gives how many."""
+        """Replay or discard parked records (all without ``ranges``); answers how many."""
         permit_group(connection, stream, group, ADMIN)
         found, shared = self._core.engine.find(stream, group)
         count = shared.replay(ranges) if verb == "replay" else shared.discard(ranges)
@@ -76,7 +76,7 @@ class Parked:
 class _Collection:
     """Finds parked records, asking the lake for what the log has dropped.
 
-    Some may be damaged, gone, or out of reach: then only the range is shown.
+    Some may be damaged, deleted or unreachable: then only the range is shown.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class _Collection:
         self._done = done
 
     def go_on(self, error: NexoError | None = None) -> None:
-        """Collect until all is found, the reply is full, or the lake has to be asked."""
+        """Collect until everything is found, the reply is full, or the lake must be asked."""
         if error is not None:
             self._left.popleft()
         while self._left and self._found.size_bytes < MAX_READ_BYTES:
@@ -106,7 +106,7 @@ class _Collection:
         self._done(ParkedRecords(rows, self._found))
 
     def _add(self, where: Range) -> int | None:
-        """Add the records of a range; returns the offset that has to be fetched to go on."""
+        """Add the records of a range; returns the offset to fetch first, if any."""
         try:
             more = gather(self._stream, [Delivery(*where, 0, 0, 0)], _ROW_BYTES)
         except Corrupt:

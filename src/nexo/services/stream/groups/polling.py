@@ -1,4 +1,4 @@
-"""Requests for a group's records: answered now, after asking the lake, or when some come."""
+"""Polls for a group's records: answered now, after asking the lake, or when some arrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nexo.services.waiting import ELSEWHERE, Key, Wait
 
 
 class Polling:
-    """Answers polls whose records may lie in the lake."""
+    """Answers polls whose records may be in the lake."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -22,7 +22,7 @@ class Polling:
         """Polls that left the waiting room because the lake was asked."""
 
     def start(self, wait: Wait, stream: Stream) -> None:
-        """Answer, or have the poll wait; its attempt may raise `InLake`."""
+        """Answer a poll, or let it wait; its attempt may raise `InLake`."""
         look = wait.attempt
 
         def attempt() -> Any:
@@ -41,20 +41,20 @@ class Polling:
         self._core.answer_or_wait(wait)
 
     def cancel(self, connection: Connection, ticket: Hashable) -> None:
-        """Have a poll wait for the lake it asked, and no longer."""
+        """Cancel a poll; if it asked the lake, it is answered when the lake answers."""
         wait = self._fetching.get((connection.id, ticket))
         if wait is not None:
             wait.due_ms = 0
 
     def give_up(self, channel: Hashable) -> None:
-        """Answer the polls of a channel with nothing, or once the lake they asked answers."""
+        """Answer the polls of a channel with nothing, or once the lake has answered."""
         self._core.waits.give_up(channel)
         for wait in self._fetching.values():
             if channel in wait.channels:
                 wait.due_ms = 0
 
     def _fetched(self, wait: Wait, error: NexoError | None) -> None:
-        """The lake was asked: what it has can be delivered now."""
+        """The lake has answered: deliver what it has."""
         del self._fetching[wait.key]
         if wait.connection.closed:
             return

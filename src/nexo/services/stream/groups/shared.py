@@ -1,4 +1,4 @@
-"""Shared groups as use cases: join, take, settle, seek (SPEC F)."""
+"""Use cases of shared groups: join, take, settle, seek (SPEC F)."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
 
 Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
-"""What became of leased records."""
+"""How leased records are settled."""
 
 _FLEETING = frozenset({"extend", "start"})
-"""Verbs that change leases only. Leases are kept in memory, so no reply waits for the disk."""
+"""Verbs that only change leases. Leases are kept in memory, so no reply waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Who a consumer is from now on."""
+    """A consumer's identity in a group."""
 
     consumer: str
     generation: int
@@ -65,7 +65,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of records that a consumer leased."""
+    """How a consumer settles its leased records."""
 
     consumer: str
     generation: int
@@ -74,11 +74,11 @@ class Settlement:
     delay_ms: int = 0
     reason: str = ""
     begins: list[Range] | tuple[()] = ()
-    """What a handler begins with next, as ``start`` says it in a request of its own."""
+    """Records that a handler starts next: saves a separate ``start`` request."""
 
 
 class Groups:
-    """Everything a consumer of a shared group asks for."""
+    """The requests of a consumer of a shared group."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -88,7 +88,6 @@ class Groups:
         self.polling = Polling(core)
 
     def partitions(self, connection: Connection, stream: str, group: str) -> int:
-        """How many partitions a stream has."""
         permit_group(connection, stream, group)
         return self._core.engine.streams.get(stream).options.partitions
 
@@ -106,7 +105,7 @@ class Groups:
         start_ms: int | None = None,
         reports_starts: bool = False,
     ) -> None:
-        """Become a consumer; the group is made if need be, at ``start`` or at a time."""
+        """Become a consumer; creates the group if necessary, at ``start`` or at a time."""
         permit_group(connection, stream, group)
         check_name(group, "group")
         found = self._core.engine.streams.get(stream)
@@ -127,7 +126,7 @@ class Groups:
     def _ensure(
         self, stream: Stream, name: str, options: dict[str, Any], start: Position
     ) -> SharedGroup:
-        """The group, made if need be, tuned if options are given."""
+        """The group, created if necessary, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
         if group is None:
             wanted = group_options(options)
@@ -151,7 +150,7 @@ class Groups:
     def _enter(
         self, connection: Connection, stream: Stream, group: str, *, reports_starts: bool
     ) -> str:
-        """Make the client a consumer under a name no other had."""
+        """Make the client a consumer under a unique name."""
         self._joined += 1
         consumer = f"c{self._core.started_ms:x}-{connection.id:x}-{self._joined:x}"
         stream.group(group).join(consumer, reports_starts=reports_starts)
@@ -169,7 +168,7 @@ class Groups:
         unstarted: list[Range] | None = None,
         generation: int | None = None,
     ) -> None:
-        """Stop being a consumer: what it held goes to others, its waiting takes are answered."""
+        """Stop being a consumer: releases its records and answers its waiting takes."""
         permit_group(connection, stream, group)
         found, shared = self._core.engine.find(stream, group)
         if generation is not None:
@@ -185,7 +184,7 @@ class Groups:
         consumer: str,
         unstarted: list[Range] | None = None,
     ) -> None:
-        """Release all a consumer holds, and answer what it waits for."""
+        """Release everything a consumer holds, and answer its waiting takes."""
         group = stream.groups.get(name)
         if group is not None and group.leave(consumer, self._core.now_ms, unstarted):
             self.leasing.moved(stream, name, group)
@@ -193,7 +192,7 @@ class Groups:
         self.polling.give_up(consumer)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Release all the client's consumers held."""
+        """Release everything that the client's consumers held."""
         for consumer, (stream, name) in self._members.pop(connection.id, {}).items():
             self._exit(connection, stream, name, consumer)
 
@@ -214,10 +213,10 @@ class Groups:
         begins: int = 0,
         generation: int | None = None,
     ) -> None:
-        """Lease records; wait for some if there are none.
+        """Lease records, waiting for some if there are none.
 
-        A handler begins with ``begins`` of them as soon as they arrive. With a ``generation``
-        the take fails once the group is in another.
+        A handler starts on ``begins`` of them as soon as they arrive. With a ``generation`` the
+        take fails once the group has moved to another.
         """
         permit_group(connection, stream, group)
         check_limit(limit)
@@ -261,7 +260,7 @@ class Groups:
         settlement: Settlement,
         done: Done[list[Refusal]],
     ) -> None:
-        """Ack, nack, release, extend or start leased records; gives what was refused."""
+        """Ack, nack, release, extend or start leased records; answers what was rejected."""
         permit_group(connection, stream, group)
         check_not_negative(settlement.delay_ms, "delay_ms")
         found = self._core.engine.streams.get(stream)
@@ -308,7 +307,7 @@ class Groups:
         to: Position = "beginning",
         to_ms: int | None = None,
     ) -> None:
-        """Reset a group, which is made if need be; gives its new generation."""
+        """Reset a group, creating it if necessary; answers its new generation."""
         permit_group(connection, stream, group)
         found = self._core.engine.streams.get(stream)
 
@@ -329,7 +328,7 @@ class Groups:
         done: Done[Any],
         then: Callable[[dict[int, int]], None],
     ) -> None:
-        """Go on with the offsets of a time, once they are found."""
+        """Call ``then`` with the offsets of a time, once they are found."""
 
         def located(found: dict[int, int] | NexoError) -> None:
             if connection.closed:
@@ -353,7 +352,7 @@ class Groups:
         return generation
 
     def delete(self, connection: Connection, stream: str, group: str, done: Done[None]) -> None:
-        """Forget a group; whoever waits for its records is told."""
+        """Delete a group; waiting takes get an error."""
         permit_group(connection, stream, group, ADMIN)
         found = self._core.engine.streams.get(stream)
         self._core.engine.drop_group(found, group)
@@ -362,7 +361,7 @@ class Groups:
 
 
 def _first(deliveries: list[Delivery], count: int) -> list[Range]:
-    """The first ``count`` messages of what was handed out."""
+    """The first ``count`` messages of a delivery."""
     ranges: list[Range] = []
     for each in deliveries:
         end = min(each.end, each.first + count)

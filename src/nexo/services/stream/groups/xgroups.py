@@ -1,4 +1,4 @@
-"""Groups as `nexo.xstreams` sees them: named consumers that keep what they were given (SPEC J2)."""
+"""Groups of `nexo.xstreams`: named consumers that keep their messages (SPEC J2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nexo.services.stream.permits import permit_group
 from nexo.services.waiting import Wait
 
 MAX_CLAIMED = 10_000
-"""Messages that one claim takes over at most, whatever is asked for."""
+"""The most messages that one claim takes over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class GroupView:
 
 
 class XGroups:
-    """Everything a consumer of such a group asks for."""
+    """The requests of a consumer of such a group."""
 
     def __init__(self, core: Core, messages: XMessages) -> None:
         self._core = core
@@ -96,9 +96,9 @@ class XGroups:
     def make_group(
         self, connection: Connection, stream: str, group: str, start: Id | None, done: Done[bool]
     ) -> None:
-        """Create a group unless it is there; says whether it is new.
+        """Create a group unless it exists; answers whether it is new.
 
-        It starts after an id, or with new messages only. Making the stream too takes the
+        It starts after an id, or with new messages only. Creating the stream too requires
         permission to write to it.
         """
         permit_group(connection, stream, group)
@@ -120,7 +120,7 @@ class XGroups:
     def delete_consumer(
         self, connection: Connection, stream: str, group: str, consumer: str, done: Done[int]
     ) -> None:
-        """Forget a consumer and what it holds; its waiting reads are answered."""
+        """Remove a consumer and what it holds; answers its waiting reads."""
         found, shared, claims = self._permitted(connection, stream, group)
         count = claims.dismiss(consumer)
         self._core.waits.give_up(_channel(found, group, consumer))
@@ -164,10 +164,10 @@ class XGroups:
         def delivered(messages: Messages | NexoError) -> None:
             if isinstance(messages, NexoError) or not messages.ranges:
                 done(messages)
-            else:  # who holds what must survive before it is told
+            else:  # holdings must be durable before they are reported
                 self._core.done_when_safe(found.options.persistence, done, messages)
 
-        # A channel each: one who may have no more must not stand in the way of the others.
+        # One channel each: a consumer at its limit must not block the others.
         channels = (_channel(found, group, consumer),)
         due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
         nothing = Messages([], Gathered())
@@ -197,7 +197,7 @@ class XGroups:
     def ack(
         self, connection: Connection, stream: str, group: str, ids: Sequence[Id], done: Done[int]
     ) -> None:
-        """Finish messages, whoever holds them; gives how many were pending."""
+        """Finish messages, whoever holds them; answers how many were pending."""
         found, shared, claims = self._permitted(connection, stream, group)
         count = claims.ack(ranges_of(self._messages.log(found).genuine(ids)))
         self._after(found, group, shared)
@@ -212,7 +212,7 @@ class XGroups:
         offset: int,
         limit: int,
     ) -> list[Pending]:
-        """A page of what is held, by one consumer or all, from an offset on."""
+        """A page of held messages, of one consumer or all, from an offset on."""
         found, _, claims = self._permitted(connection, stream, group)
         rows = list(islice(claims.held_from(offset, consumer), limit))
         stamps = self._messages.log(found).timestamps([at for at, _ in rows])
@@ -235,7 +235,7 @@ class XGroups:
         count: int,
         done: Done[Messages],
     ) -> None:
-        """Deliver to a consumer what another, or it, has held for long."""
+        """Deliver messages to a consumer that another, or it, has held for long."""
         found, shared, claims = self._permitted(connection, stream, group)
         _at_least_one(count)
         now_ms = self._core.now_ms
@@ -259,7 +259,7 @@ class XGroups:
         ids: Sequence[Id],
         done: Done[list[Id]],
     ) -> None:
-        """Restart the idle time of what a consumer holds; gives the ids it still has."""
+        """Restart the idle time of held messages; answers the ids the consumer still holds."""
         found, shared, claims = self._permitted(connection, stream, group)
         offsets = self._messages.log(found).genuine(ids)
         held = claims.renew(consumer, ranges_of(offsets), self._core.now_ms)
@@ -288,7 +288,7 @@ def _as_delivery(counted: CountedRange) -> Delivery:
 
 
 def _before(ranges: list[CountedRange], offset: int) -> list[CountedRange]:
-    """What of ascending ranges lies before an offset."""
+    """The part of ascending ranges before an offset."""
     return [
         (partition, first, min(end, offset), attempt)
         for partition, first, end, attempt in ranges

@@ -1,4 +1,4 @@
-"""A stream as `nexo.xstreams` sees it: messages with ids, added, found, deleted and trimmed."""
+"""A stream of `nexo.xstreams`: messages with ids, added, found, deleted and trimmed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from nexo.services.stream.core import Core
 from nexo.services.stream.publish import Publishing
 
 TRIM_STEP = 1_000
-"""Messages that automatic trimming lets gather before the log is told to forget them."""
+"""Messages that automatic trimming collects before the log drops them."""
 STREAM_OPTIONS = {"retention_ms": 0, "retention_bytes": 0}
-"""Of streams made here: their length is what limits them."""
+"""Options of streams created here: only their length limits them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The offsets asked for, the entries that hold them and may hold more, and where to go on."""
+    """The offsets asked for, the entries that hold them
+    (and maybe others), and where to continue.
+    """
 
     first: int
     end: int
@@ -37,7 +39,7 @@ class Page:
 
 
 class XMessages:
-    """Use cases about messages, whoever reads them."""
+    """Use cases on messages, independent of groups."""
 
     def __init__(self, core: Core, publishing: Publishing) -> None:
         self._core = core
@@ -47,7 +49,7 @@ class XMessages:
     # -- finding -----------------------------------------------------------------------
 
     def made(self, name: str) -> Stream:
-        """The stream, made if need be; what is made is journalled with this turn."""
+        """The stream, created if necessary; the creation is journalled with this turn."""
         streams = self._core.engine.streams
         if name in streams:
             return streams.get(name)
@@ -68,7 +70,7 @@ class XMessages:
         return found
 
     def pass_over(self, stream: Stream, log: MessageLog) -> None:
-        """Take groups that start behind an id ahead of the stream past what is not above it."""
+        """Move groups that start after an id ahead of the stream past lower messages."""
         for name, group in stream.groups.items():
             if group.claims is None or group.claims.behind is None:
                 continue
@@ -90,7 +92,7 @@ class XMessages:
         max_length: int,
         done: Done[Id],
     ) -> None:
-        """Append one message, stamped here, and trim the stream; gives the message's id."""
+        """Append one message, stamped here, and trim the stream; answers the message's id."""
         self._permit(connection, WRITE, stream)
         check_not_negative(max_length, "max_length")
         is_new = stream not in self._core.engine.streams
@@ -111,7 +113,7 @@ class XMessages:
     def _confirm_once_made(
         self, stream: Stream, placed: Placed, size_bytes: int, message_id: Id, done: Done[Id]
     ) -> None:
-        """A message is not safe before its stream is."""
+        """Answer once both the message and its new stream are durable."""
 
         def safe(error: NexoError | None) -> None:
             if error is not None:
@@ -126,7 +128,7 @@ class XMessages:
     def range(
         self, connection: Connection, stream: str, first: Id, last: Id, count: int, offset: int = 0
     ) -> Page:
-        """A page of messages between two ids, both included, from ``offset`` on."""
+        """A page of messages between two ids, inclusive, from ``offset`` on."""
         self._permit(connection, READ, stream)
         log = self.log(self._core.engine.streams.get(stream))
         start = max(log.offset_from(first), offset)
@@ -143,7 +145,7 @@ class XMessages:
     def delete(
         self, connection: Connection, stream: str, ids: Sequence[Id], done: Done[int]
     ) -> None:
-        """Remove messages from the stream and from what groups hold; gives how many."""
+        """Remove messages from the stream and from what groups hold; answers how many."""
         self._permit(connection, ADMIN, stream)
         found = self._core.engine.streams.get(stream)
         log, engine = self.log(found), self._core.engine
@@ -155,7 +157,7 @@ class XMessages:
         self._core.done_when_safe(found.options.persistence, done, len(offsets))
 
     def trim(self, connection: Connection, stream: str, max_length: int, done: Done[int]) -> None:
-        """Keep the newest messages; gives how many were removed."""
+        """Keep the newest messages; answers how many were removed."""
         self._permit(connection, ADMIN, stream)
         found = self._core.engine.streams.get(stream)
         check_not_negative(max_length, "max_length")
@@ -167,7 +169,7 @@ class XMessages:
             permit(connection.identity, Broker.STREAM, actions, stream)
 
     def _trim(self, stream: Stream, log: MessageLog, max_length: int, step: int) -> int:
-        """Forget the oldest; the log itself does so once ``step`` or more have gathered."""
+        """Drop the oldest; the log itself does so once ``step`` or more have collected."""
         self.pass_over(stream, log)
         cut = log.cut(max_length)
         first, removed = log.move_front(cut)
@@ -178,7 +180,7 @@ class XMessages:
         return removed
 
     def _free(self, stream: Stream, log: MessageLog, cut: int) -> None:
-        """Have the log forget what it may; what it must keep is gone for messages only."""
+        """Drop what the log may drop; what it must keep is hidden from messages only."""
         free = min(cut, freeable(stream, 0, log.partition, self._core.now_ms, self._core.hot))
         if free > log.partition.start_offset:
             log.partition.drop_before(free)

@@ -20,7 +20,7 @@ log = logging.getLogger("nexo.access")
 _MANY = 64
 
 
-class Rumours:
+class LoginReports:
     """A socket in the run folder for reports of `Attempts`; ``heard`` takes those of others."""
 
     def __init__(self, run_folder: Path, heard: Callable[[bytes], None]) -> None:
