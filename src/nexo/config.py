@@ -18,7 +18,7 @@ from typing import Any
 
 from nexo import setting_names, setting_values
 from nexo.errors import ConfigError
-from nexo.model import Broker
+from nexo.model import Broker, Persistence
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -28,6 +28,9 @@ _MOST_BYTES = 2**53
 _MOST = 2**31 - 1
 _ORIGIN = re.compile(r"https?://[^\s/?#@,]+", re.ASCII)
 _WEB_URL = re.compile(r"https?://[^\s/?#]+\S*", re.ASCII)
+
+
+_MODES = tuple(Persistence)
 
 
 def _setting(
@@ -230,6 +233,62 @@ class Settings:
         5, "QUEUE_MAX_RETRIES", "Default retries of a job.", 0, 1_000_000
     )
 
+    queue_persistence: str = _setting(
+        "file_sync",
+        "QUEUE_PERSISTENCE",
+        "Default durability of a queue; `replicated` needs `replicate`.",
+        choices=_MODES,
+    )
+    stream_persistence: str = _setting(
+        "file_async",
+        "STREAM_PERSISTENCE",
+        "Default durability of a stream; `replicated` needs `replicate`.",
+        choices=_MODES,
+    )
+    retained_persistence: str = _setting(
+        "file_async",
+        "PUBSUB_RETAINED_PERSISTENCE",
+        "Durability of retained messages; `replicated` needs `replicate`.",
+        choices=_MODES,
+    )
+    replicate: str = _setting(
+        "",
+        "NEXO_REPLICATE",
+        "Object store to replicate to: `s3://`, `gs://`, `az://` or `file:///`, with a prefix.",
+    )
+    replicate_ms: int = _setting(
+        250,
+        "NEXO_REPLICATE_MS",
+        "Longest time before a write leaves for the store that nobody waits for.",
+        10,
+        60_000,
+    )
+    replicate_wait_ms: int = _setting(
+        10_000,
+        "NEXO_REPLICATE_WAIT_MS",
+        "How long a `replicated` write waits for the store before it fails.",
+        100,
+        600_000,
+    )
+    replicate_lease_ms: int = _setting(
+        3_000,
+        "NEXO_REPLICATE_LEASE_MS",
+        "A leader that has not renewed its lease for this long is replaced by a standby.",
+        500,
+        600_000,
+    )
+    replicate_keep_ms: int = _setting(
+        DAY_MS,
+        "NEXO_REPLICATE_KEEP_MS",
+        "How far back `nexo restore --at` can go.",
+        0,
+    )
+    replicate_address: str = _setting(
+        "",
+        "NEXO_REPLICATE_ADDRESS",
+        "Where clients reach this server, as a standby tells them: `host:port`.",
+    )
+
     @property
     def lake_folder(self) -> Path:
         """Where the lake is, unless a catalog says otherwise."""
@@ -281,6 +340,7 @@ def load(
     _check_tls(settings)
     _check_web(settings)
     _check_folders(settings)
+    _check_replication(settings)
     return settings
 
 
@@ -304,6 +364,17 @@ def _check_ports(settings: Settings) -> None:
     for one, other in combinations(ports, 2):
         if ports[one] and ports[one] == ports[other]:
             raise ConfigError(f"{one} and {other} are both {ports[one]}: choose two ports")
+
+
+def _check_replication(settings: Settings) -> None:
+    """Nobody is promised what cannot be kept."""
+    if settings.replicate:
+        if "://" not in settings.replicate:
+            raise ConfigError(f"replicate = {settings.replicate!r}: write s3://bucket/prefix")
+        return
+    for name in ("queue_persistence", "stream_persistence", "retained_persistence"):
+        if getattr(settings, name) == Persistence.REPLICATED:
+            raise ConfigError(f"{name} = replicated: name an object store with replicate")
 
 
 def _check_tls(settings: Settings) -> None:

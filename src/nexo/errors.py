@@ -213,6 +213,12 @@ class ShuttingDown(Unavailable):
     code = "SHUTTING_DOWN"
 
 
+class NotLeader(Unavailable):
+    """Another server leads: connect to that one."""
+
+    code = "NOT_LEADER"
+
+
 class Corrupt(NexoError):
     """Stored bytes fail their checksum or make no sense.
 

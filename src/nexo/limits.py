@@ -88,3 +88,14 @@ PROBE_S = 5.0
 WAITING_FOR_BROKER = 512
 """Connections that wait for one broker's process. A process that hangs would let its clients,
 who reconnect, use up the descriptors that the other brokers need: the oldest goes."""
+
+# -- replication --------------------------------------------------------------------------
+
+UNSHIPPED_BYTES = 256 * MIB
+"""Operations of one broker that wait for the object store. Beyond it they are dropped, since the
+disk has them; once the store is back, the broker starts again and uploads what changed."""
+LOG_BYTES_PER_BASE = 256 * MIB
+LOG_OBJECTS_PER_BASE = 10_000
+"""A base is made after so much of the log, whichever is first."""
+LAST_PUTS_MS = 3_000
+"""How long a stopping broker waits for the object store to take its last writes."""

@@ -41,6 +41,20 @@ class Persistence(enum.StrEnum):
     FILE_SYNC = "file_sync"
     """Synced to disk before the reply."""
 
+    REPLICATED = "replicated"
+    """Synced to disk and put into the object store before the reply (SPEC N2)."""
+
+    @property
+    def syncs(self) -> bool:
+        """Whether the reply waits for the disk."""
+        return self is not Persistence.FILE_ASYNC
+
+
+def safer(one: Persistence, other: Persistence) -> Persistence:
+    """The one that promises more."""
+    order = list(Persistence)
+    return max(one, other, key=order.index)
+
 
 class Policy(enum.StrEnum):
     """What happens to messages that wait for a slow subscriber and no longer fit (SPEC C4)."""

@@ -211,7 +211,7 @@ class Process:
         """Wait until every broker answers."""
         from nexo.client._sync.link.link import Link
         from nexo.client.address import parse_url
-        from nexo.errors import NexoError, Unauthenticated
+        from nexo.errors import NexoError, NotLeader, Unauthenticated
         from nexo.model import Broker
         from nexo.protocol.ops import Op
 
@@ -226,8 +226,8 @@ class Process:
                 try:
                     link.call(Op.ECHO, b"")
                     break
-                except Unauthenticated:
-                    break  # it is up, and wants to know who asks
+                except (Unauthenticated, NotLeader):
+                    break  # it is up, and wants to know who asks, or is a standby
                 except NexoError as error:
                     self._check_alive(deadline_s, error)
                     time.sleep(0.01)

@@ -40,7 +40,8 @@ COMMANDS = {
     "bench": ("operate.bench", "Measure this server."),
     "doctor": ("operate.doctor", "Check a data folder, and repair it."),
     "backup": ("operate.backup", "Copy the data of a running server."),
-    "restore": ("operate.restore", "Put a backup into an empty data folder."),
+    "restore": ("operate.restore", "Put a backup, or what was replicated, into an empty folder."),
+    "replica": ("operate.replica", "Servers that replicate: who leads, moving the lead."),
     "user": ("operate.user", "Users, passwords, tokens and permissions."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
@@ -51,7 +52,7 @@ COMMANDS = {
 _SERVERLESS = {"serve", "completion"}
 _GIVEN = "nexo.given"
 """The words of the command line, in the context."""
-_LOCAL = {"doctor", "restore", "user"}
+_LOCAL = {"doctor", "replica", "restore", "user"}
 """Work on files, so they take --json but no address."""
 
 

@@ -55,7 +55,8 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Persistence,
         option(
             "Durability",
-            "file_sync answers once a job is synced to disk, file_async once it is written.",
+            "file_sync answers once a job is synced to disk, file_async once it is written, "
+            "replicated once the object store has it too.",
             usual=True,
         ),
     ] = Persistence.FILE_SYNC
@@ -132,7 +133,11 @@ class QueueOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def defaults(settings: Settings) -> QueueOptions:
     """Options of a queue that is created without any."""
-    return QueueOptions(settings.queue_visibility_ms, settings.queue_max_retries)
+    return QueueOptions(
+        settings.queue_visibility_ms,
+        settings.queue_max_retries,
+        Persistence(settings.queue_persistence),
+    )
 
 
 _OLD_NAMES = {

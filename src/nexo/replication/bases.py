@@ -1,8 +1,10 @@
 """Bases: all files as of one number, so that the log before it can go.
 
 A base is a manifest of files and the contents that it names. Contents are uploaded under their
-hash; sealed segments never change, so each is uploaded once. The files must not change while a base
-is made: a standby makes one between two groups.
+hash; sealed segments never change, so each is uploaded once. The names must be those of one
+moment, at which the log objects below the number end. Contents may be newer, if the manifest is
+created after the log has all that was written until the last of them was read: operations name
+positions, so doing them again to what has them already gives the same bytes.
 
 What may be deleted is decided by the one process that makes bases, between two of them. A
 manifest uses contents again only from the newest manifest before it, which no such decision
@@ -12,7 +14,7 @@ takeover and goes on deleting cannot delete what its successor uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +26,7 @@ from nexo.replication.objects import (
     BASE,
     FILE,
     LOG,
+    RESET,
     AlreadyThere,
     ObjectStore,
     base_key,
@@ -36,6 +39,10 @@ from nexo.storage.ports import Files
 MAGIC = b"NEXOBAS\0"
 KEPT = 2
 """Bases kept: the newest, and one for the day it turns out damaged."""
+
+
+NOT_DATA = (".base-", ".backup-")
+"""Beginnings of names that are links to files for a while."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -60,6 +67,8 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     """Of the last of these objects."""
     files: list[Stored]
     folders: list[str]
+    time_ms: int = 0
+    """The maker's clock, for a restore to a chosen time."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -73,24 +82,65 @@ def make(
 
     ``maker`` names this process, and no other one ever.
     """
-    before = newest(store)
+    stored, folders = upload(store, files, root, maker, newest(store))
+    return publish(store, Manifest(number, epoch, stored, folders))
+
+
+def upload(
+    store: ObjectStore,
+    files: Files,
+    root: Path,
+    maker: str,
+    before: Manifest | None,
+    changed: Set[str] | None = None,
+) -> tuple[list[Stored], list[str]]:
+    """Upload what ``before``, the newest manifest, does not have; returns files and folders.
+
+    Files that are not among the ``changed`` are as that manifest says, and are not read.
+    """
     known = {each.sha: each for each in before.files} if before is not None else {}
+    same = {} if changed is None or before is None else {each.path: each for each in before.files}
     stored: list[Stored] = []
     folders: list[str] = []
     for path, is_folder in _walk(files, root):
         name = path.relative_to(root).as_posix()
         if is_folder:
             folders.append(name)
+        elif name in same and name not in (changed or ()):
+            stored.append(same[name])
         else:
             stored.append(_upload(store, files, path, name, maker, known))
-    manifest = Manifest(number, epoch, stored, folders)
+    return stored, folders
+
+
+def publish(store: ObjectStore, manifest: Manifest) -> Manifest:
+    """Create the manifest; one that is there already must be of the same files."""
     try:
-        store.create(base_key(number), sealed.pack(MAGIC, _encode(manifest), number))
+        store.create(base_key(manifest.number), pack(manifest))
     except AlreadyThere:
-        found = load(store, number)
-        if {(f.path, f.sha) for f in found.files} != {(f.path, f.sha) for f in stored}:
-            raise Corrupt(f"the base at {number} holds other files than this folder") from None
+        found = load(store, manifest.number)
+        if {(f.path, f.sha) for f in found.files} != {(f.path, f.sha) for f in manifest.files}:
+            raise Corrupt(
+                f"the base at {manifest.number} holds other files than this folder"
+            ) from None
         return found
+    return manifest
+
+
+def pack(manifest: Manifest) -> bytes:
+    """The bytes of a manifest."""
+    return sealed.pack(MAGIC, _encode(manifest), manifest.number)
+
+
+def unpack(data: bytes) -> Manifest:
+    """The manifest in these bytes; `Corrupt` if they are damaged."""
+    payload, mark = sealed.unpack(MAGIC, data)
+    try:
+        manifest = _decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"the base at {mark} cannot be decoded: {error}") from None
+    if mark != manifest.number:
+        raise Corrupt(f"the base at {mark} says that it is at {manifest.number}")
     return manifest
 
 
@@ -117,27 +167,41 @@ def newest(store: ObjectStore) -> Manifest | None:
     return None
 
 
+def newest_before(store: ObjectStore, time_ms: int) -> Manifest | None:
+    """The newest sound base that was made until a time; None if there is none."""
+    for key in reversed(store.list(BASE)):
+        try:
+            manifest = load(store, number_of(key))
+        except Corrupt:
+            continue
+        if manifest.time_ms <= time_ms:
+            return manifest
+    return None
+
+
 def load(store: ObjectStore, number: int) -> Manifest:
     """The manifest at a number; `Corrupt` if it is missing or damaged."""
     data = store.get(base_key(number))
     if data is None:
         raise Corrupt(f"there is no base at {number}")
-    payload, mark = sealed.unpack(MAGIC, data)
-    if mark != number:
-        raise Corrupt(f"the base at {number} says that it is at {mark}")
-    try:
-        return _decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(f"the base at {number} cannot be decoded: {error}") from None
+    manifest = unpack(data)
+    if manifest.number != number:
+        raise Corrupt(f"the base at {number} says that it is at {manifest.number}")
+    return manifest
 
 
-def restore(store: ObjectStore, manifest: Manifest, files: Files, root: Path) -> None:
-    """Write the files of a base below ``root``, which should be empty, and sync them."""
+def restore(
+    store: ObjectStore, manifest: Manifest, files: Files, root: Path, near: Path | None = None
+) -> None:
+    """Write the files of a base below ``root``, which should be empty, and sync them.
+
+    Files below ``near`` that have the content already are copied instead of downloaded.
+    """
     files.make_folder(root)
     for name in manifest.folders:
         files.make_folder(_below(root, name))
     for stored in manifest.files:
-        data = store.get(stored.key)
+        data = _near(files, near, stored) or store.get(stored.key)
         if data is None or sha256(data).hexdigest() != stored.sha:
             state = "missing" if data is None else "damaged"
             raise Corrupt(f"{stored.path} of the base at {manifest.number} is {state}")
@@ -148,8 +212,21 @@ def restore(store: ObjectStore, manifest: Manifest, files: Files, root: Path) ->
     files.sync_all(root)
 
 
-def collect(store: ObjectStore) -> int:
-    """Delete what no kept base needs; returns how many objects. See the module for who may."""
+def _near(files: Files, near: Path | None, stored: Stored) -> bytes | None:
+    if near is None:
+        return None
+    try:
+        data = _content(files, _below(near, stored.path))
+    except OSError:
+        return None
+    return data if len(data) == stored.size and sha256(data).hexdigest() == stored.sha else None
+
+
+def collect(store: ObjectStore, since_ms: int | None = None) -> int:
+    """Delete what no kept base needs; returns how many objects. See the module for who may.
+
+    Kept are the newest two, and with ``since_ms`` as many as a restore to any time since needs.
+    """
     contents = store.list(FILE)  # before the manifests: what is uploaded later is not in it
     bases = store.list(BASE)
     kept: list[Manifest] = []
@@ -158,7 +235,7 @@ def collect(store: ObjectStore) -> int:
             kept.append(load(store, number_of(key)))
         except Corrupt:
             continue
-        if len(kept) == KEPT:
+        if len(kept) >= KEPT and (since_ms is None or kept[-1].time_ms <= since_ms):
             break
     if not kept:
         return 0
@@ -167,6 +244,7 @@ def collect(store: ObjectStore) -> int:
     gone = [key for key in bases if key < base_key(oldest)]
     gone += [key for key in store.list(LOG) if key < log_key(oldest)]
     gone += [key for key in contents if key not in needed]
+    gone += [key for key in store.list(RESET) if key < f"{RESET}{oldest:020}"]
     store.delete(gone)
     return len(gone)
 
@@ -174,6 +252,8 @@ def collect(store: ObjectStore) -> int:
 def _walk(files: Files, folder: Path) -> Iterator[tuple[Path, bool]]:
     """Everything below a folder, folders before what they hold."""
     for name in files.list(folder):
+        if name.startswith(NOT_DATA):
+            continue
         path = folder / name
         try:
             files.open(path).close()

@@ -6,7 +6,11 @@ S3, GCS and Azure all do.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -14,12 +18,20 @@ from obstore.store import ObjectStore, from_url
 
 from nexo.replication.objects import AlreadyThere, StoreFailed
 
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
 _ERRORS = (BaseError, OSError)
+_RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
+"""Few, as whoever asks tries again and has to know meanwhile."""
 
 
 def open_store(url: str) -> CloudObjects:
     """The store at a URL, whose path is the prefix of all keys."""
-    return CloudObjects(from_url(url))
+    options: ClientConfig = {"timeout": "10s", "connect_timeout": "3s"}
+    if urlsplit(url).scheme == "s3" and os.environ.get("AWS_ENDPOINT_URL", "").startswith("http:"):
+        options["allow_http"] = True  # a store of one's own, named by that variable
+    return CloudObjects(from_url(url, client_options=options, retry_config=_RETRIES))
 
 
 class CloudObjects:

@@ -58,7 +58,8 @@ class FolderObjects:
     def list(self, prefix: str, after: str = "") -> list[str]:
         """Keys in order."""
         try:
-            found = [path for path in self._folder.rglob("*") if path.is_file()]
+            top = self._folder / prefix.rpartition("/")[0]
+            found = [path for path in top.rglob("*") if path.is_file()]
         except OSError as error:
             raise StoreFailed(f"{prefix}: {error}") from error
         keys = (

@@ -27,6 +27,9 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     """Empty for a claim."""
     time_ms: int = 0
     """The writer's clock, for a restore to a chosen time; nothing is decided by it."""
+    reset: str = ""
+    """Of a claim: the key of a manifest that the files are to be made like, because the claimant
+    goes on with files of its own that hold more than the log."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -6,6 +6,7 @@ key                     what it holds
 ``log/<number>``        a group of file operations, or a claim (`nexo.replication.groups`)
 ``base/<number>``       a manifest: the files as of all log objects below ``number``
 ``file/<maker>/<sha>``  the content of a file that a manifest names
+``reset/<number>-…``    a manifest that a claim begins with, made before its number was known
 ======================  =====================================================================
 
 Numbers have 20 digits, so that keys sort as numbers do.
@@ -19,6 +20,7 @@ from typing import Protocol
 LOG = "log/"
 BASE = "base/"
 FILE = "file/"
+RESET = "reset/"
 
 
 class AlreadyThere(Exception):
@@ -58,6 +60,31 @@ def base_key(number: int) -> str:
 def number_of(key: str) -> int:
     """The number that a log object's or manifest's key ends with."""
     return int(key.rpartition("/")[2])
+
+
+class ObjectsBelow:
+    """The objects of a store whose keys begin with ``prefix``, without it."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def create(self, key: str, data: bytes) -> None:
+        """Put if absent."""
+        self._store.create(self._prefix + key, data)
+
+    def get(self, key: str) -> bytes | None:
+        """An object."""
+        return self._store.get(self._prefix + key)
+
+    def list(self, prefix: str, after: str = "") -> list[str]:
+        """Keys in order."""
+        found = self._store.list(self._prefix + prefix, self._prefix + after if after else "")
+        return [key.removeprefix(self._prefix) for key in found]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects."""
+        self._store.delete([self._prefix + key for key in keys])
 
 
 class MemoryObjects:

@@ -53,9 +53,19 @@ class Shipper:
     """The writing side. The owner does the puts that it is given and says how they went."""
 
     def __init__(
-        self, writer: str, epoch: int, number: int, *, every_ms: int = 0, claim: bool = False
+        self,
+        writer: str,
+        epoch: int,
+        number: int,
+        *,
+        every_ms: int = 0,
+        claim: bool = False,
+        reset: str = "",
     ) -> None:
-        """``number`` is the next one. With ``claim`` the first object takes the lead."""
+        """``number`` is the next one. With ``claim`` the first object takes the lead.
+
+        ``reset`` is the key of a manifest: see `nexo.replication.groups.Group`.
+        """
         self.epoch = epoch
         self.number = number
         self.fenced_by: Group | None = None
@@ -63,17 +73,25 @@ class Shipper:
         """Everything up to this ticket is in the store."""
         self.leads = not claim
         """Whether an object of this writer is in the store, or it began as the leader."""
-        self._writer = writer
+        self.writer = writer
         self._every_ms = every_ms
         self._due_ms: int | None = None
         self._ticket = 0
         self._waiting: deque[_Gathered] = deque()
         self._in_flight: _InFlight | None = None
-
-    @property
-    def waiting_bytes(self) -> int:
+        self._reset = reset
+        self._cut = -1
+        self.waiting_bytes = 0
         """What is gathered and not in flight."""
-        return sum(gathered.size_bytes for gathered in self._waiting)
+
+    def cut(self, ticket: int) -> None:
+        """Have an object end with this ticket: what is gathered later goes into the next one."""
+        self._cut = ticket
+
+    def discard(self) -> None:
+        """Forget what is gathered and not in flight: it will never be shipped."""
+        self._waiting.clear()
+        self.waiting_bytes = 0
 
     @property
     def due_ms(self) -> int | None:
@@ -84,7 +102,9 @@ class Shipper:
         """Take operations in, in order; returns the ticket that `shipped` will reach."""
         self._check()
         self._ticket += 1
-        self._waiting.append(_Gathered(self._ticket, operations, _size(operations)))
+        gathered = _Gathered(self._ticket, operations, _size(operations))
+        self._waiting.append(gathered)
+        self.waiting_bytes += gathered.size_bytes
         return self._ticket
 
     def next_put(self, now_ms: int) -> Put | None:
@@ -96,7 +116,8 @@ class Shipper:
             return None
         self._due_ms = now_ms + self._every_ms
         ticket, operations = self._take_group() if self.leads else (self.shipped, [])
-        group = Group(self.epoch, self._writer, operations, now_ms)
+        reset = "" if self.leads else self._reset
+        group = Group(self.epoch, self.writer, operations, now_ms, reset)
         put = Put(self.number, log_key(self.number), groups.pack(group, self.number))
         self._in_flight = _InFlight(put, ticket)
         return put
@@ -126,17 +147,22 @@ class Shipper:
             self.created()
             return
         self.fenced_by = groups.unpack(found, self.number)
-        self._waiting.clear()
+        self.discard()
         self._check()
 
     def _take_group(self) -> tuple[int, list[Operation]]:
         first = self._waiting.popleft()
         ticket, operations, size = first.ticket, list(first.operations), first.size_bytes
-        while self._waiting and size + self._waiting[0].size_bytes <= MAX_GROUP_BYTES:
+        while ticket != self._cut and self._fits(size):
             gathered = self._waiting.popleft()
             ticket, size = gathered.ticket, size + gathered.size_bytes
             operations += gathered.operations
+        self.waiting_bytes -= size
         return ticket, operations
+
+    def _fits(self, size_bytes: int) -> bool:
+        waiting = self._waiting
+        return bool(waiting) and size_bytes + waiting[0].size_bytes <= MAX_GROUP_BYTES
 
     def _check(self) -> None:
         if self.fenced_by is not None:

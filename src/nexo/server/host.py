@@ -27,6 +27,7 @@ from nexo.server.dialects import DIALECTS
 from nexo.server.entrance.strangers import Strangers
 from nexo.server.process_status import process_status
 from nexo.server.runtime import HostRuntime
+from nexo.services.replicating import Replicating
 from nexo.services.service import Service
 from nexo.storage.ports import Files
 
@@ -47,6 +48,7 @@ class Host:
         run_folder: Path | None = None,
         busy_poll_us: int = 0,
         dialects: Sequence[Dialect] = DIALECTS,
+        replicating: Replicating | None = None,
     ) -> None:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
@@ -63,7 +65,9 @@ class Host:
         self._handshakes: Strangers[asyncio.Task[None]] = Strangers(limits.STRANGERS_PER_ADDRESS)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         for broker, make in services.items():
-            runtime = HostRuntime(self.loop, settings, self.clock, make_files(), broker)
+            runtime = HostRuntime(
+                self.loop, settings, self.clock, make_files(), broker, replicating
+            )
             self._runtimes[broker] = runtime
             self.services[broker] = runtime.service = make(runtime)
         if settings.auth:
@@ -165,6 +169,7 @@ class Host:
             "limits": self._limits(),
             "disk": self._runtimes[broker].disk_status(),
             "process": process_status(),
+            "replica": self._runtimes[broker].replica_status(),
         }
 
     def _limits(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from nexo.config import Settings
 from nexo.errors import NexoError
 from nexo.model import Broker, Clock, Persistence
 from nexo.services.durability import Committer
+from nexo.services.replicating import Replicating
 from nexo.services.service import Service
 from nexo.storage.disk.flusher import DiskGuard, Flusher
 from nexo.storage.ports import Files
@@ -34,6 +35,7 @@ class HostRuntime:
         clock: Clock,
         files: Files,
         broker: Broker,
+        replicating: Replicating | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -43,7 +45,9 @@ class HostRuntime:
         self.flusher = Flusher(self.files, self.folder)
         self._loop = loop
         self.on_progress: Callable[[], None] = _nothing
-        self._committer = Committer(loop, self.flusher, settings.flush_ms)
+        self._committer = Committer(loop, self.flusher, settings.flush_ms, replicating)
+        self._replicating = replicating
+        self.unique = Persistence.FILE_SYNC if replicating is None else Persistence.REPLICATED
         self._guard = DiskGuard(self.files, self.folder, settings.disk_reserve_bytes)
         self._due_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -53,6 +57,8 @@ class HostRuntime:
         """Recover the service."""
         self.service.open()
         self._committer.opened()
+        if self._replicating is not None:
+            self._replicating.open()
 
     # -- turns and time -------------------------------------------------------------
 
@@ -98,6 +104,10 @@ class HostRuntime:
         """Call back once everything appended so far is synced, whenever that happens anyway."""
         self._committer.when_synced(callback)
 
+    def when_unique(self, callback: Callable[[NexoError | None], None]) -> None:
+        """As `when_synced`, and shipped if this server replicates."""
+        self._committer.when_unique(callback)
+
     def sync_soon(self) -> None:
         """See `Runtime.sync_soon`."""
         self._committer.sync_soon()
@@ -105,6 +115,8 @@ class HostRuntime:
     def check_writable(self) -> None:
         """See `Runtime.check_writable`."""
         self.flusher.check()
+        if self._replicating is not None and (error := self._replicating.refusal()) is not None:
+            raise error
         self._guard.check(self.clock.now_ms())
 
     def progress(self) -> None:
@@ -124,12 +136,18 @@ class HostRuntime:
             "failed": failed.message if failed else None,
         }
 
+    def replica_status(self) -> dict[str, Any] | None:
+        """How far the object store is behind; None if this server does not replicate."""
+        return None if self._replicating is None else self._replicating.status()
+
     # -- stopping -----------------------------------------------------------------------
 
     async def drain(self) -> None:
         """Let the current turn's work reach the disk."""
         await asyncio.sleep(0)
         await self._committer.close()
+        if self._replicating is not None:
+            await self._replicating.drain()
 
     async def close(self) -> None:
         """Stop waking the service and sync what it wrote last."""
@@ -137,6 +155,8 @@ class HostRuntime:
             self._timer.cancel()
         self._run_soon()
         await self._committer.close()
+        if self._replicating is not None:
+            await self._replicating.close()
 
     def abandon(self) -> None:
         """Stop without syncing anything."""

@@ -11,13 +11,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from nexo.errors import NexoError, ReadOnly
+from nexo.errors import NexoError, ReadOnly, Unavailable
 from nexo.model import Persistence
 from nexo.storage.disk.flusher import Flusher
 
 Callback: TypeAlias = Callable[[NexoError | None], None]
+
+
+class Replicas(Protocol):
+    """What a commit asks of replication."""
+
+    def refusal(self) -> NexoError | None:
+        """Why nothing may be acknowledged now, if so."""
+
+    def when_shipped(self, callback: Callback) -> None:
+        """Call back once everything written so far is in the object store."""
+
 
 INLINE_MS = 0.8
 _MOST_MS = 2 * INLINE_MS
@@ -32,9 +43,16 @@ log = logging.getLogger("nexo.durability")
 class Committer:
     """Runs one broker's flusher on its event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, flusher: Flusher, flush_ms: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        flusher: Flusher,
+        flush_ms: int,
+        replicas: Replicas | None = None,
+    ) -> None:
         self._loop = loop
         self._flusher = flusher
+        self._replicas = replicas
         self._flush_s = flush_ms / 1000
         self._usual_ms = 0.0
         self._waiting: list[Callback] = []
@@ -50,10 +68,29 @@ class Committer:
             callback(self._flusher.failed)
         elif mode is Persistence.FILE_ASYNC:
             self._open_window()
-            callback(None)
+            callback(None if self._replicas is None else self._replicas.refusal())
         else:
-            self._waiting.append(callback)
+            self._waiting.append(
+                callback if mode is Persistence.FILE_SYNC else self._ship(callback)
+            )
             self._schedule()
+
+    def _ship(self, callback: Callback) -> Callback:
+        """What to do after the sync for ``replicated``."""
+
+        def synced(error: NexoError | None) -> None:
+            if error is not None:
+                callback(error)
+            elif self._replicas is None:
+                callback(Unavailable("this server does not replicate: start it with --replicate"))
+            else:
+                self._replicas.when_shipped(callback)
+
+        return synced
+
+    def when_unique(self, callback: Callback) -> None:
+        """As `when_synced`; a server that replicates has shipped it too."""
+        self.when_synced(callback if self._replicas is None else self._ship(callback))
 
     def when_synced(self, callback: Callback) -> None:
         """Call back after the next sync, without hastening it beyond the window."""
@@ -136,6 +173,8 @@ class Committer:
             self._answer(watching, self._sync())
 
     def _answer(self, waiting: list[Callback], error: NexoError | None) -> None:
+        if error is None and waiting and self._replicas is not None:
+            error = self._replicas.refusal()
         for callback in waiting:
             try:
                 callback(error)

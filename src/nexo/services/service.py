@@ -28,6 +28,9 @@ class Runtime(Protocol):
     folder: Path
     """Where this service keeps its data."""
 
+    unique: Persistence
+    """How safe numbers must be that are never given out twice, before anybody sees them."""
+
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this turn of the loop, after all its requests."""
 

@@ -29,6 +29,7 @@ class ManualRuntime:
 
     def __init__(self) -> None:
         self.settings = Settings()
+        self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time
         self.files: Files = MemoryFiles()

@@ -73,10 +73,13 @@ class StreamEngine(BrokerState):
     def lost_power(self, lifetime: str) -> list[Stream]:
         """The streams that need `jump_ahead`, if the machine was restarted since.
 
-        Then ``file_async`` may have lost offsets that only their producers know.
+        Then ``file_async`` may have lost offsets that only their producers know. A lifetime may
+        name a line of replicas behind a slash: on another one every stream may have lost some.
         """
         if self.lifetime in {"", lifetime}:
             return []
+        if self.lifetime.partition("/")[2] != lifetime.partition("/")[2]:
+            return list(self.streams)
         loose = Persistence.FILE_ASYNC
         return [stream for stream in self.streams if stream.options.persistence is loose]
 

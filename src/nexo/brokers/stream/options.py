@@ -36,7 +36,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Persistence,
         option(
             "Durability",
-            "file_async answers once a record is written, file_sync once it is synced to disk.",
+            "file_async answers once a record is written, file_sync once it is synced to disk, "
+            "replicated once the object store has it too.",
             usual=True,
         ),
     ] = Persistence.FILE_ASYNC
@@ -102,7 +103,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def defaults(settings: Settings) -> StreamOptions:
     """Options of a stream that is created without any."""
     return StreamOptions(
-        retention_ms=settings.retention_ms, retention_bytes=settings.retention_bytes
+        persistence=Persistence(settings.stream_persistence),
+        retention_ms=settings.retention_ms,
+        retention_bytes=settings.retention_bytes,
     )
 
 

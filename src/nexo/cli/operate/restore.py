@@ -1,4 +1,4 @@
-"""``nexo restore``: put a backup into an empty data folder."""
+"""``nexo restore``: put a backup, or what was replicated, into an empty data folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -14,26 +15,44 @@ from nexo import config
 from nexo.cli import output
 from nexo.cli.operate import backup_file
 from nexo.cli.sizes import size_text
-from nexo.errors import Conflict
+from nexo.config import Settings
+from nexo.errors import Conflict, NotFound, Unavailable
 from nexo.model import Broker
+from nexo.replication.objects import ObjectsBelow, ObjectStore, StoreFailed
+from nexo.replication.replay import Replay
+from nexo.replication.small_files import SmallFiles
+from nexo.replication.stores import open_store
 from nexo.server.processes.folder_lock import FolderLock, absent_paths
+from nexo.storage.disk.files import OsFiles
 
 _ASIDE = ".restoring"
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("source", metavar="FILE_OR_URL")
+@click.option("--at", metavar="TIME",
+              help="Of a store: as of this time, 2026-01-31T12:00 or with an offset.")  # fmt: skip
 @click.option("--data-dir", type=click.Path(path_type=Path),
               help="The new server's folder.  [default: the setting's]")  # fmt: skip
 @click.option("--config", "settings_file", envvar="NEXO_CONFIG", type=click.Path(path_type=Path),
               help="The new server's settings, to find its folders.")  # fmt: skip
-def command(file: Path, data_dir: Path | None, settings_file: Path | None) -> None:
-    """Put the backup FILE where a server that does not run will find it.
+def command(source: str, at: str | None, data_dir: Path | None, settings_file: Path | None) -> None:
+    """Put a backup file, or what servers replicated to a store's URL, where a server will find it.
 
-    The folders must be empty. All of the backup is checked before any of it counts.
+    The server must not run, and the folders must be empty. All of a backup is checked before any
+    of it counts. A store (s3://, gs://, az://, file:///) gives the newest it has, or with --at
+    what it had at that time.
     """
     settings = config.load(settings_file, os.environ, {"data_dir": data_dir})
     folders = {broker: settings.folder(broker) for broker in Broker}
+    if "://" in source:
+        _restore_replicated(source, at, settings, folders)
+        return
+    if at is not None:
+        raise click.UsageError("--at is for a store's URL: a backup has one time")
+    file = Path(source)
+    if not file.is_file():
+        raise click.UsageError(f"there is no file {source!r}")
     lock = FolderLock(settings, wait_s=0)
     try:
         _check_empty(folders)
@@ -49,6 +68,48 @@ def command(file: Path, data_dir: Path | None, settings_file: Path | None) -> No
         f"{count:,} files, {size_text(manifest.size_bytes)}, restored to {settings.data_dir}",
         data_dir=str(settings.data_dir), files=count, size_bytes=manifest.size_bytes,
     )  # fmt: skip
+
+
+def _restore_replicated(
+    url: str, at: str | None, settings: Settings, folders: dict[Broker, Path]
+) -> None:
+    until_ms = None if at is None else _time_ms(at)
+    store = open_store(url)
+    lock = FolderLock(settings, wait_s=0)
+    try:
+        _check_empty(folders)
+        with _replacing(folders) as aside:
+            objects = sum(_replay(store, broker, aside[broker], until_ms) for broker in Broker)
+        small = SmallFiles(store, {"users": settings.users_path}).restore()
+    except StoreFailed as error:
+        lock.undo()
+        raise Unavailable(f"the object store does not answer: {error}") from None
+    except BaseException:
+        lock.undo()
+        raise
+    lock.close()
+    output.done(
+        f"restored to {settings.data_dir} from {objects:,} objects of the log",
+        data_dir=str(settings.data_dir), objects=objects, small_files=small,
+    )  # fmt: skip
+
+
+def _replay(store: ObjectStore, broker: Broker, folder: Path, until_ms: int | None) -> int:
+    replay = Replay(ObjectsBelow(store, f"{broker.label}/"), OsFiles(), folder)
+    replay.load(until_ms)
+    first = replay.follower.number
+    replay.to_end(until_ms)
+    replay.sync()
+    if not replay.follower.number:
+        raise NotFound(f"the store has nothing of the {broker.label} broker: is the URL right?")
+    return replay.follower.number - first
+
+
+def _time_ms(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise click.UsageError(f"--at {text!r} is no time: write 2026-01-31T12:00") from None
 
 
 def _check_empty(folders: dict[Broker, Path]) -> None:

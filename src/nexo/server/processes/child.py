@@ -17,11 +17,20 @@ LONGEST_PAUSE_S = 5.0
 class Child:
     """Keeps one process alive until `stop`."""
 
-    def __init__(self, name: str, start: Callable[[], tuple[list[str], Sequence[int]]]) -> None:
-        """``start()`` prepares a run: its command line and the descriptors it inherits."""
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], tuple[list[str], Sequence[int]]],
+        goes_on: Callable[[int], bool] = lambda code: True,
+    ) -> None:
+        """``start()`` prepares a run: its command line and the descriptors it inherits.
+
+        ``goes_on(code)`` says whether a process that ended with this status is restarted.
+        """
         self.name = name
         self.restarts = 0
         self._start = start
+        self._goes_on = goes_on
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
         self._code = 0
@@ -41,7 +50,7 @@ class Child:
         while True:
             started = loop.time()
             ended = await self._try_to_run()
-            if self._stopping:
+            if self._stopping or not self._goes_on(self._code):
                 return
             self.restarts += 1
             log.error("the %s process %s; restarting it", self.name, ended)

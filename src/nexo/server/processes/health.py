@@ -24,6 +24,8 @@ class State(enum.StrEnum):
     STARTING = "starting"
     """Brokers recover their data."""
     SERVING = "serving"
+    STANDBY = "standby"
+    """Another server leads; this one keeps up with it."""
     DRAINING = "draining"
     """Told to stop: requests in flight are answered, no new connection is accepted."""
 
@@ -34,6 +36,8 @@ class Health:
     def __init__(self, brokers: Callable[[], Mapping[str, bool]]) -> None:
         """``brokers()`` says of each whether its process serves."""
         self.state = State.STARTING
+        self.replica: Mapping[str, object] | None = None
+        """Role, leader and lag of a server that replicates."""
         self._brokers = brokers
 
     def reply(self, path: str) -> tuple[HTTPStatus, dict[str, object]]:
@@ -45,7 +49,10 @@ class Health:
         brokers = self._brokers()
         ready = self.state is State.SERVING and all(brokers.values())
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, {"ready": ready, "state": self.state, "brokers": brokers}
+        body: dict[str, object] = {"ready": ready, "state": self.state, "brokers": brokers}
+        if self.replica is not None:
+            body["replica"] = self.replica
+        return status, body
 
 
 class HealthServer:

@@ -13,16 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
+
 from nexo import limits
 from nexo.access import internal
 from nexo.access.users import UsersFile
 from nexo.config import Settings
-from nexo.errors import ConfigError, Unavailable
+from nexo.errors import ConfigError, NotLeader, Unavailable
 from nexo.model import Broker
-from nexo.server import loops
+from nexo.server import loops, replica_start
 from nexo.server.dialects import KAFKA
 from nexo.server.entrance import handover
-from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket
+from nexo.server.entrance.gate import Arrival, Gate, Listener, listening_socket, turn_away
 from nexo.server.entrance.tls import server_context
 from nexo.server.processes import descriptors, folder_format, logs, worker
 from nexo.server.processes.addresses import Addresses
@@ -32,6 +34,7 @@ from nexo.server.processes.folder_lock import FolderLock, make_folders
 from nexo.server.processes.health import Health, HealthServer, State
 from nexo.server.processes.run_folder import RunFolder
 from nexo.server.processes.service_manager import notify
+from nexo.server.replica import Replica, View
 
 log = logging.getLogger("nexo.supervisor")
 
@@ -42,9 +45,16 @@ class BrokerProcess:
     """The process of one broker, and the channel that its connections are handed over on."""
 
     def __init__(
-        self, broker: Broker, settings: Settings, run: Path, lock_fds: Sequence[int]
+        self,
+        broker: Broker,
+        settings: Settings,
+        run: Path,
+        lock_fds: Sequence[int],
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_lost`` is called if the process has lost the lead; it is not restarted then."""
         self.broker = broker
+        self._on_lost = on_lost
         self._settings = settings
         self._run = run
         self._lock_fds = lock_fds
@@ -54,7 +64,12 @@ class BrokerProcess:
         self._waiting: deque[Arrival] = deque()
         self._retrying = False
         self._ready = asyncio.Event()
-        self.child = Child(broker.label, self._start)
+        self.child = Child(broker.label, self._start, self._goes_on)
+
+    def _goes_on(self, code: int) -> bool:
+        if code == replica_start.LOST:
+            self._on_lost()
+        return code != replica_start.LOST
 
     @property
     def serves(self) -> bool:
@@ -133,9 +148,7 @@ class Supervisor:
         run = self._run_folder.path
         if settings.auth:
             internal.write_token(run)
-        self._brokers = {
-            broker: BrokerProcess(broker, settings, run, lock.fds) for broker in Broker
-        }
+        self._brokers: dict[Broker, BrokerProcess] = {}
         tls = settings.tls_cert is not None
         listeners = [Listener(listener, tls=tls)]
         if kafka_listener is not None:
@@ -148,12 +161,68 @@ class Supervisor:
         self._admin: AdminProcess | None = None
         if http_listener is not None:
             self._admin = AdminProcess(settings, http_listener, run, self.addresses.http_url)
+        self._replica: Replica | None = None
+        if settings.replicate:
+            self._replica = Replica(settings, self.addresses.url, run, self, self._show_replica)
+        self._announcing: asyncio.Task[None] | None = None
+        self._on_ready: Callable[[Addresses], None] = lambda _: None
 
     def _serving(self) -> dict[str, bool]:
+        if not self._brokers:
+            return {broker.label: False for broker in Broker}
         return {broker.label: process.serves for broker, process in self._brokers.items()}
 
     def _hand_over(self, broker: Broker, arrival: Arrival) -> None:
-        self._brokers[broker].hand_over(arrival)
+        if self._brokers:
+            self._brokers[broker].hand_over(arrival)
+        else:
+            self._turn_away(arrival)
+
+    def _turn_away(self, arrival: Arrival) -> None:
+        """Say who leads, unless the connection speaks TLS, whose handshake is not done here."""
+        leader = self._replica.view.leader if self._replica is not None else ""
+        says = f"{leader} leads" if leader else "no server leads yet"
+        if not arrival.tls:
+            turn_away(arrival, NotLeader(f"this server is a standby: {says}"))
+        arrival.sock.close()
+
+    def _show_replica(self, view: View) -> None:
+        self._health.replica = asdict(view)
+        is_new = self._health.state not in (State.DRAINING, State.STANDBY)
+        if view.role == "standby" and is_new:
+            self._health.state = State.STANDBY
+            self._present()
+        (self._run_folder.path / "replica.json").write_bytes(msgspec.json.encode(view))
+
+    # -- the brokers, while this server leads -------------------------------------------
+
+    async def start_brokers(self) -> None:
+        """Start every broker's process; `State.SERVING` follows once all are ready."""
+        self._health.state = State.STARTING
+        lost = self._replica.lose if self._replica is not None else (lambda: None)
+        run, fds = self._run_folder.path, self._lock.fds
+        self._brokers = {
+            broker: BrokerProcess(broker, self._settings, run, fds, lost) for broker in Broker
+        }
+        for process in self._brokers.values():
+            process.child.open()
+        self._announcing = asyncio.create_task(self._announce())
+
+    async def stop_brokers(self, *, kill: bool) -> None:
+        """End every broker's process, and raise `Unavailable` if one lost anything by that."""
+        if self._announcing is not None:
+            self._announcing.cancel()
+        brokers, self._brokers = self._brokers, {}
+        timeout_s = 0.0 if kill else self._settings.stop_ms / 1000
+        clean = await asyncio.gather(*(process.stop(timeout_s) for process in brokers.values()))
+        for process in brokers.values():
+            process.close_channel()
+        lost = [b.label for b, ended in zip(brokers, clean, strict=True) if not ended]
+        if lost and not kill:
+            raise Unavailable(
+                f"the {' and '.join(lost)} process did not stop cleanly: what it had not written "
+                "is lost; the log says why"
+            )
 
     async def serve(self, on_ready: Callable[[Addresses], None]) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -163,49 +232,61 @@ class Supervisor:
             loop.add_signal_handler(number, _ask_to_stop, stop, number.name)
         if self._probes is not None:
             await self._probes.open()
-        for process in self._brokers.values():
-            process.child.open()
+        self._on_ready = on_ready
         self._gate.open()
-        announcing = asyncio.create_task(self._announce(on_ready))
+        replicating = None
+        if self._replica is None:
+            await self.start_brokers()
+        else:
+            replicating = asyncio.create_task(self._replica.run())
+            replicating.add_done_callback(lambda task: _ended(task, stop))
         log.info("stopping: %s", await stop)
         self._health.state = State.DRAINING
         notify("STOPPING=1")
         began_s = loop.time()
-        announcing.cancel()
-        await self._stop()
+        await self._stop(replicating)
         log.info("stopped in %.1f s", loop.time() - began_s)
 
-    async def _announce(self, on_ready: Callable[[Addresses], None]) -> None:
+    async def _announce(self) -> None:
         for process in self._brokers.values():
             await process.ready()
-        if self._admin is not None:
-            self._admin.child.open()
         self._health.state = State.SERVING
+        self._present()
+
+    def _present(self) -> None:
+        """Be found by clients, probes and people."""
+        if self._admin is not None and self._admin.child.pid is None:
+            self._admin.child.open()
         notify("READY=1")
         self._lock.write(pid=os.getpid(), **asdict(self.addresses))
-        on_ready(self.addresses)
+        self._on_ready(self.addresses)
 
-    async def _stop(self) -> None:
+    async def _stop(self, replicating: asyncio.Task[None] | None) -> None:
         self._gate.close()
-        timeout_s = self._settings.stop_ms / 1000
-        stops = [process.stop(timeout_s) for process in self._brokers.values()]
+        try:
+            if self._replica is not None and replicating is not None:
+                await self._replica.stop()
+                await replicating
+            else:
+                await self.stop_brokers(kill=False)
+        finally:
+            await self._stop_rest()
+
+    async def _stop_rest(self) -> None:
         if self._admin is not None:
-            stops.append(self._admin.child.stop(timeout_s))
-        clean = await asyncio.gather(*stops)
-        if self._admin is not None:
+            await self._admin.child.stop(self._settings.stop_ms / 1000)
             self._admin.close()
-        for process in self._brokers.values():
-            process.close_channel()
         if self._probes is not None:
             self._probes.close()
         self._run_folder.close()
         self._lock.close()
-        lost = [b.label for b, ended in zip(self._brokers, clean, strict=False) if not ended]
-        if lost:
-            raise Unavailable(
-                f"the {' and '.join(lost)} process did not stop cleanly: what it had not written "
-                "is lost; the log says why"
-            )
+
+
+def _ended(task: asyncio.Task[None], stop: asyncio.Future[str]) -> None:
+    """A failure of replication ends the server: nobody knows whether it leads."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("replication has failed", exc_info=error)
+        _ask_to_stop(stop, "replication has failed")
 
 
 def _modified_ns(path: Path) -> int | None:

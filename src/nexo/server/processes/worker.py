@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
+import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -18,14 +21,19 @@ from nexo.config import Settings
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.dialect import NexoDialect
 from nexo.model import Broker
-from nexo.server import loops
+from nexo.replication.taking import Superseded
+from nexo.server import loops, replica_start
 from nexo.server.entrance import handover
 from nexo.server.entrance.gate import Arrival
 from nexo.server.entrance.tls import server_context
 from nexo.server.host import Host
 from nexo.server.processes import descriptors, logs
 from nexo.server.services import factory
+from nexo.services.replicating import Replicating
 from nexo.storage.disk.files import OsFiles
+from nexo.storage.ports import Files
+
+log = logging.getLogger("nexo.replica")
 
 READY = b"ready"
 
@@ -48,13 +56,20 @@ def progress_path(run: Path, broker: Broker) -> Path:
     return run / f"{broker.label}.progress"
 
 
-async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> bool:
-    """Serve until told to stop or until the supervisor is gone; False if anything was lost."""
+async def serve(broker: Broker, settings: Settings, channel: socket.socket, run: Path) -> int:
+    """Serve until told to stop or until the supervisor is gone; returns the exit status."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    files, services = partial(OsFiles, settings.max_open_files), {broker: factory(broker)}
-    host = Host(settings, files, services, run, settings.busy_poll_us)
+    replicating = await _take_lead(broker, settings, run, stop) if settings.replicate else None
+    files: Callable[[], Files] = partial(OsFiles, settings.max_open_files)
+    if replicating is not None:
+        recording = replicating.files
+        files = lambda: recording  # noqa: E731
+    host = Host(
+        settings, files, {broker: factory(broker)}, run, settings.busy_poll_us,
+        replicating=replicating,
+    )  # fmt: skip
     host.open()
     path = Path(host.link_path(broker))
     path.unlink(missing_ok=True)
@@ -74,7 +89,38 @@ async def serve(broker: Broker, settings: Settings, channel: socket.socket, run:
     await stop.wait()
     links.close()
     dashboard.close()
-    return await host.close(progress_path(run, broker).touch)
+    clean = await host.close(progress_path(run, broker).touch)
+    if replicating is not None and replicating.mark is not None:
+        replica_start.Marks(settings).put(broker, replicating.mark)
+    if replicating is not None and replicating.restart_wanted:
+        return replica_start.AGAIN
+    return 0 if clean else 1
+
+
+async def _take_lead(
+    broker: Broker, settings: Settings, run: Path, stop: asyncio.Event
+) -> Replicating:
+    """Take the lead of the broker's log, or end the process."""
+    stopped = asyncio.create_task(stop.wait())
+    taking = asyncio.create_task(asyncio.to_thread(replica_start.take_lead, broker, settings, run))
+    await asyncio.wait([stopped, taking], return_when=asyncio.FIRST_COMPLETED)
+    if not taking.done():
+        os._exit(0)  # the thread may wait for the object store for ever
+    stopped.cancel()
+    try:
+        replicating = taking.result()()
+    except Superseded as error:
+        log.warning("the %s broker's files are not the newest: %s", broker.label, error)
+        os._exit(replica_start.LOST)
+
+    def end(lost: bool) -> None:
+        if lost:  # at once: what is refused now is acknowledged by nobody
+            asyncio.get_running_loop().call_later(0.05, os._exit, replica_start.LOST)
+        else:
+            stop.set()
+
+    replicating.on_end = end
+    return replicating
 
 
 def _settle_memory() -> None:
@@ -92,8 +138,7 @@ def main(arguments: list[str]) -> None:
     logs.configure(settings, broker.label)
     descriptors.raise_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
-    clean = loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run)))
-    sys.exit(0 if clean else 1)
+    sys.exit(loops.run(serve(broker, settings, socket.socket(fileno=int(descriptor)), Path(run))))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class RetainedJournal:
     def __init__(self, runtime: Runtime, retained: RetainedMessages) -> None:
         self._runtime = runtime
         self._retained = retained
+        self._mode = Persistence(runtime.settings.retained_persistence)
         self._turn: Turn[RetainedJournal] = Turn(runtime, lambda journal, now_ms: self._after())
         self._journal: Journal | None = None
         self._changes: list[bytes] = []
@@ -75,7 +76,7 @@ class RetainedJournal:
     def append(self, changes: Iterable[bytes], safe: Callable[[NexoError | None], None]) -> None:
         """Write changes at the end of this turn; ``safe`` hears whether they are."""
         self._changes += changes
-        self._turn.when_safe_or_undone(self, Persistence.FILE_ASYNC, safe)
+        self._turn.when_safe_or_undone(self, self._mode, safe)
 
     def close(self) -> None:
         """Write what this turn gathered and give the files back."""

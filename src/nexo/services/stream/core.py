@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, Snapsh
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import HotTier
 from nexo.errors import DiskFull, NexoError, NotFound
-from nexo.model import Persistence
+from nexo.model import Persistence, safer
 from nexo.services.connection import Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.folders import adopt, found_folders
@@ -182,19 +182,20 @@ class Core:
     def delete(self, name: str, done: Safe) -> Stream:
         """Delete a stream; ``done`` hears when that is durable, on a full disk too (SPEC I7)."""
         stream = self.engine.delete(name, self.now_ms)
+        mode = safer(Persistence.FILE_SYNC, stream.options.persistence)
 
         def written(error: NexoError | None) -> None:
             if isinstance(error, DiskFull) and self._graves.bury(stream):
                 self._close_grave_when_safe(stream.id)
                 done(None)
             elif isinstance(error, DiskFull):
-                self.when_safe(Persistence.FILE_SYNC, written)
+                self.when_safe(mode, written)
             else:
                 if error is None:
                     self.runtime.files.remove(self.folder_of(stream))
                 done(error)
 
-        self.when_safe_or_undone(Persistence.FILE_SYNC, written)
+        self.when_safe_or_undone(mode, written)
         return stream
 
     def _close_grave_when_safe(self, number: int) -> None:
@@ -369,6 +370,5 @@ class Core:
 
 def safest(streams: Iterable[Stream]) -> Persistence:
     """What the most careful of these streams promises."""
-    sync = Persistence.FILE_SYNC
     modes = (stream.options.persistence for stream in streams)
-    return sync if sync in modes else Persistence.FILE_ASYNC
+    return reduce(safer, modes, Persistence.FILE_ASYNC)

@@ -22,6 +22,9 @@ class Runtime(service.Runtime, Protocol):
         appended so far, without hastening it.
         """
 
+    def when_unique(self, callback: Callable[[NexoError | None], None]) -> None:
+        """As `when_synced`, and as safe as numbers that are never given out twice must be."""
+
 
 class Granting:
     """Decides how durable records must be before their offsets are exposed.
@@ -41,7 +44,7 @@ class Granting:
         producers get too far ahead of the disk.
         """
         mode = stream.options.persistence
-        if mode is Persistence.FILE_SYNC:
+        if mode is self._runtime.unique or mode is Persistence.REPLICATED:
             return mode
         if self._pressure.slowing:
             mode = Persistence.FILE_SYNC
@@ -50,7 +53,7 @@ class Granting:
             if end > partition.grant.renew_at:
                 self._renew(partition)
                 if end > partition.grant.limit:
-                    mode = Persistence.FILE_SYNC
+                    mode = self._runtime.unique
         return mode
 
     def _renew(self, partition: Partition) -> None:
@@ -64,7 +67,7 @@ class Granting:
             if error is None:
                 grant.raise_behind(end)
 
-        self._runtime.when_synced(synced)
+        self._runtime.when_unique(synced)
 
     def written(self, size_bytes: int) -> None:
         """Count bytes that were written and wait for a sync."""

@@ -11,7 +11,7 @@ from nexo.brokers.stream.publishing import ROUTE, Placed, fitting
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.transactions import Transaction
 from nexo.errors import NexoError, PayloadTooLarge
-from nexo.model import Broker, Persistence
+from nexo.model import Broker
 from nexo.services.connection import Connection, Done, T
 from nexo.services.stream.core import Core
 
@@ -97,7 +97,7 @@ class Publishing:
             permit(connection.identity, Broker.STREAM, WRITE, name, Extent.GROUP)
         core = self._core
         producer = core.engine.start_producer(name, core.now_ms)
-        core.when_safe(Persistence.FILE_SYNC, lambda error: done(error or producer))
+        core.when_safe(core.runtime.unique, lambda error: done(error or producer))
 
     def producer_named(self, name: str) -> ProducerSession | None:
         """Who has a name, if it was started and is not forgotten."""

@@ -171,6 +171,9 @@ class RecordingFiles:
         self._files = files
         self._root = root
         self._operations: list[Operation] = []
+        self._paused = False
+        self.changed: set[str] = set()
+        """Files that were written or got their name since this was last emptied."""
         self.recorded_bytes = 0
         """Data in operations that were not taken yet."""
 
@@ -179,10 +182,34 @@ class RecordingFiles:
         taken, self._operations, self.recorded_bytes = self._operations, [], 0
         return taken
 
+    def pause(self) -> None:
+        """Record nothing any more: what was not taken is dropped."""
+        self._paused = True
+        self.take()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether there are operations to take."""
+        return bool(self._operations)
+
     def _record(self, operation: Operation) -> None:
+        if self._paused:
+            return
         self._operations.append(operation)
         if isinstance(operation, Written):
             self.recorded_bytes += len(operation.data)
+            self.changed.add(operation.path)
+        elif isinstance(operation, Renamed):
+            self._note_rename(operation)
+        elif isinstance(operation, Created | Truncated):
+            self.changed.add(operation.path)
+
+    def _note_rename(self, operation: Renamed) -> None:
+        """Whatever has a new name counts as changed, below a folder too."""
+        target = self._root / operation.target
+        self.changed.add(operation.target)
+        for name in self._files.list(target):
+            self._note_rename(Renamed("", f"{operation.target}/{name}"))
 
     def _name(self, path: Path) -> str | None:
         """The path as recorded; None if it is outside ``root``."""

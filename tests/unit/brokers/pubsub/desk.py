@@ -39,6 +39,7 @@ class ManualRuntime:
 
     def __init__(self, files: Files, **settings: Any) -> None:
         self.settings = Settings(**settings)
+        self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time
         self.files: Files = files

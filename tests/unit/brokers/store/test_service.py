@@ -43,6 +43,7 @@ class ManualRuntime:
 
     def __init__(self, files: Files | None = None, **settings: Any) -> None:
         self.settings = replace(Settings(), **settings)
+        self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time
         self.files: Files = files or MemoryFiles()

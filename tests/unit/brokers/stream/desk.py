@@ -35,6 +35,7 @@ class ManualRuntime:
 
     def __init__(self, files: Files, **settings: Any) -> None:
         self.settings = Settings(**settings)
+        self.unique = Persistence.FILE_SYNC
         self.time = ManualClock()
         self.clock: Clock = self.time
         self.files: Files = files
@@ -66,6 +67,9 @@ class ManualRuntime:
             self.unsynced.append(callback)
         else:
             callback(None)
+
+    def when_unique(self, callback: Callable[[NexoError | None], None]) -> None:
+        self.when_synced(callback)
 
     def sync(self, error: NexoError | None = None) -> None:
         waiting, self.unsynced = self.unsynced, []

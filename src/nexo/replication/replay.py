@@ -1,0 +1,131 @@
+"""A folder made and kept like a broker's files elsewhere: newest base, then the log.
+
+A `Mark` says that a folder is exactly what the log objects below a number give. It is written
+when a standby or a leader stops cleanly, and removed before the folder is changed again; a folder
+without one is made again from the store, with its own files as a source of equal contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from nexo.errors import Corrupt, NotFound
+from nexo.replication import bases, groups
+from nexo.replication.following import Follower
+from nexo.replication.objects import LOG, ObjectStore, log_key
+from nexo.storage.disk import recording
+from nexo.storage.ports import Files
+
+ASIDE = ".superseded"
+"""Ending of the folder that keeps what a replaced leader had and did not ship."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Where in the log a folder is."""
+
+    number: int
+    epoch: int
+    writer: str
+
+
+class Replay:
+    """Applies one broker's log to a folder. Everything may raise `StoreFailed`."""
+
+    def __init__(self, store: ObjectStore, files: Files, root: Path) -> None:
+        self._store = store
+        self._files = files
+        self._root = root
+        self.follower = Follower()
+        self.applied_bytes = 0
+        self._whole = True
+        """False while the folder is between two places of the log."""
+
+    @property
+    def mark(self) -> Mark:
+        """Where the folder is now."""
+        return Mark(self.follower.number, self.follower.epoch, self.follower.writer)
+
+    def resume(self, mark: Mark) -> None:
+        """The folder is what the mark says."""
+        self.follower = Follower(mark.number, mark.epoch)
+        self.follower.writer = mark.writer
+
+    def load(self, until_ms: int | None = None) -> None:
+        """Make the folder from the newest base, or empty it if there is none.
+
+        What was in it is left beside it, see `ASIDE`; the caller removes that.
+        """
+        self._whole = False
+        aside = self._set_aside()
+        manifest = self._base(until_ms)
+        if manifest is None:
+            if (self._store.list(LOG) or [log_key(0)])[0] != log_key(0):
+                raise NotFound("the log before that time is deleted: choose a later one")
+            self._files.make_folder(self._root)
+            self.follower = Follower()
+        else:
+            bases.restore(self._store, manifest, self._files, self._root, aside)
+            self.follower = Follower(manifest.number, manifest.epoch)
+        self._whole = True
+
+    def _base(self, until_ms: int | None) -> bases.Manifest | None:
+        if until_ms is None:
+            return bases.newest(self._store)
+        return bases.newest_before(self._store, until_ms)
+
+    def _set_aside(self) -> Path:
+        aside = self._root.with_name(self._root.name + ASIDE)
+        self._files.remove(aside)
+        names = self._files.list(self._root)
+        if names:
+            self._files.make_folder(aside)
+        for name in names:
+            self._files.rename(self._root / name, aside / name)
+        return aside
+
+    def step(self, until_ms: int | None = None) -> bool:
+        """Apply the next object; False if there is none yet, or it is later than ``until_ms``."""
+        if not self._whole:
+            self.load()
+        data = self._store.get(self.follower.key)
+        if data is None:
+            return False
+        number = self.follower.number
+        if until_ms is not None and groups.unpack(data, number).time_ms > until_ms:
+            return False
+        group = self.follower.take(data)
+        self._whole = False
+        if group.reset:
+            self._reset(group.reset)
+        recording.apply(group.operations, self._files, self._root)
+        self._whole = True
+        self.applied_bytes += len(data)
+        return True
+
+    def _reset(self, key: str) -> None:
+        """Go on with the files that the claimant has."""
+        data = self._store.get(key)
+        if data is None:
+            raise Corrupt(f"{key}, which a claim begins with, is missing")
+        aside = self._set_aside()
+        bases.restore(self._store, bases.unpack(data), self._files, self._root, aside)
+        self._files.remove(aside)
+
+    def to_end(
+        self, until_ms: int | None = None, going_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Apply all there is; a log whose next object was deleted is begun again at a base."""
+        while going_on():
+            if self.step(until_ms):
+                continue
+            if until_ms is not None or not self._store.list(LOG, self.follower.key):
+                return
+            if self._store.get(self.follower.key) is None:  # not created just now
+                self.load()
+
+    def sync(self) -> None:
+        """Make the folder survive power loss."""
+        self._files.sync_all(self._root)

@@ -1,0 +1,107 @@
+"""Users and the lake's catalog: small files that are shipped whole whenever one has changed.
+
+``server/<number>`` is created only if absent and holds all of them; the newest counts.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from nexo.replication.objects import AlreadyThere, ObjectStore, number_of
+from nexo.storage import sealed
+
+MAGIC = b"NEXOSRV\0"
+SERVER = "server/"
+KEPT = 5
+_SQLITE = b"SQLite format 3\0"
+_decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
+
+
+class Overtaken(Exception):
+    """Another server has shipped its files: it leads."""
+
+
+class SmallFiles:
+    """Ships the files of a leader, and puts those of the newest object in their places."""
+
+    def __init__(self, store: ObjectStore, paths: Mapping[str, Path]) -> None:
+        self._store = store
+        self._paths = paths
+        self._number = -1
+        self._stats: dict[str, tuple[int, int]] | None = None
+        self._last: dict[str, bytes] | None = None
+
+    def restore(self) -> list[str]:
+        """Write the newest files where they belong; returns which there were."""
+        files = self._newest()
+        for name, content in (files or {}).items():
+            if name in self._paths:
+                _replace(self._paths[name], content)
+        return sorted(files or {})
+
+    def ship_changes(self) -> bool:
+        """Put the files if one has changed; raises `Overtaken`. Returns whether one had."""
+        stats = {name: stat for name, path in self._paths.items() if (stat := _stat(path))}
+        if stats == self._stats:
+            return False
+        files = {name: _content(self._paths[name]) for name in stats}
+        if self._last is None:
+            self._last = self._newest()
+        if files != (self._last or {}):
+            self._put(files)
+        self._stats, self._last = stats, files
+        return True
+
+    def _newest(self) -> dict[str, bytes] | None:
+        keys = self._store.list(SERVER)
+        data = self._store.get(keys[-1]) if keys else None
+        if data is None:
+            return None
+        self._number = number_of(keys[-1])
+        return _decode(sealed.unpack(MAGIC, data)[0])
+
+    def _put(self, files: dict[str, bytes]) -> None:
+        number = self._number + 1
+        data = sealed.pack(MAGIC, msgspec.msgpack.encode(files), number)
+        try:
+            self._store.create(f"{SERVER}{number:020}", data)
+        except AlreadyThere:
+            if self._store.get(f"{SERVER}{number:020}") != data:
+                raise Overtaken("another server has shipped its users") from None
+        self._number = number
+        oldest = f"{SERVER}{max(0, number - KEPT):020}"
+        self._store.delete([key for key in self._store.list(SERVER) if key < oldest])
+
+
+def _stat(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _content(path: Path) -> bytes:
+    """The file's bytes; those of a database as its last transaction left them."""
+    data = path.read_bytes()
+    if not data.startswith(_SQLITE):
+        return data
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as source:
+        return source.serialize()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.new")
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)

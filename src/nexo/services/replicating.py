@@ -1,0 +1,358 @@
+"""Ships what a broker writes to the object store, on its event loop; puts run in a thread.
+
+What ``replicated`` writers wait for leaves at once, or with the next put while one is under way.
+Everything else leaves within ``replicate_ms``. Now and then a base is made, so that the log does
+not grow without end. A store that does not answer is asked again until it does; meanwhile
+waiting operations are kept up to a bound, then dropped, and the broker starts again from its
+files once the store is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from nexo import limits
+from nexo.errors import NexoError, Unavailable
+from nexo.model import Clock
+from nexo.replication import bases, frozen
+from nexo.replication.bases import Manifest
+from nexo.replication.cells import Cells, now_s
+from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed
+from nexo.replication.replay import Mark
+from nexo.replication.shipping import Fenced, Put, Shipper
+from nexo.storage.disk.files import OsFiles
+from nexo.storage.disk.recording import RecordingFiles
+
+Callback: TypeAlias = Callable[[NexoError | None], None]
+T = TypeVar("T")
+
+log = logging.getLogger("nexo.replica")
+
+_RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Pauses before an unclear put is tried again; the last one from then on."""
+
+
+class Terms(NamedTuple):
+    """How a broker ships."""
+
+    every_ms: int
+    wait_ms: int
+    keep_ms: int
+    """How far back a restore may go."""
+
+
+class _Waiting(NamedTuple):
+    ticket: int
+    due_ms: int
+    callback: Callback
+
+
+class Replicating:
+    """The leader's side of one broker. ``on_end`` hears why the process has to end."""
+
+    def __init__(
+        self,
+        files: RecordingFiles,
+        root: Path,
+        shipper: Shipper,
+        store: ObjectStore,
+        terms: Terms,
+        clock: Clock,
+        lease: Cells,
+        shown: Cells,
+        base: Manifest | None = None,
+    ) -> None:
+        self.on_end: Callable[[bool], None] = lambda lost: None
+        """Called once, with whether the lead is lost; otherwise a new start is wanted."""
+        self.restart_wanted = False
+        self.mark: Mark | None = None
+        """Set by a `close` after which the store has everything."""
+        self.files = self._files = files
+        self._loop = asyncio.get_running_loop()
+        self._root = root
+        self._shipper = shipper
+        self._store = store
+        self._terms = terms
+        self._clock = clock
+        self._lease = lease
+        self._shown = shown
+        self._base = base
+        self._executor: Executor = ThreadPoolExecutor(2, "replica")
+        self._ticket = shipper.shipped
+        self._waiting: deque[_Waiting] = deque()
+        self._putting: asyncio.Task[None] | None = None
+        self._basing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._refused: Unavailable | None = None
+        self._overflowed = False
+        self._log_bytes = self._log_objects = 0
+        self._puts = self._failures = 0
+        self._put_ms = 0.0
+        self._last_put_ms = clock.now_ms()
+        self._behind_since_ms: int | None = None
+
+    def open(self) -> None:
+        """Begin to ship what is recorded."""
+        self._tick()
+
+    # -- what the brokers ask -----------------------------------------------------
+
+    def refusal(self) -> NexoError | None:
+        """Why nothing may be acknowledged now, if so."""
+        if self._refused is None and now_s() > self._lease.first():
+            return Unavailable(
+                "this server could not renew its lease in time, so another may lead: try again"
+            )
+        return self._refused
+
+    def when_shipped(self, callback: Callback) -> None:
+        """Call back once everything recorded so far is in the store."""
+        if self._refused is not None or self._overflowed:
+            callback(self._refused or self._late())
+            return
+        ticket = self._gather()
+        if self._shipper.shipped >= ticket:
+            callback(None)
+            return
+        due_ms = self._clock.now_ms() + self._terms.wait_ms
+        self._waiting.append(_Waiting(ticket, due_ms, callback))
+        self._pump()
+
+    def _late(self) -> Unavailable:
+        return Unavailable(
+            "the object store does not answer: the write is on this disk, and whether it will be "
+            "replicated is not known yet; try again"
+        )
+
+    # -- shipping -----------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now_ms = self._clock.now_ms()
+        if self._refused is None and not self._overflowed:
+            if self._files.recorded:
+                self._gather()
+                self._pump()
+            self._bound_memory()
+        while self._waiting and self._waiting[0].due_ms <= now_ms:
+            self._waiting.popleft().callback(self._late())
+        self._show(now_ms)
+        self._timer = self._loop.call_later(self._terms.every_ms / 1000, self._tick)
+
+    def _gather(self) -> int:
+        if self._files.recorded:
+            self._ticket = self._shipper.gather(self._files.take())
+            if self._behind_since_ms is None:
+                self._behind_since_ms = self._clock.now_ms()
+        return self._ticket
+
+    def _pump(self) -> None:
+        if self._putting is not None:
+            return
+        put = self._shipper.next_put(self._clock.now_ms())
+        if put is not None:
+            self._putting = self._loop.create_task(self._put(put))
+
+    async def _put(self, put: Put) -> None:
+        try:
+            began_s = now_s()
+            await self._create(put)
+            self._put_ms += 0.2 * ((now_s() - began_s) * 1000 - self._put_ms)
+            self._shipped(len(put.data))
+        except (Fenced, NexoError) as error:
+            self._lose(str(error))
+        finally:
+            self._putting = None
+        if self._refused is None:
+            self._pump()
+
+    async def _create(self, put: Put) -> None:
+        """Put until the outcome is known; raises `Fenced`."""
+        tries = 0
+        while True:
+            try:
+                await self._in_thread(lambda: self._store.create(put.key, put.data))
+                self._shipper.created()
+                return
+            except AlreadyThere:
+                if (found := await self._get(put.key)) is not None:
+                    self._shipper.refused(found)
+                    return
+            except StoreFailed as error:
+                self._failures += 1
+                if tries == 0:
+                    log.warning("a put failed and is tried again: %s", error)
+            await asyncio.sleep(_RETRY_S[min(tries, len(_RETRY_S) - 1)])
+            tries += 1
+
+    async def _get(self, key: str) -> bytes | None:
+        try:
+            return await self._in_thread(lambda: self._store.get(key))
+        except StoreFailed:
+            return None
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._executor, work)
+
+    def _shipped(self, size_bytes: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._puts += 1
+        self._last_put_ms = now_ms
+        shipped = self._shipper.shipped
+        self._behind_since_ms = None if shipped >= self._ticket else now_ms
+        while self._waiting and self._waiting[0].ticket <= shipped:
+            self._waiting.popleft().callback(None)
+        if self._overflowed:
+            log.warning("the object store is back: starting again from the files on disk")
+            self._end(lost=False)
+        self._log_bytes += size_bytes
+        self._log_objects += 1
+        self._show(now_ms)
+        if self._basing is None and self._base_due():
+            self._basing = self._loop.create_task(self._make_base())
+
+    def _bound_memory(self) -> None:
+        kept = self._shipper.waiting_bytes + self._files.recorded_bytes
+        if kept <= limits.UNSHIPPED_BYTES:
+            return
+        log.error("%d bytes wait for the object store: dropping them; the disk has all", kept)
+        self._overflowed = True
+        self._files.pause()
+        self._shipper.discard()
+        while self._waiting:
+            self._waiting.popleft().callback(self._late())
+
+    def _lose(self, reason: str) -> None:
+        log.error("the lead is lost: %s", reason)
+        self._refused = Unavailable("this server does not lead any more: connect to the leader")
+        self._end(lost=True)
+        while self._waiting:
+            self._waiting.popleft().callback(self._refused)
+
+    def _end(self, *, lost: bool) -> None:
+        self.restart_wanted = not lost
+        on_end, self.on_end = self.on_end, lambda lost: None
+        on_end(lost)
+
+    # -- bases --------------------------------------------------------------------
+
+    def _base_due(self) -> bool:
+        return (
+            self._log_bytes >= limits.LOG_BYTES_PER_BASE
+            or self._log_objects >= limits.LOG_OBJECTS_PER_BASE
+        )
+
+    async def _make_base(self) -> None:
+        self._log_bytes = self._log_objects = 0
+        aside: Path | None = None
+        try:
+            number, aside, changed = await self._freeze()
+            stored, folders = await self._in_thread(
+                lambda: bases.upload(
+                    self._store, OsFiles(), aside, self._maker(), self._base, changed
+                )
+            )
+            await self._all_shipped(self._gather())
+            now_ms = self._clock.now_ms()
+            manifest = Manifest(number, self._shipper.epoch, stored, folders, now_ms)
+            since_ms = now_ms - self._terms.keep_ms
+            await self._in_thread(lambda: bases.publish(self._store, manifest))
+            self._base = manifest
+            await self._in_thread(lambda: bases.collect(self._store, since_ms))
+        except (StoreFailed, NexoError, OSError) as error:
+            self._base = None  # the files that changed are no longer known
+            log.warning("no base was made, the next try is later: %s", error)
+        finally:
+            if aside is not None:
+                await self._in_thread(lambda: frozen.forget(self._root))
+            self._basing = None
+
+    def _maker(self) -> str:
+        return f"{self._shipper.writer}-{self._shipper.number}".replace("/", "-")
+
+    async def _freeze(self) -> tuple[int, Path, set[str] | None]:
+        """Names at this moment, the number of the first log object after it, and what changed."""
+        self._ticket = self._shipper.gather(self._files.take())
+        self._shipper.cut(self._ticket)
+        known, changed = self._base is not None, self._files.changed
+        self._files.changed = set()
+        aside = frozen.freeze(self._root)
+        number = await self._all_shipped(self._ticket)
+        return number, aside, changed if known else None
+
+    async def _all_shipped(self, ticket: int) -> int:
+        """Wait until the store has everything up to a ticket; returns the number after it."""
+        if self._shipper.shipped >= ticket:
+            return self._shipper.number
+        done: asyncio.Future[int] = self._loop.create_future()
+
+        def shipped(error: NexoError | None) -> None:
+            if done.done():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(self._shipper.number)
+
+        due_ms = self._clock.now_ms() + self._terms.wait_ms
+        self._waiting.append(_Waiting(ticket, due_ms, shipped))
+        self._pump()
+        return await done
+
+    # -- status and the end ---------------------------------------------------------
+
+    def lag_ms(self, now_ms: int) -> int:
+        """For how long something has waited to be shipped."""
+        return 0 if self._behind_since_ms is None else max(0, now_ms - self._behind_since_ms)
+
+    def _show(self, now_ms: int) -> None:
+        lag = self.lag_ms(now_ms)
+        self._shown.set(self._shipper.number, lag, self._last_put_ms, self._kept_bytes())
+
+    def _kept_bytes(self) -> int:
+        return self._shipper.waiting_bytes + self._files.recorded_bytes
+
+    def status(self) -> dict[str, Any]:
+        """For the broker's status."""
+        return {
+            "number": self._shipper.number,
+            "epoch": self._shipper.epoch,
+            "lag_ms": self.lag_ms(self._clock.now_ms()),
+            "lag_bytes": self._kept_bytes(),
+            "last_put_ms": self._last_put_ms,
+            "puts": self._puts,
+            "put_failures": self._failures,
+            "put_ms": round(self._put_ms, 3),
+            "waiting": len(self._waiting),
+            "overflowed": self._overflowed,
+        }
+
+    async def drain(self) -> bool:
+        """Ship what is recorded; False if the store does not take it in time."""
+        if self._refused is not None or self._overflowed:
+            return False
+        try:
+            async with asyncio.timeout(min(self._terms.wait_ms, limits.LAST_PUTS_MS) / 1000):
+                await self._all_shipped(self._gather())
+        except (TimeoutError, NexoError):
+            log.error("the object store does not have the last writes; the disk has them")
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Ship what is left; ``mark`` is set if the store has everything."""
+        shipped = await self.drain()
+        if shipped and not self._files.recorded:
+            self.mark = Mark(self._shipper.number, self._shipper.epoch, self._shipper.writer)
+        for task in (self._basing, self._putting):
+            if task is not None:
+                task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        frozen.forget(self._root)
