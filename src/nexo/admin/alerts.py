@@ -16,6 +16,10 @@ GROWTH = 1_000
 LOW_DISK_FACTOR = 4
 
 
+LATE_REPLICA_MS = 10_000
+"""What waits longer for the object store is an alert."""
+
+
 class Alert(msgspec.Struct, frozen=True):
     """Something that needs attention."""
 
@@ -46,6 +50,10 @@ def of_broker(watch: BrokerWatch, reserve: int) -> Iterator[Alert]:
         free_mib = disk["free_bytes"] // 1024**2
         yield Alert("warning", "disk-low", name, "", f"only {free_mib} MiB of disk are left")
     yield from _lost(name, watch.status.get("lost", {}))
+    lag_ms = (watch.status.get("replica") or {}).get("lag_ms", 0)
+    if lag_ms > LATE_REPLICA_MS:
+        message = f"the object store has taken nothing for {lag_ms // 1000} s: see the server's log"
+        yield Alert("critical", "not-replicated", name, "", message)
     if watch.broker is Broker.PUBSUB and _sum(watch.series["dropped"].tail(MINUTE_S)) > 0:
         slow = ", ".join(row["client"] for row in watch.status.get("slow", [])[:3])
         yield Alert("warning", "drops", name, "", f"slow subscribers lose messages: {slow}")

@@ -154,6 +154,27 @@ class Readings(Collector):
             "nexo_process_cpu_seconds", "Processor time.", status("process", "cpu_s")
         )
 
+        if any(watch.status.get("replica") for watch in self._sampler.brokers.values()):
+            yield from self._replicas(status)
+
+    def _replicas(self, status: Callable[..., Callable[[Any], float | None]]) -> Iterator[Metric]:
+        """Of servers that replicate."""
+        yield self._gauge(
+            "nexo_replica_lag_seconds", "For how long a write has waited for the object store.",
+            lambda watch: _thousandth(_at(watch.status, ("replica", "lag_ms"))),
+        )  # fmt: skip
+        yield self._gauge(
+            "nexo_replica_lag_bytes", "What waits for the object store.",
+            status("replica", "lag_bytes"),
+        )  # fmt: skip
+        yield self._counter(
+            "nexo_replica_puts", "Log objects put into the store.", status("replica", "puts")
+        )
+        yield self._counter(
+            "nexo_replica_put_failures", "Puts that failed and were tried again.",
+            status("replica", "put_failures"),
+        )  # fmt: skip
+
     def _counter(self, name: str, text: str, read: Callable[[Any], float | None]) -> Metric:
         family = CounterMetricFamily(name, text, labels=["broker"])
         for watch in self._sampler.brokers.values():
@@ -224,7 +245,7 @@ def cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str
 
 def _at(status: dict[str, Any], path: tuple[str, ...]) -> float | None:
     for key in path[:-1]:
-        status = status.get(key, {})
+        status = status.get(key) or {}
     return status.get(path[-1])
 
 

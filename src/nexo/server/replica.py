@@ -106,6 +106,12 @@ class Replica:
 
     async def run(self) -> None:
         """Lead or follow until `stop`."""
+        try:
+            await self._run_roles()
+        except StoreFailed as error:  # only while stopping
+            log.warning("stopped without an answer of the object store: %s", error)
+
+    async def _run_roles(self) -> None:
         number, lease = await self._first_lease()
         while not self._stop.is_set():
             if lease is None or lease.server == self._server:
@@ -148,11 +154,13 @@ class Replica:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def _until_done(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Try until the store answers; `CancelledError` ends it."""
+        """Try until the store answers, or raise `StoreFailed` once the server stops."""
         while True:
             try:
                 return await self._in_thread(work, *args, **kwargs)
             except StoreFailed as error:
+                if self._stop.is_set():
+                    raise
                 self._problem(f"the object store does not answer: {error}")
                 await asyncio.sleep(RETRY_S)
 

@@ -88,6 +88,8 @@ def command(file: Path | None, embedded: bool, pipeline: bool, **flags: object) 
         _say(settings, "warning", text, f"warning: {text}")
     if embedded and pipeline:
         raise click.UsageError("--pipeline needs processes of its own: leave out --embedded")
+    if embedded and settings.replicate:
+        raise click.UsageError("--replicate needs processes of its own: leave out --embedded")
     if embedded:
         _run_embedded(settings)
     else:
