@@ -1,0 +1,184 @@
+"""Celery's results in the store: ``result_backend = "nexo://…"`` (SPEC M1).
+
+Each result is a key with ``result_expires`` as its life time. Whoever waits for one is told by a
+message to the topic of the same name, and does not poll.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache, cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+from celery import states
+from celery.backends.base import KeyValueStoreBackend
+from celery.exceptions import TimeoutError as CeleryTimeoutError
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.url import maybe_sanitize_url
+
+from nexo.client._sync.client import Client
+from nexo.errors import ConnectionLost, RequestTimeout, Unavailable
+
+_CHECK_S = 5.0
+"""How often a waiter looks by itself: messages are lost with connections, results are not."""
+_FIRST_PAUSE_S = 0.005
+_KEYS_AT_ONCE = 1_000
+_OPTIONS = ("ca_file", "cert_file", "connect_timeout_s", "ping_s", "timeout_s", "token", "verify")
+
+
+class NexoBackend(KeyValueStoreBackend):
+    """Results of tasks and groups, and the counters of chords."""
+
+    supports_native_join = True
+    supports_autoexpire = True
+    implements_incr = True
+    persistent = True
+
+    def __init__(
+        self, url: str | None = None, app: Any = None, expires: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__(app=app, url=url, **kwargs)
+        self.url = url
+        self.expires = self.prepare_expires(expires, type=int)
+
+    def as_uri(self, include_password: bool = False) -> str:
+        """Where results are, for people."""
+        url = self.url or "nexo://"
+        return url if include_password else str(maybe_sanitize_url(url))
+
+    @cached_property
+    def nexo(self) -> Client:
+        """The client, which this process's backends share; after a fork it connects again."""
+        given = self.app.conf.get("result_backend_transport_options") or {}
+        options = {name: given[name] for name in _OPTIONS if name in given}
+        url = self.url if self.url and urlsplit(self.url).hostname else None
+        return _client(url, tuple(options.items()))
+
+    def exception_safe_to_retry(self, exc: Exception) -> bool:
+        """With ``result_backend_always_retry``."""
+        return isinstance(exc, ConnectionLost | RequestTimeout | Unavailable)
+
+    # -- keys
+
+    def get(self, key: bytes | str) -> Any:
+        """A value, or None."""
+        return self.nexo.store.get(bytes_to_str(key))
+
+    def mget(self, keys: Iterable[bytes | str]) -> list[Any]:
+        """Values in the order of their keys, None where there is none."""
+        names = [bytes_to_str(key) for key in keys]
+        found: list[Any] = []
+        for start in range(0, len(names), _KEYS_AT_ONCE):
+            found += self.nexo.store.mget(names[start : start + _KEYS_AT_ONCE])
+        return found
+
+    def set(self, key: bytes | str, value: Any) -> None:
+        """Set a value, for as long as results are kept."""
+        self.nexo.store.set(bytes_to_str(key), value, ttl=self.expires or None)
+
+    def _set_with_state(self, key: bytes | str, value: Any, state: str) -> None:
+        self.set(key, value)
+        if state in states.READY_STATES:
+            self.nexo.pubsub.publish(_topic(key), b"")
+
+    def delete(self, key: bytes | str) -> None:
+        """Forget a value."""
+        self.nexo.store.delete(bytes_to_str(key))
+
+    def incr(self, key: bytes | str) -> int:
+        """Add one to a counter."""
+        return int(self.nexo.store.incr(bytes_to_str(key)))
+
+    def expire(self, key: bytes | str, value: Any) -> None:
+        """Give a key a life time."""
+        if value:
+            self.nexo.store.expire(bytes_to_str(key), value)
+
+    # -- waiting
+
+    def wait_for(
+        self,
+        task_id: str,
+        timeout: float | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        on_interval: Any = None,
+    ) -> Any:
+        """The result of a task, once it is there."""
+        self._ensure_not_eager()
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        pause_s = min(interval, _CHECK_S) if on_interval else _CHECK_S
+        topic = _topic(self.get_key_for_task(task_id))
+        with self.nexo.pubsub.subscribe(topic, retained=False) as told:
+            while (meta := self.get_task_meta(task_id))["status"] not in states.READY_STATES:
+                if on_interval:
+                    on_interval()
+                left_s = pause_s if deadline_s is None else deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise CeleryTimeoutError("The operation timed out.")
+                with suppress(RequestTimeout):
+                    told.get(min(pause_s, left_s))
+        return meta
+
+    def get_many(
+        self,
+        task_ids: Iterable[str],
+        timeout: float | None = None,
+        interval: float | None = 0.5,
+        no_ack: bool = True,
+        on_message: Any = None,
+        on_interval: Any = None,
+        max_iterations: int | None = None,
+        READY_STATES: Any = states.READY_STATES,  # noqa: N803 - Celery's name
+    ) -> Iterator[tuple[str, Any]]:
+        """Results as they come; looks often at first, then every ``interval``."""
+        longest_s = 0.5 if interval is None else interval
+        deadline_s = None if not timeout else time.monotonic() + timeout
+        left, rounds, pause_s = {bytes_to_str(task_id) for task_id in task_ids}, 0, _FIRST_PAUSE_S
+        while left:
+            found = dict(self._ready(left, READY_STATES))
+            left -= found.keys()
+            pause_s = _FIRST_PAUSE_S if found else min(pause_s * 1.5, longest_s)
+            for task_id, meta in found.items():
+                if on_message is not None:
+                    on_message(meta)
+                yield task_id, meta
+            rounds += 1
+            if not left or (max_iterations and rounds >= max_iterations):
+                return
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                raise CeleryTimeoutError(f"Operation timed out ({timeout})")
+            if on_interval:
+                on_interval()
+            time.sleep(pause_s)
+
+    def _ready(self, task_ids: Iterable[str], ready: Any) -> Iterator[tuple[str, Any]]:
+        names = list(task_ids)
+        values = self.mget([self.get_key_for_task(name) for name in names])
+        for name, value in zip(names, values, strict=True):
+            meta = None if value is None else self.decode_result(value)
+            if meta is not None and meta["status"] in ready:
+                self._cache[name] = meta
+                yield name, meta
+
+    def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__reduce__(args, {"url": self.url, "expires": self.expires} | (kwargs or {}))
+
+
+@cache
+def _client(url: str | None, options: tuple[tuple[str, Any], ...]) -> Client:
+    """Celery makes a backend for each thread and closes none."""
+    name = f"celery results {os.getpid()}@{socket.gethostname()}"
+    client = Client(url, **{"client": name} | dict(options))
+    atexit.register(client.close)
+    return client
+
+
+def _topic(key: bytes | str) -> str:
+    return f"celery/ready/{bytes_to_str(key)}"

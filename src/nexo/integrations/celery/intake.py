@@ -1,0 +1,164 @@
+"""Takes a queue's jobs for a consumer, as many as its channel's prefetch count allows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from nexo.client._sync.client import Client
+from nexo.client._sync.link.poll import Poll
+from nexo.client._sync.queue.gather import Settler
+from nexo.client._sync.queue.jobs import Job, JobBatch
+from nexo.errors import NexoError, NotFound
+from nexo.integrations.holding import Leases
+from nexo.model import Broker
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import Pop, encode
+
+_WAIT_MS = 20_000
+_UNLIMITED = 1_000
+"""What a channel without a prefetch count takes at once."""
+_STOP_S = 5.0
+
+
+class Window:
+    """How many messages a channel may hold unacknowledged, over all its consumers."""
+
+    def __init__(self) -> None:
+        self._limit = 0
+        self._held = 0
+        self._takers = 0
+        self._change = threading.Condition()
+
+    def resize(self, limit: int) -> None:
+        """Set the prefetch count; 0 is no limit."""
+        with self._change:
+            self._limit = limit
+            self._change.notify_all()
+
+    def join(self) -> None:
+        """One more consumer shares it."""
+        self._takers += 1
+
+    def leave(self) -> None:
+        """A consumer has ended."""
+        self._takers -= 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Have everyone who waits look again."""
+        with self._change:
+            self._change.notify_all()
+
+    def share(self, stopped: Callable[[], bool]) -> int:
+        """How many one consumer may ask for, waiting for room; 0 once it is ``stopped``."""
+        with self._change:
+            self._change.wait_for(lambda: stopped() or self._room() > 0)
+            return 0 if stopped() else max(1, self._room() // max(1, self._takers))
+
+    def take(self) -> bool:
+        """Hold one more; False if another consumer was quicker."""
+        with self._change:
+            if self._room() <= 0:
+                return False
+            self._held += 1
+            return True
+
+    def hold(self) -> None:
+        """Hold one more, whatever the limit."""
+        with self._change:
+            self._held += 1
+
+    def free(self) -> None:
+        """One was settled."""
+        with self._change:
+            self._held -= 1
+            self._change.notify_all()
+
+    def _room(self) -> int:
+        return self._limit - self._held if self._limit else _UNLIMITED
+
+
+class Intake:
+    """One consumer's long polls, in a thread of its own.
+
+    ``create`` makes a queue that is missing, ``deliver`` gets each job, ``ended`` the reason why
+    there will be no more.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        queue: str,
+        window: Window,
+        leases: Leases,
+        create: Callable[[], None],
+        deliver: Callable[[Job[Any]], None],
+        ended: Callable[[Exception], None],
+    ) -> None:
+        self._link = client.link(Broker.QUEUE).duplex()
+        self._queue = queue
+        self._settler = Settler(client.link(Broker.QUEUE), queue)
+        self._window = window
+        self._leases = leases
+        self._create = create
+        self._deliver = deliver
+        self._ended = ended
+        self._stopping = threading.Event()
+        self._poll: Poll | None = None
+        self._thread = threading.Thread(target=self._run, name=f"nexo-{queue}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take jobs."""
+        self._window.join()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more; what the last poll brings goes back."""
+        self._stopping.set()
+        self._window.leave()
+        if (poll := self._poll) is not None:
+            poll.cancel()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                if share := self._window.share(self._stopping.is_set):
+                    self._round(share)
+        except Exception as error:
+            if not self._stopping.is_set():
+                self._ended(error)
+
+    def _round(self, share: int) -> None:
+        request = Pop(self._queue, share, _WAIT_MS)
+        timeout_s = _WAIT_MS / 1_000 + self._link.address.timeout_s
+        self._poll = self._link.poll(Op.Q_POP, encode(request), timeout_s=timeout_s, impatient=True)
+        if self._stopping.is_set():
+            self._poll.cancel()
+        try:
+            reply = self._poll.reply()
+        except NotFound:
+            self._create()  # it was deleted under its consumer
+            return
+        finally:
+            self._poll = None
+        if reply:
+            self._accept(JobBatch(self._link, self._settler, self._queue, None, memoryview(reply)))
+
+    def _accept(self, batch: JobBatch[Any]) -> None:
+        jobs = list(batch)
+        if self._stopping.is_set():
+            kept = 0
+        else:
+            kept = next((n for n, _ in enumerate(jobs) if not self._window.take()), len(jobs))
+        if kept:
+            self._leases.hold(batch, [job.number for job in jobs[:kept]])
+        for job in jobs[:kept]:
+            self._deliver(job)
+        try:
+            batch.release_some(jobs[kept:])
+        except NexoError as error:
+            self._ended(error)

@@ -1,0 +1,188 @@
+"""Jobs that a framework holds on to: their leases are renewed, and settled in the background.
+
+Frameworks fetch jobs ahead and settle them one by one, from any thread, without waiting. Here one
+thread keeps every lease alive, and one sends settlements: all that came while the last request
+was under way leave together.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from nexo.client._sync.link.link import Link
+from nexo.client._sync.queue.jobs import JobBatch
+from nexo.errors import ConnectionLost, NexoError
+from nexo.protocol.ops import Op
+from nexo.protocol.queue import Renew, Settle, Settled, decode, encode
+
+log = logging.getLogger("nexo.integrations")
+
+_RENEWALS_PER_LEASE = 3
+_LONGEST_RENEWAL_S = 10.0
+_TRIES = 3
+_FLUSH_S = 5.0
+
+
+class Place(NamedTuple):
+    """Where a held job is: its queue, the lease, its number."""
+
+    queue: str
+    token: int
+    number: int
+
+
+class Leases:
+    """The leases of jobs that are held, renewed until they are let go."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._held: dict[tuple[str, int], set[int]] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._period_s = _LONGEST_RENEWAL_S
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def hold(self, batch: JobBatch[Any], numbers: Iterable[int]) -> None:
+        """Keep these jobs of a batch."""
+        with self._lock:
+            self._held[batch.queue, batch.delivery.token] = set(numbers)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="nexo-leases", daemon=True)
+                self._thread.start()
+        period_s = batch.delivery.lease_ms / 1_000 / _RENEWALS_PER_LEASE
+        if period_s < self._period_s:
+            self._period_s = period_s
+            self._wake.set()
+
+    def let_go(self, place: Place) -> None:
+        """A job is settled, or somebody else's."""
+        with self._lock:
+            numbers = self._held.get((place.queue, place.token))
+            if numbers is not None:
+                numbers.discard(place.number)
+                if not numbers:
+                    del self._held[place.queue, place.token]
+
+    def close(self) -> None:
+        """Renew nothing any more."""
+        self._closed = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait(self._period_s)
+            self._wake.clear()
+            with self._lock:
+                held = sorted(self._held)
+            for queue, leases in groupby(held, key=lambda each: each[0]):
+                self._renew(queue, [token for _, token in leases])
+
+    def _renew(self, queue: str, tokens: list[int]) -> None:
+        try:
+            reply = self._link.call(Op.Q_RENEW, encode(Renew(queue, tokens)))
+        except NexoError as error:
+            log.info("leases of queue %s were not renewed: %s", queue, error)
+            return
+        for token in decode(reply or b"\x90", list[int]):
+            with self._lock:
+                lost = self._held.pop((queue, token), None)
+            if lost:
+                log.warning("a lease of queue %s was lost: its jobs run elsewhere", queue)
+
+
+class _Settlement(NamedTuple):
+    place: Place
+    how: int
+    error: str
+    delay_ms: int
+
+
+class Settlements:
+    """Sends what becomes of jobs, in order, without keeping the caller waiting."""
+
+    def __init__(self, link: Link, leases: Leases) -> None:
+        self._link = link
+        self._leases = leases
+        self._waiting: deque[_Settlement] = deque()
+        self._change = threading.Condition()
+        self._sending = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, place: Place, how: int, error: str = "", delay_ms: int = -1) -> None:
+        """Settle a job soon."""
+        with self._change:
+            self._waiting.append(_Settlement(place, how, error, delay_ms))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="nexo-settle", daemon=True)
+                self._thread.start()
+            self._change.notify_all()
+
+    def flush(self, timeout_s: float = _FLUSH_S) -> bool:
+        """Wait until all was sent; False if that took too long."""
+        with self._change:
+            return self._change.wait_for(lambda: not self._waiting and not self._sending, timeout_s)
+
+    def close(self) -> None:
+        """Send what waits, and end."""
+        self.flush()
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    def _run(self) -> None:
+        while (some := self._next()) is not None:
+            for (queue, how, error, delay_ms), group in groupby(some, key=_alike):
+                self._send(queue, how, error, delay_ms, [each.place for each in group])
+            with self._change:
+                self._sending = False
+                self._change.notify_all()
+
+    def _next(self) -> list[_Settlement] | None:
+        with self._change:
+            self._change.wait_for(lambda: self._waiting or self._closed)
+            some = list(self._waiting)
+            self._waiting.clear()
+            self._sending = bool(some)
+            return some or None
+
+    def _send(self, queue: str, how: int, error: str, delay_ms: int, places: list[Place]) -> None:
+        leases = [Settled(token, runs) for token, runs in _runs(places).items()]
+        request = encode(Settle(queue, how, leases, error, delay_ms))
+        try:
+            refused = self._call(request)
+            if refused:
+                log.warning("%d jobs of queue %s were no longer held", len(refused), queue)
+        except NexoError as failure:
+            log.warning("%d jobs of queue %s were not settled: %s", len(places), queue, failure)
+        for place in places:
+            self._leases.let_go(place)
+
+    def _call(self, request: bytes) -> list[tuple[int, int]]:
+        """A settlement may be sent again: what the first did is refused to the second."""
+        for left in reversed(range(_TRIES)):
+            try:
+                reply = self._link.call(Op.Q_SETTLE, request)
+                return decode(reply, list[tuple[int, int]]) if reply else []
+            except ConnectionLost:
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+
+def _alike(each: _Settlement) -> tuple[str, int, str, int]:
+    return each.place.queue, each.how, each.error, each.delay_ms
+
+
+def _runs(places: list[Place]) -> dict[int, list[int]]:
+    """The jobs of each lease, as runs of one."""
+    found: dict[int, list[int]] = {}
+    for place in places:
+        found.setdefault(place.token, []).extend((place.number, place.number + 1))
+    return found

@@ -1,0 +1,220 @@
+"""Celery on Nexo, with real workers (SPEC M1): tested with Celery 5.6."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery, chain, chord, group
+from celery.contrib.testing.worker import start_worker
+from celery.exceptions import TimeoutError as CeleryTimeoutError
+from celery.result import AsyncResult
+
+import nexo
+from nexo import testing
+from tests.frameworks.celery_app import close_app, make_app
+from tests.timing import wait_until
+
+REPO = Path(__file__).parents[2]
+NAME = "tests.frameworks.celery_app"
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[Celery]:
+    """An app with a worker of two threads, in this process."""
+    with testing.server() as url:
+        app = make_app(url, worker_send_task_events=True, task_send_sent_event=True)
+        options = {"perform_ping_check": False, "pool": "threads", "concurrency": 2}
+        with start_worker(app, **options):
+            yield app
+        close_app(app)
+
+
+def send(app: Celery, task: str, *args: Any, **options: Any) -> AsyncResult:
+    return app.tasks[f"{NAME}.{task}"].apply_async(args, **options)
+
+
+def sign(app: Celery, task: str, *args: Any) -> Any:
+    return app.tasks[f"{NAME}.{task}"].s(*args)
+
+
+def test_a_task_returns_its_result(app: Celery) -> None:
+    assert send(app, "add", 2, 3).get(timeout=20) == 5
+
+
+def test_a_failed_task_raises_its_error(app: Celery) -> None:
+    with pytest.raises(ValueError, match="no luck"):
+        send(app, "boom").get(timeout=20)
+
+
+def test_a_task_that_retries_keeps_its_id(app: Celery) -> None:
+    result = send(app, "flaky", 2)
+    assert result.get(timeout=20) == 2
+    assert result.state == "SUCCESS"
+
+
+def test_a_countdown_is_held_by_the_broker(app: Celery) -> None:
+    with nexo.connect(app.conf.broker_url) as client:
+        result = send(app, "add", 1, 1, countdown=1.0)
+        (job,) = client.queue("celery").scheduled.list()
+        assert (job.headers["task"], job.headers["id"]) == (f"{NAME}.add", result.id)
+        assert (job.headers["argsrepr"], job.headers["kwargsrepr"]) == ("(1, 1)", "{}")
+        assert client.queue("celery").info().working == 0
+        assert result.get(timeout=20) == 2
+
+
+def test_groups_chains_and_chords(app: Celery) -> None:
+    assert group(sign(app, "add", n, n) for n in range(5))().get(timeout=20) == [0, 2, 4, 6, 8]
+    assert chain(sign(app, "add", 1, 2), sign(app, "add", 10))().get(timeout=20) == 13
+    header = [sign(app, "add", n, 1) for n in range(20)]
+    assert chord(header)(sign(app, "total")).get(timeout=20) == 210
+
+
+def test_a_chord_whose_part_fails_fails(app: Celery) -> None:
+    result = chord([sign(app, "add", 1, 1), sign(app, "boom")])(sign(app, "total"))
+    with pytest.raises(Exception, match="no luck"):
+        result.get(timeout=20)
+
+
+def test_a_revoked_task_does_not_run(app: Celery, tmp_path: Path) -> None:
+    result = send(app, "mark", str(tmp_path), "never", countdown=0.5)
+    app.control.revoke(result.id)
+    wait_until(lambda: result.id in _asked(app, "revoked"))
+    wait_until(lambda: result.state == "REVOKED")
+    assert not (tmp_path / "never").exists()
+
+
+def _asked(app: Celery, what: str) -> Any:
+    replies = getattr(app.control.inspect(timeout=0.5), what)() or {}
+    return next(iter(replies.values()), [])
+
+
+def test_workers_answer_remote_control(app: Celery) -> None:
+    assert _asked(app, "ping") == {"ok": "pong"}
+    assert f"{NAME}.add" in _asked(app, "registered")
+    assert [queue["name"] for queue in _asked(app, "active_queues")] == ["celery"]
+    app.control.rate_limit(f"{NAME}.boom", "100/m")
+
+
+def test_events_reach_whoever_watches(app: Celery) -> None:
+    seen: list[dict[str, Any]] = []
+    with app.connection_for_read() as first:
+        receiver = app.events.Receiver(first, handlers={"*": seen.append})
+        with receiver.consumer_context(wakeup=False) as (connection, _, _):
+            result = send(app, "add", 4, 4)
+            result.get(timeout=20)
+
+            def story() -> list[str]:
+                return [each["type"] for each in seen if each.get("uuid") == result.id]
+
+            while "task-succeeded" not in story():
+                connection.drain_events(timeout=20)
+    assert set(story()) >= {"task-sent", "task-received", "task-succeeded"}
+
+
+def test_a_refused_task_is_a_dead_letter(app: Celery) -> None:
+    with nexo.connect(app.conf.broker_url) as client:
+        queue = client.queue("refused")
+        app.control.add_consumer("refused", reply=True)
+        send(app, "refuse", queue="refused")
+        wait_until(lambda: queue.exists() and queue.info().dead == 1)
+        (letter,) = queue.dlq.peek()
+        assert letter.headers["task"] == f"{NAME}.refuse"
+        assert letter.value.startswith("[[], {}")
+
+
+def test_waiting_for_a_result_ends_in_time(app: Celery) -> None:
+    with pytest.raises(CeleryTimeoutError):
+        AsyncResult("no-such-task", app=app).get(timeout=0.2)
+
+
+def test_results_expire_and_can_be_forgotten(app: Celery) -> None:
+    result = send(app, "add", 1, 1)
+    result.get(timeout=20)
+    with nexo.connect(app.conf.broker_url) as client:
+        key = f"celery-task-meta-{result.id}"
+        left_s = client.store.ttl(key)
+        assert left_s is not None
+        assert 86_000 < left_s <= 86_400
+        result.forget()
+        assert not client.store.exists(key)
+
+
+def test_an_eta_beyond_the_lease_runs_once_and_on_time(app: Celery, tmp_path: Path) -> None:
+    """The lease is 5 s in these tests; a worker's timer would hold the job over many of them."""
+    began_s = time.monotonic()
+    result = send(app, "mark", str(tmp_path), "later", countdown=6.0)
+    result.get(timeout=30)
+    assert 5.9 < time.monotonic() - began_s < 9
+    assert _lines(tmp_path) == {"begun": 1, "done": 1}
+
+
+# -- processes that are killed
+
+
+@contextmanager
+def worker(url: str, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A prefork worker of its own process group."""
+    command = [sys.executable, "-m", "celery", "-A", NAME, "worker", "-l", "INFO", *options]
+    path = os.pathsep.join([str(REPO), str(REPO / "src"), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"CELERY_TEST_URL": url, "PYTHONPATH": path}
+    env.pop("DJANGO_SETTINGS_MODULE", None)  # set by the other frameworks' tests
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env=env, cwd=REPO, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _lines(folder: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for path in folder.iterdir():
+        found.update(line.split()[0] for line in path.read_text().splitlines())
+    return found
+
+
+@pytest.mark.slow
+def test_prefork_workers_and_the_broker_are_killed(served: testing.Process, tmp_path: Path) -> None:
+    """Nothing is lost, and what was done before the kills is not done again."""
+    marks, log = tmp_path / "marks", tmp_path / "worker.log"
+    marks.mkdir()
+    app = make_app(served.url)
+    try:
+        with worker(served.url, log, "-c", "2", "--pool", "prefork") as first:
+            before = [send(app, "mark", str(marks), f"before{n}") for n in range(6)]
+            for result in before:
+                assert result.get(timeout=60) != first.pid
+            long = send(app, "mark", str(marks), "long", 1.5)
+            wait_until((marks / "long").exists)
+            os.killpg(first.pid, signal.SIGKILL)
+        with worker(served.url, log, "-c", "2", "--pool", "prefork") as second:
+            long.get(timeout=60)
+            with nexo.connect(served.url) as client:
+                wait_until(lambda: client.queue("celery").info().finished_total == 7)
+            served.kill()
+            served.start()
+            after = [send(app, "mark", str(marks), f"after{n}") for n in range(6)]
+            wait_until(lambda: _lines(marks)["done"] == 13, 60)
+            assert all((marks / f"after{n}").exists() for n in range(len(after)))
+            second.terminate()
+            assert second.wait(30) == 0
+        assert _lines(marks) == {"begun": 14, "done": 13}, log.read_text()[-2_000:]
+        with nexo.connect(served.url) as client:
+            info = client.queue("celery").info()
+            assert (info.waiting, info.working, info.scheduled, info.dead) == (0, 0, 0, 0)
+    finally:
+        close_app(app)
