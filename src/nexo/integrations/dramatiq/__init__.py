@@ -1,0 +1,9 @@
+"""dramatiq on Nexo: broker, results and rate limiters (SPEC M3)."""
+
+from __future__ import annotations
+
+from nexo.integrations.dramatiq.broker import NexoBroker
+from nexo.integrations.dramatiq.rate_limits import NexoRateLimiterBackend
+from nexo.integrations.dramatiq.results import NexoResultBackend
+
+__all__ = ["NexoBroker", "NexoRateLimiterBackend", "NexoResultBackend"]
