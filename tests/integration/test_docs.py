@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
@@ -78,6 +78,7 @@ def run(page: Path, folder: Path) -> None:
         pytest.MonkeyPatch.context() as patched,
     ):
         patched.setenv("NEXO_URL", url)
+        patched.setitem(sys.modules, "__docs__", ModuleType("__docs__"))  # some look for it
         asyncio.run(_run(page, {"url": url, "__name__": "__docs__"}))
 
 
