@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -101,6 +101,7 @@ class _Settlement(NamedTuple):
     how: int
     error: str
     delay_ms: int
+    then: Callable[[], None]
 
 
 class Settlements:
@@ -115,10 +116,17 @@ class Settlements:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def add(self, place: Place, how: int, error: str = "", delay_ms: int = -1) -> None:
-        """Settle a job soon."""
+    def add(
+        self,
+        place: Place,
+        how: int,
+        error: str = "",
+        delay_ms: int = -1,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Settle a job soon; ``then`` is called once the server knows."""
         with self._change:
-            self._waiting.append(_Settlement(place, how, error, delay_ms))
+            self._waiting.append(_Settlement(place, how, error, delay_ms, then))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nexo-settle", daemon=True)
                 self._thread.start()
@@ -139,7 +147,10 @@ class Settlements:
     def _run(self) -> None:
         while (some := self._next()) is not None:
             for (queue, how, error, delay_ms), group in groupby(some, key=_alike):
-                self._send(queue, how, error, delay_ms, [each.place for each in group])
+                alike = list(group)
+                self._send(queue, how, error, delay_ms, [each.place for each in alike])
+                for each in alike:
+                    each.then()
             with self._change:
                 self._sending = False
                 self._change.notify_all()

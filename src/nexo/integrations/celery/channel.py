@@ -399,6 +399,9 @@ class Channel(virtual.Channel):
 
     def _settle(self, place: Place, how: int) -> None:
         error = "rejected by its consumer" if how == REJECT else ""
+        if how == RELEASE:  # it is in its place again before another one is asked for
+            self.connection.settlements.add(place, how, error, then=self._window.free)
+            return
         self.connection.settlements.add(place, how, error)
         self._window.free()
 
