@@ -15,12 +15,15 @@ import psycopg
 import pytest
 from django.db import transaction
 from django_tasks import TaskResultStatus, default_task_backend, task_backends
+from opentelemetry.sdk.trace import TracerProvider
 
 import nexo
 from nexo import testing
+from nexo.client import telemetry
 from nexo.integrations.django import outbox
 from nexo.integrations.django.clients import close_all
 from nexo.integrations.django.models import OutboxTask
+from nexo.integrations.opentelemetry import NexoInstrumentor
 from tests.frameworks.postgres import postgres
 from tests.frameworks.project import jobs
 from tests.timing import wait_until
@@ -103,6 +106,23 @@ def test_a_task_that_the_server_refuses_does_not_hold_up_the_others(
     (job,) = client.queue("django/mails").pop(10)
     assert job.value["args"] == ["ada"]
     assert [row.failures for row in table.all()] == [1]
+
+
+def test_a_task_in_the_outbox_keeps_its_trace(table: Any, client: nexo.Client) -> None:
+    """SPEC M5: whoever pushes it later, the task belongs to the trace that enqueued it."""
+    provider = TracerProvider()
+    NexoInstrumentor().instrument(tracer_provider=provider)
+    try:
+        with (
+            provider.get_tracer("test").start_as_current_span("request") as span,
+            transaction.atomic(),
+        ):
+            jobs.mail.enqueue("ada")
+    finally:
+        NexoInstrumentor().uninstrument()
+        telemetry.settings.disabled = False
+    (job,) = client.queue("django/mails").pop()
+    assert f"{span.get_span_context().trace_id:032x}" in job.headers["traceparent"]
 
 
 # -- on PostgreSQL, with processes that are killed

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +165,23 @@ def test_uninstrumented_nothing_is_traced(url: str, spans: InMemorySpanExporter)
     NexoInstrumentor().instrument(tracer_provider=TracerProvider())
 
 
-def test_opentelemetry_instrument_finds_the_instrumentor() -> None:
+def test_opentelemetry_instrument_finds_it_by_the_entry_point(tmp_path: Path) -> None:
+    """As an installed package names it; the one of this repository may be older."""
+    installed = tmp_path / "found-1.dist-info"
+    installed.mkdir()
     entries = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]
-    module, _, name = entries["opentelemetry_instrumentor"]["nexo"].partition(":")
-    assert getattr(import_module(module), name) is NexoInstrumentor
+    ((name, target),) = entries["opentelemetry_instrumentor"].items()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: found\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(
+        f"[opentelemetry_instrumentor]\nonly-{name} = {target}\n"
+    )
+    program = (
+        "from nexo.integrations.opentelemetry import NexoInstrumentor as N\n"
+        "print(N().is_instrumented_by_opentelemetry)"
+    )
+    command = Path(sys.executable).with_name("opentelemetry-instrument")
+    env = {**os.environ, "PYTHONPATH": f"{PYPROJECT.parent / 'src'}:{tmp_path}"}
+    said = subprocess.run(
+        [command, sys.executable, "-c", program], check=True, env=env, stdout=subprocess.PIPE
+    )
+    assert said.stdout.split() == [b"True"]
