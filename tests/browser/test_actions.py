@@ -137,6 +137,11 @@ def test_a_queue_is_created_filled_paused_and_deleted(
     dashboard.press(f"Show job {job.id}")
     expect(page.get_by_role("dialog").locator("pre")).to_contain_text('"a"')
     page.keyboard.press("Escape")
+    dashboard.press("Find a job")
+    page.get_by_role("dialog").locator("[name=id]").fill(job.id)
+    page.get_by_role("dialog").get_by_role("button", name="Find", exact=True).click()
+    expect(page.get_by_role("dialog", name=f"Job {job.id}")).to_contain_text("waits")
+    page.keyboard.press("Escape")
     dashboard.press(f"Cancel {job.id}")
     dashboard.answer("Remove")
     assert queue.info().waiting == 0
@@ -333,6 +338,10 @@ def test_groups_are_sought_and_parked_records_settled(
                 record.ack()
     page = dashboard.open("stream?name=grouped&tab=groups")
     expect(page.get_by_role("table", name="Parked records")).to_contain_text(SCRIPT)
+    dashboard.press("Show record 0")
+    trail = page.get_by_role("table", name="Groups of this record")
+    expect(trail.locator("tbody tr")).to_contain_text("parked")
+    page.keyboard.press("Escape")
     dashboard.press("Discard record 0")
     dashboard.answer("Discard")
     assert stream.group("g").info().partitions[0].parked == 2

@@ -529,6 +529,40 @@ def test_a_page_of_records_is_whole_across_small_batches(
     assert [row["offset"] for row in page["records"]] == list(range(100))
 
 
+def test_a_record_is_traced_through_its_groups(api: Api, sdk: nexo.Client, name: str) -> None:
+    stream = sdk.stream(name).create()
+    stream.publish_many(["a", "b", "c", "d"])
+
+    def states() -> list[str]:
+        found = []
+        for offset in range(4):
+            (group,) = api.get("/stream/trace", stream=name, offset=offset)["groups"]
+            assert (group["group"], group["mode"]) == ("g", "shared")
+            found.append(group["state"])
+        return found
+
+    with stream.consume("g", max_deliveries=1, wait=0.2) as consumer:
+        first, second, third = (record for _, record in zip(range(3), consumer, strict=False))
+        second.ack()
+        first.nack(reason="bad <b>")
+        assert states()[:3] == ["parked", "finished", "in_flight"]
+        held = api.get("/stream/trace", stream=name, offset=2)["groups"][0]
+        assert held["consumer"] in stream.group("g").info().consumers
+        assert held["until_ms"] > held["deliveries"] == 1
+        parked = api.get("/stream/trace", stream=name, offset=0)["groups"][0]
+        assert (parked["reason"], parked["deliveries"]) == ("bad <b>", 1)
+        third.ack()
+    until(lambda: states()[3] in ("waiting", "unread"))
+    assert api.look("/stream/trace", stream=name, offset=0, partition=7).status >= 400
+
+
+def test_a_topic_is_traced_to_its_subscribers(api: Api, sdk: nexo.Client, name: str) -> None:
+    with sdk.pubsub.subscribe(f"{name}/+"), sdk.pubsub.subscribe("elsewhere"):
+        rows = api.get("/pubsub/trace", topic=f"{name}/x")["subscriptions"]
+        assert f"{name}/+" in [row["pattern"] for row in rows]
+        assert "elsewhere" not in [row["pattern"] for row in rows]
+
+
 def test_streams_show_partitions_tiers_and_groups(api: Api, sdk: nexo.Client, name: str) -> None:
     stream = sdk.stream(name).create(partitions=2)
     stream.publish_many(["x"] * 10)

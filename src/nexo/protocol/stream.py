@@ -156,6 +156,22 @@ class GroupsAsk(AsMap, frozen=True):
 
     stream: str
     group: str | None = None
+    record: tuple[int, int] | None = None
+    """Partition and offset: say what each group has done with this record."""
+
+
+class RecordState(AsMap, frozen=True):
+    """What a shared group has done with one record."""
+
+    state: str
+    """``unread``, ``in_flight``, ``delayed`` or ``waiting`` (both to be delivered again),
+    ``parked`` or ``finished``."""
+    deliveries: int = 0
+    consumer: str | None = None
+    until_ms: int | None = None
+    """When the lease ends, or the delay is over."""
+    parked_ms: int | None = None
+    reason: str = ""
 
 
 class PartitionProgress(AsMap, frozen=True):
@@ -178,6 +194,8 @@ class GroupInfo(AsMap, frozen=True):
     consumers: list[str]
     lag: int
     partitions: list[PartitionProgress]
+    record: RecordState | None = None
+    """If one was asked for."""
 
 
 class ParkedAsk(AsMap, frozen=True):

@@ -15,6 +15,7 @@ from nexo.admin.api import (
     schedules,
     store,
     stream,
+    traces,
     users,
     work,
 )
@@ -22,7 +23,7 @@ from nexo.admin.routes import Endpoint
 
 _PARTS = (
     overview, store, pubsub, queue, jobs, schedules, stream, records, groups, pipeline,
-    connections, users, work, events,
+    traces, connections, users, work, events,
 )  # fmt: skip
 
 TABLE: list[Endpoint] = [row for part in _PARTS for row in part.routes.table]

@@ -120,7 +120,7 @@ class SeekAsk(msgspec.Struct, forbid_unknown_fields=True):
 async def groups(desk: Desk, ask: OneStream) -> list[GroupView]:
     """The stream's groups with their lag."""
     shared = [_shared(desk, ask.stream, info) for info in await _stream(desk, ask).groups()]
-    return shared + await _ordered(desk, ask.stream)
+    return shared + await ordered_groups(desk, ask.stream)
 
 
 def _stream(desk: Desk, ask: Any) -> Any:
@@ -142,7 +142,7 @@ def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
     )  # fmt: skip
 
 
-async def _ordered(desk: Desk, stream: str) -> list[GroupView]:
+async def ordered_groups(desk: Desk, stream: str) -> list[GroupView]:
     """The ordered groups that read the stream; they may read others too."""
     link = desk.link(Broker.STREAM)
     reply = await link.call(Op.S_ORDERED_GROUPS, wire.pack(ordered.OrderedAsk(stream=stream)))

@@ -22,7 +22,7 @@ from nexo.protocol.pubsub import Listing, pack_command, parse_rows
 
 routes = Routes("Pub/Sub", "/pubsub")
 
-_MOST_ROWS = 10_000
+MOST_ROWS = 10_000
 _MOST_ACTIVE = 1_000
 """Topics in use that are shown; asking for them must not hold the broker up."""
 _PAUSE_S = 0.25
@@ -150,17 +150,17 @@ async def topics(desk: Desk, ask: TopicsAsk) -> TopicPage:
     rates = desk.sampler.topics.looked(counts, time.monotonic()) if whole else {}
     for topic, messages in counts.items():
         rows[topic] = TopicRow(topic, messages, rates.get(topic))
-    for one in await desk.client.pubsub.retained("#", limit=_MOST_ROWS):
+    for one in await desk.client.pubsub.retained("#", limit=MOST_ROWS):
         row = rows.setdefault(one["topic"], TopicRow(one["topic"]))
         row.retained_bytes, row.expires_ms = one["bytes"], one["expires_ms"]
-    for one in await desk.client.pubsub.subscriptions(limit=_MOST_ROWS):
+    for one in await desk.client.pubsub.subscriptions(limit=MOST_ROWS):
         row = rows.setdefault(one["pattern"], TopicRow(one["pattern"]))
         row.subscribers += 1
         row.waiting += one["waiting"]
         row.dropped += one["dropped"]
     found = matching(sorted(rows.values(), key=_topic), ask.search, _topic)
     page = found[ask.offset : ask.offset + ask.limit]
-    complete = len(counts) < _MOST_ACTIVE and len(rows) < _MOST_ROWS
+    complete = len(counts) < _MOST_ACTIVE and len(rows) < MOST_ROWS
     return TopicPage(page, len(found), _levels(found, page), complete)
 
 
@@ -206,7 +206,7 @@ def _topic(row: TopicRow) -> str:
 async def subscriptions(desk: Desk, ask: TopicsAsk) -> SubscriptionPage:
     """Who subscribes to what, and who is too slow."""
     rows = [
-        SubscriptionRow(**row) for row in await desk.client.pubsub.subscriptions(limit=_MOST_ROWS)
+        SubscriptionRow(**row) for row in await desk.client.pubsub.subscriptions(limit=MOST_ROWS)
     ]
     found = matching(rows, ask.search, lambda row: f"{row.pattern} {row.client}")
     found.sort(key=lambda row: (-row.dropped, -row.waiting, row.pattern))

@@ -10,7 +10,7 @@ from typing import Any
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
 from nexo.brokers.stream.groups.records import SharedOptions
-from nexo.brokers.stream.groups.status import PartitionStatus
+from nexo.brokers.stream.groups.status import PartitionStatus, RecordStatus
 from nexo.brokers.stream.options import StreamOptions, defaults, options_from
 from nexo.brokers.stream.registry import Stream
 from nexo.brokers.stream.retention import retain
@@ -73,6 +73,8 @@ class GroupDescription:
     options: SharedOptions
     consumers: list[str]
     partitions: list[tuple[PartitionStatus, int]]
+    record: RecordStatus | None = None
+    """What became of the record that was asked for."""
 
 
 class Admin:
@@ -257,17 +259,26 @@ class Admin:
     # -- shared groups -------------------------------------------------------------------
 
     def groups(
-        self, connection: Connection, name: str, group: str | None = None
-    ) -> list[GroupDescription]:
-        """The groups of a stream, or one of them, with their lag."""
+        self, connection: Connection, name: str, group: str | None = None,
+        record: tuple[int, int] | None = None,
+    ) -> list[GroupDescription]:  # fmt: skip
+        """The groups of a stream, or one of them, with their lag.
+
+        ``record`` is a partition and an offset: what each has done with that one.
+        """
         permit(connection.identity, Broker.STREAM, READ, in_group(name, group))
         stream = self._core.engine.streams.get(name)
         wanted = list(stream.groups) if group is None else [group]
-        return [_describe_group(stream, each) for each in wanted]
+        if record is not None:
+            check_not_negative(record[1], "offset")
+            stream.partition(record[0])  # raises if there is none
+        return [_describe_group(stream, each, record) for each in wanted]
 
 
-def _describe_group(stream: Stream, name: str) -> GroupDescription:
+def _describe_group(stream: Stream, name: str, record: tuple[int, int] | None) -> GroupDescription:
     group = stream.group(name)
     ends = [part.next_offset for part in stream.partitions()]
     partitions = list(zip(group.status(stream.ends()), ends, strict=True))
-    return GroupDescription(name, group.generation, group.options, list(group.members), partitions)
+    found = None if record is None else group.record(*record)
+    members = list(group.members)
+    return GroupDescription(name, group.generation, group.options, members, partitions, found)

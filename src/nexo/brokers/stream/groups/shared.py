@@ -46,7 +46,9 @@ from nexo.brokers.stream.groups.status import (
     Holding,
     ParkedRange,
     PartitionStatus,
+    RecordStatus,
     partition_status,
+    record_status,
 )
 from nexo.errors import Fenced, InvalidInput, InvalidOption, NexoError, NotMember
 
@@ -362,6 +364,10 @@ class SharedGroup:
             partition_status(progress, end)
             for progress, end in zip(self._progress, ends, strict=True)
         ]
+
+    def record(self, partition: int, offset: int) -> RecordStatus:
+        """What became of one message."""
+        return record_status(self._progress[partition], offset)
 
     def holdings(self) -> list[Holding]:
         """Every range in flight and its holder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from nexo.brokers.stream.groups.status import RecordStatus
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.protocol import stream as wire
@@ -72,7 +73,7 @@ class AdminRequests:
     def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show the groups of a stream."""
         ask = wire.unpack(wire.GroupsAsk, payload)
-        found = self._admin.groups(peer, ask.stream, ask.group)
+        found = self._admin.groups(peer, ask.stream, ask.group, ask.record)
         peer.data(request_id, wire.pack([_group_info(group) for group in found]))
 
 
@@ -109,4 +110,11 @@ def _group_info(found: GroupDescription) -> wire.GroupInfo:
         consumers=found.consumers,
         lag=sum(each.lag for each in partitions),
         partitions=partitions,
+        record=_record_state(found.record),
     )
+
+
+def _record_state(found: RecordStatus | None) -> wire.RecordState | None:
+    if found is None:
+        return None
+    return msgspec.convert(found, wire.RecordState, from_attributes=True)

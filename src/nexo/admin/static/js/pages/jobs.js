@@ -91,6 +91,26 @@ function discard(name, ids, total) {
   });
 }
 
+const STATE_WORDS = {
+  waiting: "waits", scheduled: "waits until it is due", working: "is with a worker", dead: "is a dead letter",
+  replaced: "was replaced by another", done: "is done",
+};
+
+/** Where a job is that may have left every list, by its id. */
+export function find(name) {
+  form("Find a job", [{ name: "id", label: "Id", required: true, wide: true, placeholder: "000001a1df2fdf070000000000000000" }], "Find", async ({ id }) => {
+    const job = await get("/queue/job", { queue: name, id: id.trim() });
+    const text = (given) => value({ type: "json", text: JSON.stringify(given, null, 2) });
+    show(`Job ${id.trim()}`, [
+      facts([["It", STATE_WORDS[job.state] ?? job.state], ["Failures", count(job.failures)], ...(job.replaced_by ? [["Replaced by", job.replaced_by]] : [])]),
+      job.error ? h("div", h("h3", "Last error"), value({ type: "text", text: job.error })) : null,
+      job.progress === null ? null : h("div", h("h3", "Progress"), text(job.progress)),
+      job.result === null ? null : h("div", h("h3", "Result"), text(job.result)),
+    ], { wide: true });
+    return "Found";
+  });
+}
+
 /** The task that a job of Celery or the like stands for, as its headers name it. */
 function task({ headers: given }) {
   return typeof given?.task === "string" ? [badge(given.task, "accent"), " "] : null;
@@ -105,7 +125,7 @@ function called(given) {
 
 function inspect(name, job) {
   const facts_ = [
-    ["Pushed", moment(job.pushed_ms)], ["Priority", job.priority], ["Attempts", job.attempts],
+    ["Pushed", moment(job.pushed_ms)], ...(job.holder ? [["Delivered to", job.holder], ["Lease ends", moment(job.expires_ms)]] : []), ["Priority", job.priority], ["Attempts", job.attempts],
     ["Key", job.key ?? "–"], ...called(job.headers), ...(job.reason ? [["Reason", job.reason], ["Died", moment(job.died_ms)]] : []),
   ];
   show(`Job ${job.id}`, [

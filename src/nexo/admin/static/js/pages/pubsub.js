@@ -206,8 +206,24 @@ function messages(memory, pattern) {
   ];
 }
 
-function reveal(row) {
-  show(row.topic, [facts([["Published", moment(row.timestamp_ms)], ["Size", bytes(row.value.size_bytes)], ["Type", row.value.type]]), value(row.value), headers(row.headers)], { wide: true });
+async function reveal(row) {
+  const still = staying();
+  const { subscriptions: found } = await get("/pubsub/trace", { topic: row.topic }).catch(() => ({ subscriptions: [] }));
+  if (!still()) return;
+  show(row.topic, [
+    facts([["Published", moment(row.timestamp_ms)], ["Size", bytes(row.value.size_bytes)], ["Type", row.value.type]]),
+    value(row.value), headers(row.headers), listeners(found),
+  ], { wide: true });
+}
+
+/** Who gets messages of a topic now; whom earlier ones went to, nobody remembers. */
+function listeners(rows) {
+  if (!rows.length) return null;
+  return h("div", h("h3", "Who gets messages of this topic now"), table("Subscribers of this topic", [
+    { title: "Client", class: "name", cell: (row) => row.client, tip: (row) => row.client },
+    { title: "Pattern", class: "name mono", cell: (row) => row.pattern, tip: (row) => row.pattern },
+    number("Waiting", (row) => row.waiting), number("Dropped", (row) => row.dropped, { alarm: (row) => row.dropped > 0 }),
+  ], rows.slice(0, 50)));
 }
 
 // -- acting

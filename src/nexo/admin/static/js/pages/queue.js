@@ -9,7 +9,7 @@ import { askNew, options } from "../options.js";
 import { permissions } from "../permissions.js";
 import { href, refine } from "../router.js";
 import { badge, button, empty, head, losses, number, pager, panel, search, table, tabs } from "../ui.js";
-import { jobs } from "./jobs.js";
+import { find, jobs } from "./jobs.js";
 
 const LIMIT = 50;
 
@@ -72,6 +72,7 @@ async function one({ given, memory, redraw }) {
       extra: info.paused ? badge("paused", "warn") : null,
       actions: [
         button("Push a job", () => push(name), { kind: "primary", lacks: lacks("write") }),
+        button("Find a job", () => find(name)),
         info.paused ? button("Resume", () => act("/queue/resume", name, "Resumed"), { lacks: lacks("admin") })
           : button("Pause", () => act("/queue/pause", name, "Paused"), { lacks: lacks("admin") }),
         button("Purge", () => purge(info), { kind: "danger", lacks: lacks("admin") }),

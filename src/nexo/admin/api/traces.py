@@ -1,0 +1,85 @@
+"""What became of one message: published, delivered to, finished by, as far as the brokers know."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from nexo.admin.api.groups import ordered_groups
+from nexo.admin.api.pubsub import MOST_ROWS, OneTopic, SubscriptionRow
+from nexo.admin.api.records import RecordAsk
+from nexo.admin.desk import Desk
+from nexo.admin.routes import Routes
+from nexo.model import Broker
+from nexo.patterns import SHARE, check_topic, matches
+from nexo.protocol import stream as wire
+from nexo.protocol.ops import Op
+
+routes = Routes("Traces")
+
+
+class GroupTrace(msgspec.Struct):
+    """What one group has done with a record."""
+
+    group: str
+    mode: Literal["shared", "ordered"]
+    state: Literal["unread", "in_flight", "delayed", "waiting", "parked", "finished"]
+    """``delayed`` and ``waiting`` are to be delivered again."""
+    deliveries: int = 0
+    """That counted; of a record in flight, with this one."""
+    consumer: str | None = None
+    """Who holds it, or of an ordered group who reads its partition."""
+    until_ms: int | None = None
+    """When the lease ends, or the delay is over."""
+    parked_ms: int | None = None
+    reason: str = ""
+
+
+class RecordTrace(msgspec.Struct):
+    """A record on its way through the groups of its stream."""
+
+    groups: list[GroupTrace]
+
+
+class TopicTrace(msgspec.Struct):
+    """Who gets what is published to a topic now; what was delivered before is not kept."""
+
+    subscriptions: list[SubscriptionRow]
+
+
+@routes.get("/stream/trace")
+async def record_trace(desk: Desk, ask: RecordAsk) -> RecordTrace:
+    """What each group of a stream has done with one record."""
+    request = wire.GroupsAsk(stream=ask.stream, record=(ask.partition, ask.offset))
+    reply = await desk.link(Broker.STREAM).call(Op.S_GROUPS, wire.pack(request))
+    infos = wire.unpack(list[wire.GroupInfo], reply or b"")
+    shared = [_shared(info.name, info.record) for info in infos if info.record is not None]
+    ordered = [
+        GroupTrace(
+            view.name, "ordered",
+            "finished" if ask.offset < view.partitions[ask.partition].floor else "unread",
+            consumer=view.partitions[ask.partition].owner,
+        )
+        for view in await ordered_groups(desk, ask.stream)
+    ]  # fmt: skip
+    return RecordTrace(shared + ordered)
+
+
+def _shared(group: str, found: wire.RecordState) -> GroupTrace:
+    fields = msgspec.structs.asdict(found)
+    return msgspec.convert({"group": group, "mode": "shared", **fields}, GroupTrace)
+
+
+@routes.get("/pubsub/trace")
+async def topic_trace(desk: Desk, ask: OneTopic) -> TopicTrace:
+    """The subscriptions whose pattern matches a topic."""
+    check_topic(ask.topic)
+    rows = await desk.client.pubsub.subscriptions(limit=MOST_ROWS)
+    found = [row for row in rows if matches(_bare(row["pattern"]), ask.topic)]
+    return TopicTrace([SubscriptionRow(**row) for row in found[:500]])
+
+
+def _bare(pattern: str) -> str:
+    """The pattern of a shared subscription, without its group."""
+    return pattern.split("/", 2)[-1] if pattern.startswith(SHARE) else pattern
