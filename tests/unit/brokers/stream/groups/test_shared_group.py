@@ -426,3 +426,24 @@ class TestKeyOrder:  # SPEC F8
         shared.skip([(0, 0, 6)])
         assert shared.floor(0) == 6
         assert self.take(shared, "b") == []
+
+
+def test_a_group_says_what_became_of_each_message() -> None:
+    group = SharedGroup([0], SharedOptions(max_deliveries=2))
+    group.join("a")
+    (delivery,) = group.deliver("a", 4, [9], 1_000)
+    assert (delivery.first, delivery.end) == (0, 4)
+    group.ack("a", group.generation, [(0, 1, 2)])
+    group.nack("a", group.generation, [(0, 2, 3)], 1_000)
+    group.nack("a", group.generation, [(0, 3, 4)], 1_000, delay_ms=50)
+    found = [group.record(0, offset) for offset in range(5)]
+    assert [each.state for each in found] == [
+        "in_flight", "finished", "waiting", "delayed", "unread",
+    ]  # fmt: skip
+    assert (found[0].consumer, found[0].deliveries) == ("a", 1)
+    assert found[0].until_ms == delivery.expires_ms
+    assert (found[2].deliveries, found[3].until_ms) == (1, 1_050)
+    group.deliver("a", 1, [9], 1_000)
+    group.nack("a", group.generation, [(0, 2, 3)], 1_000, reason="no")
+    parked = group.record(0, 2)
+    assert (parked.state, parked.deliveries, parked.reason) == ("parked", 2, "no")

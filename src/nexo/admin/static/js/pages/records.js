@@ -18,9 +18,9 @@ function trail(groups) {
   return h("div", h("h3", "Groups"), table("Groups of this record", [
     { title: "Group", class: "name", cell: (row) => row.group, tip: (row) => row.group },
     { title: "State", cell: (row) => badge(...STATES[row.state]), tip: (row) => row.reason },
-    { title: "Consumer", class: "hide-s", cell: (row) => row.consumer ?? "–" },
-    { title: "Deliveries", class: "num", cell: (row) => (row.deliveries ? String(row.deliveries) : "–") },
-    { title: "Until", class: "hide-s", cell: (row) => (row.until_ms ? moment(row.until_ms) : row.parked_ms ? moment(row.parked_ms) : "–") },
+    { title: "Consumer or reason", class: "value hide-s", cell: (row) => row.consumer ?? (row.reason || "–"), tip: (row) => row.reason },
+    { title: "Deliveries", class: "num hide-s", cell: (row) => (row.deliveries ? String(row.deliveries) : "–") },
+    { title: "When", class: "hide-s", cell: (row) => (row.until_ms ? `until ${moment(row.until_ms)}` : row.parked_ms ? moment(row.parked_ms) : "–") },
   ], groups, { key: (row) => `${row.mode}/${row.group}` }));
 }
 
