@@ -19,7 +19,17 @@ from typing import Any
 from benchmarks import charts, curves, guard, machine, report
 from benchmarks.harness import ROUNDS, Contender, Outcome, Result, Row, run
 
-GROUPS = ("store", "pubsub", "queue", "stream", "growth", "scaling", "pipeline", "service")
+GROUPS = (
+    "store",
+    "pubsub",
+    "queue",
+    "stream",
+    "growth",
+    "scaling",
+    "pipeline",
+    "service",
+    "frameworks",
+)
 
 
 def main() -> int:

@@ -119,7 +119,7 @@ def redis(fsync: str) -> Iterator[Server]:
     port = free_port()
     with _folder() as folder:
         command = [
-            _binary("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+            binary("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "",
             "--dir", str(folder), "--appendonly", "no" if fsync == "off" else "yes",
         ]  # fmt: skip
         command += [] if fsync == "off" else ["--appendfsync", fsync]
@@ -135,7 +135,7 @@ def nats(sync: str | None) -> Iterator[Server]:
     with _folder() as folder:
         interval = f"sync_interval: {sync}" if sync else ""
         config = f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}"\n{interval} }}\n'
-        command = [_binary("nats-server"), "-c", str(_write(folder / "nats.conf", config))]
+        command = [binary("nats-server"), "-c", str(_write(folder / "nats.conf", config))]
         said = f"file store, sync_interval {sync or '2m (its default)'}"
         with _running("nats", command, port, folder, said) as server:
             yield server
@@ -151,30 +151,39 @@ def mosquitto() -> Iterator[Server]:
             "max_queued_messages 0\nmax_inflight_messages 0\npersistence false\nlog_type none\n"
         )
         config += "user root\n" if os.geteuid() == 0 else ""
-        command = [_binary("mosquitto"), "-c", str(_write(folder / "mosquitto.conf", config))]
+        command = [binary("mosquitto"), "-c", str(_write(folder / "mosquitto.conf", config))]
         with _running("mosquitto", command, port, folder, "persistence false") as server:
             yield server
+
+
+RABBITMQ = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+
+
+def rabbitmq_environ(folder: Path, port: int) -> dict[str, str]:
+    """What makes RabbitMQ a node of its own, with a port mapper of its own."""
+    dist_port, epmd_port = free_port(), free_port()
+    plugins = _write(folder / "enabled_plugins", "[].")
+    own = {
+        "HOME": folder, "RABBITMQ_NODENAME": f"bench{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": port,
+        "RABBITMQ_DIST_PORT": dist_port, "ERL_EPMD_PORT": epmd_port,
+        "RABBITMQ_MNESIA_BASE": folder, "RABBITMQ_LOG_BASE": folder,
+        "RABBITMQ_ENABLED_PLUGINS_FILE": plugins, "RABBITMQ_PID_FILE": folder / "pid",
+        "RABBITMQ_CONFIG_FILE": folder / "none", "RABBITMQ_CONF_ENV_FILE": folder / "none",
+    }  # fmt: skip
+    return dict(os.environ) | {key: str(value) for key, value in own.items()}
 
 
 @contextmanager
 def rabbitmq() -> Iterator[Server]:
     """``rabbitmq-server`` as a node of its own, with a port mapper of its own."""
-    port, dist_port, epmd_port = free_port(), free_port(), free_port()
-    binary = _binary("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+    port = free_port()
+    program = binary(*RABBITMQ)
     with _folder() as folder:
-        plugins = _write(folder / "enabled_plugins", "[].")
-        own = {
-            "HOME": folder, "RABBITMQ_NODENAME": f"bench{port}@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": port,
-            "RABBITMQ_DIST_PORT": dist_port, "ERL_EPMD_PORT": epmd_port,
-            "RABBITMQ_MNESIA_BASE": folder, "RABBITMQ_LOG_BASE": folder,
-            "RABBITMQ_ENABLED_PLUGINS_FILE": plugins, "RABBITMQ_PID_FILE": folder / "pid",
-            "RABBITMQ_CONFIG_FILE": folder / "none", "RABBITMQ_CONF_ENV_FILE": folder / "none",
-        }  # fmt: skip
-        environ = dict(os.environ) | {key: str(value) for key, value in own.items()}
+        environ = rabbitmq_environ(folder, port)
         try:
             said = "classic durable queues, persistent messages, confirms"
-            with _running("rabbitmq", [binary], port, folder, said, environ, 90) as server:
+            with _running("rabbitmq", [program], port, folder, said, environ, 90) as server:
                 yield server
         finally:
             if epmd := shutil.which("epmd"):
@@ -198,7 +207,7 @@ def _running(
         )
     server = Server(name, port, _URLS[name].format(port), folder, process, settings)
     try:
-        if not _wait(lambda: _answers(server) or process.poll() is not None, wait_s):
+        if not _wait(lambda: answers(name, port) or process.poll() is not None, wait_s):
             raise Missing(f"{name} did not answer within {wait_s:.0f} s")
         if process.poll() is not None:
             raise Missing(f"{name} stopped at once: {_last_line(folder / 'output.log')}")
@@ -223,11 +232,11 @@ _FIRST_WORDS = {
 }
 
 
-def _answers(server: Server) -> bool:
-    """Whether the server says anything to its protocol's first words."""
+def answers(name: str, port: int) -> bool:
+    """Whether a server says anything to its protocol's first words."""
     try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=1) as connection:
-            connection.sendall(_FIRST_WORDS[server.name])
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(_FIRST_WORDS[name])
             return bool(connection.recv(1))
     except OSError:
         return False
@@ -251,7 +260,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def _binary(*names: str) -> str:
+def binary(*names: str) -> str:
+    """Where a program is; `Missing` if it is not installed."""
     for name in names:
         if path := shutil.which(name, path=_SEARCH):
             return path
