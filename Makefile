@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 export VENV
 
 TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
-TEST_PACKAGES := redis-server chromium postgresql curl
+TEST_PACKAGES := redis-server chromium postgresql curl kcat
+TEST_NPM := kafkajs@2.2.4
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap
 WORKERS ?= 2
@@ -84,6 +85,7 @@ $(VENV)/.serve: pyproject.toml constraints.txt
 
 $(VENV)/.test: pyproject.toml constraints.txt tools/setup
 	@tools/setup debian $(TEST_PACKAGES)
+	@tools/setup npm $(TEST_NPM)
 	@tools/setup python $(TEST_EXTRAS)
 	@touch $@ $(VENV)/.serve
 

@@ -305,3 +305,8 @@ with contextlib.suppress(ImportError):  # the servers above need no pytest
     def nexo_url(nexo_server: Server) -> str:
         """The URL of a fresh embedded server."""
         return nexo_server.url
+
+    @pytest.fixture
+    def kafka_bootstrap(nexo_server: Server) -> str:
+        """``bootstrap.servers`` for Kafka clients of a fresh embedded server."""
+        return f"127.0.0.1:{nexo_server.port}"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 import pytest
 
 import nexo.testing
+from tests.kafka.ledger import Ledger
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write the ledger if asked to."""
+    if os.environ.get("NEXO_LEDGER") == "write":
+        config.pluginmanager.register(Ledger())
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,12 @@ from confluent_kafka.admin import (
 )
 
 import nexo
+from tests.kafka.ledger import shows
 
+pytestmark = shows(
+    "confluent-kafka",
+    "administration: topics, configurations, delete records, what is refused",
+)
 QUIET = {"log_level": 0}
 
 

@@ -8,7 +8,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 import nexo
+from tests.kafka.ledger import shows
 
+pytestmark = shows(
+    "confluent-kafka",
+    "produce and read: idempotent, each compression, keys, headers, null, by time, large batches",
+)
 QUIET = {"log_level": 0}
 UNGROUPED = {"group.id": "unused", "enable.auto.commit": False, **QUIET}
 

@@ -13,7 +13,12 @@ from confluent_kafka.admin import AdminClient
 import nexo
 from nexo import topics
 from nexo.errors import Conflict
+from tests.kafka.ledger import shows
 
+pytestmark = shows(
+    "confluent-kafka",
+    "groups: range, round robin, cooperative; static members; commit, list, describe, delete",
+)
 QUIET = {"log_level": 0}
 PARTITIONS = 4
 

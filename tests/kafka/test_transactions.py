@@ -8,7 +8,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 import nexo
+from tests.kafka.ledger import shows
 
+pytestmark = shows("confluent-kafka", "transactions: commit, abort, offsets, fencing")
 QUIET = {"log_level": 0}
 
 
@@ -32,13 +34,13 @@ def reader(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterat
             **QUIET,
         }
     )
-    made.assign([TopicPartition(topic, 0, 0)])
     yield made
     made.close()
 
 
-def to_end(reader: Consumer) -> list[bytes | None]:
-    """Everything up to the end of the partition."""
+def to_end(reader: Consumer, topic: str) -> list[bytes | None]:
+    """Everything from the beginning of the partition to its end."""
+    reader.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes | None] = []
     while True:
         message: Message | None = reader.poll(20)
@@ -60,10 +62,10 @@ def test_what_was_rolled_back_is_never_read(
 ) -> None:
     send(producer, topic, b"lost", b"too")
     producer.abort_transaction(20)
-    assert to_end(reader) == []
+    assert to_end(reader, topic) == []
     send(producer, topic, b"kept")
     producer.commit_transaction(20)
-    assert to_end(reader) == [b"kept"]
+    assert to_end(reader, topic) == [b"kept"]
     assert reader.position([TopicPartition(topic, 0)])[0].offset == 3
 
 
@@ -103,4 +105,4 @@ def test_a_later_producer_fences_an_earlier_one(
         producer.commit_transaction(20)
     send(later, topic, b"kept")
     later.commit_transaction(20)
-    assert to_end(reader) == [b"kept"]
+    assert to_end(reader, topic) == [b"kept"]

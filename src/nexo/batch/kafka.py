@@ -35,7 +35,7 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from nexo.batch.compression import MAX_BODY_BYTES, unpack_kafka
-from nexo.batch.encode import Entry, Producer, encode
+from nexo.batch.encode import ANONYMOUS, Entry, Producer, encode
 from nexo.errors import Corrupt, InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.storage.header import ALIGN, Flags, Header, parse, seal, stamp
@@ -75,6 +75,13 @@ class KafkaHead(NamedTuple):
         """Of the whole batch."""
         return self.length + _LENGTH_BEFORE
 
+    @property
+    def producer(self) -> Producer:
+        """The idempotent producer; what others say of epochs and sequences means nothing."""
+        if self.producer_id < 0:
+            return ANONYMOUS
+        return Producer(self.producer_id, self.epoch, self.sequence)
+
 
 class Rows(NamedTuple):
     """The records of a batch as parallel lists."""
@@ -103,8 +110,8 @@ def parse_kafka(data: Buffer) -> KafkaHead:
 def check_kafka(header: Header, body: Buffer) -> None:
     """Check a batch from outside: its CRC, and that both heads say the same."""
     head = parse_kafka(body)
-    ours = (head.count, head.last_delta + 1, head.producer_id, head.epoch, head.sequence)
-    theirs = (header.count, header.span, header.producer_id, header.epoch, header.sequence)
+    ours = (head.count, head.last_delta + 1, head.producer)
+    theirs = (header.count, header.span, (header.producer_id, header.epoch, header.sequence))
     if ours != theirs or head.size + -head.size % ALIGN != len(body):
         raise Corrupt("a Kafka batch does not fit the head before it")
     if head.attributes & CONTROL:
@@ -120,14 +127,12 @@ def wrap(batch: Buffer) -> tuple[KafkaHead, Entry]:
         raise Corrupt("send one batch per partition and request")
     if head.count < 1 or head.last_delta != head.count - 1:
         raise Corrupt("a Kafka batch must have records, numbered without gaps")
-    if head.producer_id < 0 and (head.epoch >= 0 or head.sequence >= 0):
-        raise Corrupt("a Kafka batch has a sequence without a producer")
     body = [bytes(batch), bytes(-head.size % ALIGN)]
     flags = int(Flags.KAFKA) | (int(Flags.TRANSACTIONAL) if head.attributes & TRANSACTIONAL else 0)
     sealed = seal(
         body, count=head.count, first_ms=max(head.first_ms, 0),
-        last_ms=max(head.last_ms, head.first_ms, 0), flags=flags, producer_id=head.producer_id,
-        sequence=head.sequence, epoch=head.epoch,
+        last_ms=max(head.last_ms, head.first_ms, 0), flags=flags, producer_id=head.producer.id,
+        sequence=head.producer.sequence, epoch=head.producer.epoch,
     )  # fmt: skip
     return head, (sealed, body)
 

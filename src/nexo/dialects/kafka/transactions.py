@@ -20,6 +20,8 @@ from nexo.errors import NexoError, NotFound
 from nexo.names import name_of
 from nexo.services.stream.transact import MAX_TIMEOUT_MS, OffsetInput
 
+_KNOWS_FENCED = 2
+"""Clients that use older versions do not know that error."""
 _FORBIDDEN = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -82,10 +84,20 @@ def _started(request: Request, name: str | None, found: ProducerSession | NexoEr
 # -- transactions ------------------------------------------------------------------------
 
 
+def _producer(request: Request) -> Transactional:
+    """The producer of a request."""
+    shared = request.session.shared
+    try:
+        return shared.transactions.get(shared.streams, request.body)
+    except Refused as refused:
+        if refused.error is Error.PRODUCER_FENCED and request.version < _KNOWS_FENCED:
+            raise Refused(Error.INVALID_PRODUCER_EPOCH) from None
+        raise
+
+
 def _open(request: Request) -> Transactional:
     """The producer of a request, with a transaction; one is begun if there is none."""
-    shared = request.session.shared
-    found = shared.transactions.get(shared.streams, request.body)
+    shared, found = request.session.shared, _producer(request)
     if found.ending:
         raise Refused(Error.CONCURRENT_TRANSACTIONS)
     if found.number is None:
@@ -171,9 +183,9 @@ def _add_offsets(request: Request, commits: list[Any]) -> None:
 
 def end(request: Request) -> None:
     """Commit or roll back."""
-    shared, wants_commit = request.session.shared, bool(request["committed"])
+    wants_commit = bool(request["committed"])
     try:
-        found = shared.transactions.get(shared.streams, request.body)
+        found = _producer(request)
         if found.ending:
             raise Refused(Error.CONCURRENT_TRANSACTIONS)
         if found.number is None:

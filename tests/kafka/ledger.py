@@ -1,0 +1,84 @@
+"""Which features were run with which client: the tests note it, a run writes it down.
+
+``NEXO_LEDGER=write pytest tests/kafka`` writes ``docs/reference/kafka-compatibility.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kafka-compatibility.md"
+KAFKAJS = "2.2.4"
+_HEAD = """<!-- Written by NEXO_LEDGER=write pytest tests/kafka; do not edit. -->
+# Kafka compatibility
+
+What was run with real clients against Nexo, and passed. What differs from Kafka is in the
+[guide](../guide/kafka.md).
+
+| client | what | result |
+| --- | --- | --- |
+"""
+
+
+def shows(client: str, feature: str) -> pytest.MarkDecorator:
+    """Marks a test that shows a feature of a client."""
+    return pytest.mark.shows(client, feature)
+
+
+def program(name: str) -> str:
+    """The path of a program. Without it: skipped on a laptop, failed in CI."""
+    found = shutil.which(name)
+    return found or _missing(f"{name} is not installed: make setup")
+
+
+def node_modules(package: str) -> Path:
+    """Where a package of npm is, installed by ``tools/setup npm``."""
+    folder = Path(sys.prefix) / "node" / "node_modules"
+    if not (folder / package).exists():
+        _missing(f"{package} is not installed: tools/setup npm {package}@{KAFKAJS}")
+    return folder
+
+
+def _missing(reason: str) -> str:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Ledger:
+    """A pytest plugin that collects results."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], str] = {}
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: object) -> object:
+        """Note how a marked test ended; one failure of several is a failure."""
+        outcome = yield
+        report = outcome.get_result()  # type: ignore[attr-defined]
+        mark = item.get_closest_marker("shows")
+        if mark is not None and (report.when == "call" or report.outcome != "passed"):
+            found = self._rows.get(mark.args, "passed")
+            self._rows[mark.args] = report.outcome if found == "passed" else found
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the page."""
+        rows = "".join(
+            f"| {_named(client)} | {feature} | {result} |\n"
+            for (client, feature), result in sorted(self._rows.items())
+        )
+        PAGE.write_text(_HEAD + rows)
+
+
+def _named(client: str) -> str:
+    if client == "kafkajs":
+        return f"kafkajs {KAFKAJS}"
+    if client == "kcat":
+        return "kcat (Debian)"
+    return f"{client} {version(client)}"
