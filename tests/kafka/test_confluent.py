@@ -33,9 +33,9 @@ def produced(bootstrap: str, topic: str, rows: list[dict[str, Any]], **options: 
     return offsets
 
 
-def read(bootstrap: str, topic: str, count: int, offset: int = 0) -> list[Message]:
+def read(bootstrap: str, topic: str, count: int, offset: int = 0, **options: Any) -> list[Message]:
     """So many messages of partition 0."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, **UNGROUPED})
+    consumer = Consumer({"bootstrap.servers": bootstrap, **UNGROUPED, **options})
     consumer.assign([TopicPartition(topic, 0, offset)])
     found: list[Message] = []
     try:

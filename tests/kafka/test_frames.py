@@ -80,6 +80,23 @@ def test_malformed_requests_end_the_connection_alone(bootstrap: str, url: str, s
         assert client.store.get("still") == 1
 
 
+def test_requests_past_the_limit_wait_and_are_answered_in_order(bootstrap: str) -> None:
+    """The first is a long poll, so that all others wait for it."""
+    count = limits.KAFKA_IN_FLIGHT + 50
+    name = b"\x00\x04held"
+    create = struct.pack(">i", 1) + name
+    poll = struct.pack(">iiiibi", -1, 1_000, 1, 1_000_000, 0, 1) + name
+    poll += struct.pack(">iiqi", 1, 0, 0, 1_000_000)
+    sent = request(3, 1, create, 0) + request(1, 4, poll, 1)
+    sent += b"".join(request(18, 0, b"", number) for number in range(2, count))
+    host, port = bootstrap.split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock, sock.makefile("rb") as of:
+        sock.sendall(sent)
+        for number in range(count):
+            size = int.from_bytes(of.read(4), "big")
+            assert int.from_bytes(of.read(size)[:4], "big") == number
+
+
 def test_arrays_are_bounded_in_all() -> None:
     many = struct.pack(">i", limits.KAFKA_ELEMENTS + 1) + bytes(limits.KAFKA_ELEMENTS + 1)
     with pytest.raises(ProtocolError, match="elements"):

@@ -41,7 +41,8 @@ class KafkaSession(BaseSession, asyncio.Protocol):
         """When the part of a request that is here began to arrive; 0 if there is none."""
         self._waiting: deque[Request] = deque()
         self._count = 0
-        self._writing = False
+        self._held = False
+        """Too many requests wait: no more are taken."""
 
     @property
     def introduced(self) -> bool:
@@ -89,6 +90,7 @@ class KafkaSession(BaseSession, asyncio.Protocol):
         elif not self._frame_since_ms:
             self._frame_since_ms = self._host.clock.now_ms()
         if len(self._waiting) >= limits.KAFKA_IN_FLIGHT and not self._closing:
+            self._held = True
             self._transport.pause_reading()
 
     def _announced(self, at: int) -> int | None:
@@ -137,21 +139,24 @@ class KafkaSession(BaseSession, asyncio.Protocol):
 
     def answered(self) -> None:
         """One of the waiting requests has its answer: send what is next in line."""
-        if self.closed or self._writing:
+        if self.closed:
             return
         parts: list[Any] = []
         while self._waiting and self._waiting[0].parts is not None:
             parts += self._waiting.popleft().parts or ()
         if parts:
             self._transport.writelines(parts)
-        if self._arrived and not self.congested and not self._closing:
+        if self._held and len(self._waiting) < limits.KAFKA_IN_FLIGHT:
+            self._held = False
             self._host.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        if not self._closing and len(self._waiting) < limits.KAFKA_IN_FLIGHT:
-            if not self.congested:
-                self._transport.resume_reading()
-            self._cut()
+        """Read again after some of too many requests were answered."""
+        if self._closing:
+            return
+        if not self.congested:
+            self._transport.resume_reading()
+        self._cut()
 
     # -- ends --------------------------------------------------------------------------
 
