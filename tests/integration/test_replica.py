@@ -196,9 +196,13 @@ def test_the_lead_moves_on_purpose_without_loss(pair: Pair) -> None:
     standby = pair.start()
     url = f"file://{pair.store}"
     wait_until(lambda: bool(ready(old)["replica"]["standbys"]))
-    moved = CliRunner().invoke(main, ["replica", "promote", url, "--json"])
-    assert moved.exit_code == 0, moved.output
-    assert json.loads(moved.output)["leader"] == standby.url
+    both = f"{old.url},127.0.0.1:{standby.port}?timeout=60&down_wait=60"
+    with Client(both) as client:
+        assert waiting(client) == 500
+        moved = CliRunner().invoke(main, ["replica", "promote", url, "--json"])
+        assert moved.exit_code == 0, moved.output
+        assert json.loads(moved.output)["leader"] == standby.url
+        assert waiting(client) == 500  # from the new leader, over the same client
     wait_until(lambda: leads(standby), 60)
     with Client(standby.url) as client:
         assert waiting(client) == 500

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from weakref import ref
 
 from nexo.client._sync.link.poll import Poll
-from nexo.client._sync.link.wire import Wire
+from nexo.client._sync.link.wire import Wire, connect_any
 from nexo.client.address import Address
 from nexo.client.connecting import RESTART_S, is_final, pause_s
 from nexo.client.forks import NotPicklable, from_before, tell_when_forked
@@ -300,7 +300,7 @@ def _run(found: ref[Duplex]) -> None:
     while (connect := _plan(found)) is not None:
         address, broker, end = connect
         try:
-            wire = Wire(address, broker)
+            wire = connect_any(address, broker)
         except NexoError as error:
             failures += 1
             if (duplex := found()) is None or not duplex._try_again(error):

@@ -21,6 +21,7 @@ from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
 from nexo.errors import (
     ConnectionLost,
     NexoError,
+    NotLeader,
     PayloadTooLarge,
     ProtocolError,
     RequestTimeout,
@@ -41,7 +42,10 @@ _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 class Wire:
     """A connection that said HELLO; one thread at a time reads from it."""
 
-    def __init__(self, address: Address, broker: Broker) -> None:
+    def __init__(
+        self, address: Address, broker: Broker, place: tuple[str, int] | None = None
+    ) -> None:
+        """``place`` is one of the address's servers; the first if it is not given."""
         self.address = address
         self.used_s = time.monotonic()
         self._buffer = bytearray(BUFFER_BYTES)
@@ -51,7 +55,8 @@ class Wire:
         self.cut = False
         """Whether a frame was left half written, so that nothing more can be sent."""
         self._timeout_s = 0.0
-        self._socket = _connect(address, broker)
+        context = tls_context(address, broker) if address.tls else None
+        self._socket = _connect_to(place or address.places[0], address, context)
         tell_when_forked(self)
         self._receive = self._socket.recv_into
         try:
@@ -247,14 +252,13 @@ class PlainSocket(socket.socket):
             return
 
 
-def _connect(address: Address, broker: Broker) -> PlainSocket | TlsSocket:
-    """To the first server of the address that answers."""
-    context = tls_context(address, broker) if address.tls else None
+def connect_any(address: Address, broker: Broker) -> Wire:
+    """To the first server of the address that answers, and leads."""
     *others, last = address.places
     for place in others:
-        with suppress(ConnectionLost):
-            return _connect_to(place, address, context)
-    return _connect_to(last, address, context)
+        with suppress(ConnectionLost, NotLeader):
+            return Wire(address, broker, place)
+    return Wire(address, broker, last)
 
 
 def _connect_to(
@@ -287,7 +291,7 @@ def open_wire(address: Address, broker: Broker, *, was_up: bool) -> Wire:
     failures = 0
     while True:
         try:
-            return Wire(address, broker)
+            return connect_any(address, broker)
         except NexoError as error:
             failures += 1
             wait_s = pause_s(failures)
