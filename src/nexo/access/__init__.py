@@ -1,1 +1,1 @@
-"""Who may do what: users, their permissions, and the guard in front of every handler."""
+"""Access control: users, their permissions, and the check before every use case."""

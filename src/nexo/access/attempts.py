@@ -1,6 +1,6 @@
 """Limits failed logins, per address and user and per address alone (SPEC A10).
 
-What is limited is guessing: who has logged in with a password before, and who has a valid
+Only guessing is limited: a user who has logged in with this password before, or has a valid
 token, which nobody can guess, is not locked out by the failures of others.
 """
 
@@ -28,21 +28,21 @@ class Attempts:
         self._failures: dict[bytes, tuple[int, int]] = {}
 
     def locked(self, address: str, user: str, now_ms: int) -> LockedOut | None:
-        """Why there may be no further guess, once there were too many."""
+        """The error once there were too many failures; None before that."""
         tried = self._count(_key(address, user), now_ms) >= PER_USER
         if tried or self._count(_key(address, ""), now_ms) >= PER_ADDRESS:
             return LockedOut(f"too many failed logins; wait {WINDOW_MS // 1000} seconds")
         return None
 
     def failed(self, address: str, user: str, now_ms: int) -> bytes:
-        """Count one more; returns a report for other processes, empty if they know enough."""
+        """Count a failure; returns a report for other processes, empty if they need none."""
         whole = _key(address, "")
         report = _key(address, user) + whole
         self.heard(report, now_ms)
         return report if self._count(whole, now_ms) <= PER_ADDRESS else b""
 
     def heard(self, report: bytes, now_ms: int) -> None:
-        """Count a failure that this or another process has seen."""
+        """Count a failure that this or another process reported."""
         if len(self._failures) >= _MOST_KEYS:
             self._forget(now_ms)
         for key in (report[:_KEY_BYTES], report[_KEY_BYTES:]):
@@ -53,12 +53,12 @@ class Attempts:
         return count if now_ms - last_ms < WINDOW_MS else 0
 
     def _forget(self, now_ms: int) -> None:
-        """Drop what has expired; under a flood from everywhere, everything."""
+        """Drop expired counts; under a flood from everywhere, all of them."""
         kept = {key: row for key, row in self._failures.items() if now_ms - row[1] < WINDOW_MS}
         self._failures = kept if len(kept) < _MOST_KEYS // 2 else {}
 
 
 def _key(address: str, user: str) -> bytes:
-    """Of one length, however long a name somebody tries."""
+    """A key of fixed length, however long the name."""
     text = f"{address}\0{user}".encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=_KEY_BYTES).digest()

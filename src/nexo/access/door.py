@@ -1,4 +1,4 @@
-"""Lets connections in: who calls, with which credential, and how often they may try."""
+"""Logs connections in: checks the credential, and limits how often a client may try."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from nexo.protocol.hello import Hello
 log = logging.getLogger("nexo.access")
 
 MOST_CHECKS = 64
-"""Password checks waiting at once; beyond, logins are refused rather than queued."""
+"""Password checks waiting at once; beyond that, logins are rejected rather than queued."""
 
 _TOKEN = "\0token"
-"""Stands for whatever user is named with a token in the count of failures: nobody is called so,
-and names that cost nothing to try would push others out of a bounded count."""
+"""Replaces the user name of token logins in the count of failures: no user has this name, and
+arbitrary names would push others out of a bounded count.
+"""
 
 _SHOWN_CHARS = 64
 
@@ -42,12 +43,13 @@ class Caller(Protocol):
     identity: Identity | None
     address: str
 
-    def kick(self, reason: str) -> None:
-        """Close the connection."""
+    def kick(self, reason: str) -> None: ...
 
 
 class Door:
-    """Logs connections in. Passwords are checked in a thread, as their hash is slow on purpose."""
+    """Logs connections in. Passwords are checked in a
+    thread, because their hash is slow on purpose.
+    """
 
     def __init__(self, logins: Logins, clock: Clock, run_folder: Path | None) -> None:
         self._logins = logins
@@ -62,21 +64,20 @@ class Door:
         self._attempts.heard(report, self._clock.now_ms())
 
     def close(self) -> None:
-        """Check no more."""
         if self._reports is not None:
             self._reports.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
     def login(self, caller: Caller, asked: Hello, done: Done) -> None:
-        """Find out who calls; ``done`` gets the error, now or a little later."""
+        """Identify the caller; ``done`` gets the error or None, now or later."""
         if caller.identity is not None:
             done(_again(caller.identity, asked))
             return
         now_ms = self._clock.now_ms()
         locked = self._attempts.locked(caller.address, asked.user or "", now_ms)
         if locked is not None and asked.token is None:
-            # Also for a password that was right before: comparing it is quick, so it could be
-            # guessed quickly.
+            # Checked even for a known password: comparing it is quick, so it could be guessed
+            # quickly.
             done(locked)
             return
         try:
@@ -90,7 +91,9 @@ class Door:
             done(None)
 
     def login_linked(self, caller: Caller, asked: Hello, done: Done) -> None:
-        """Another process of ours has logged the client in; without a user it speaks for itself."""
+        """Accept a client that another process of ours has logged
+        in; without a user, that process itself.
+        """
         try:
             caller.identity = self._logins.linked(asked.user)
         except Unauthenticated as error:
@@ -140,7 +143,7 @@ class Door:
         done(error)
 
     def _count(self, caller: Caller, asked: Hello) -> LockedOut | None:
-        """Note a failure; whoever guesses on and on is told to wait, whatever they guess."""
+        """Count a failure; the client must wait after too many, whatever it tries."""
         user = asked.user if asked.user and asked.token is None else _TOKEN
         now_ms = self._clock.now_ms()
         locked = self._attempts.locked(caller.address, user, now_ms)
@@ -153,7 +156,7 @@ class Door:
 
 
 def _again(identity: Identity, asked: Hello) -> NexoError | None:
-    """A second HELLO may not change who the connection's requests run as."""
+    """A second HELLO may not change the user of the connection."""
     if asked.user in (None, identity.user.name):
         return None
     return Unauthenticated("this connection is logged in; open another one for another user")

@@ -1,4 +1,4 @@
-"""What a user may not do, in words: what it would have done, and the permission it takes."""
+"""The text of `Forbidden` errors: what was attempted, and the permission it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THINGS = {
 }
 _VERBS = {Action.READ: "read", Action.WRITE: "write", Action.ADMIN: "administer"}
 _SHOWN = 64
-"""Characters of a name; a key may be long."""
+"""Characters shown of a name; a key may be long."""
 
 
 def forbidden(
@@ -30,7 +30,7 @@ def forbidden(
     wanted = Grant(broker.label, actions[0], _pattern(broker, extent, name))
     return Forbidden(
         f"user {user!r} may not {verbs} {_subject(broker, extent, name[:_SHOWN])}: "
-        f"it takes a permission such as {wanted}"
+        f"it needs a permission such as {wanted}"
     )
 
 
@@ -45,7 +45,7 @@ def _subject(broker: Broker, extent: Extent, name: str) -> str:
 
 
 def _pattern(broker: Broker, extent: Extent, name: str) -> str:
-    """What a grant would name."""
+    """The pattern that a grant would need."""
     match extent:
         case Extent.PREFIX:
             return f"{name[:_SHOWN]}{EVERYTHING}"

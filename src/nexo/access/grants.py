@@ -16,7 +16,7 @@ class Action(enum.StrEnum):
     """What a request does to the thing it names."""
 
     READ = "read"
-    """Get, subscribe, consume and acknowledge, look."""
+    """Get, subscribe, consume and acknowledge, inspect."""
     WRITE = "write"
     """Set, publish, push."""
     ADMIN = "admin"
@@ -24,26 +24,27 @@ class Action(enum.StrEnum):
 
 
 class Extent(enum.IntEnum):
-    """How much a requested name stands for."""
+    """Which names a requested name covers."""
 
     NAME = enum.auto()
     """One key, queue or stream; ``stream@group`` for a group's position in a stream."""
     PREFIX = enum.auto()
-    """Every name that starts with it; the empty one stands for all."""
+    """Every name that starts with it; the empty one covers all."""
     TOPICS = enum.auto()
     """Every topic that matches it, ``+`` and ``#`` as in a subscription."""
     GROUP = enum.auto()
-    """A group or producer by itself, as some requests name no stream: any stream's grant will do,
-    unless it is for another group."""
+    """A group or producer by itself, because some requests name no stream: a grant on any stream
+    is enough, unless it is for another group.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Permission for one action (or ``*``) on one broker (or ``*``), for names that match.
 
-    Patterns are globs, where ``*`` also passes ``/``. Those of pub/sub are topic patterns
-    with ``+`` and ``#``. Of a stream, ``orders`` is for every group, ``orders@billing`` for
-    that group alone.
+    Patterns are globs, where ``*`` also matches ``/``. Those of pub/sub are topic patterns with
+    ``+`` and ``#``. Of a stream, ``orders`` is for every group, ``orders@billing`` for that
+    group alone.
     """
 
     broker: str = EVERYTHING
@@ -51,13 +52,13 @@ class Grant:
     pattern: str = EVERYTHING
 
     def allows(self, broker: Broker, action: Action, extent: Extent, name: str) -> bool:
-        """Whether this grant covers all that the request stands for."""
+        """Whether this grant covers everything the request covers."""
         return self.concerns(broker, action) and (
             self.pattern == EVERYTHING or self._covers(extent, name)
         )
 
     def concerns(self, broker: Broker, action: Action) -> bool:
-        """Whether there may be names of which it covers this action."""
+        """Whether it could cover this action for some name."""
         return self.broker in (EVERYTHING, broker.label) and self.action in (EVERYTHING, action)
 
     def _covers(self, extent: Extent, name: str) -> bool:
@@ -88,7 +89,7 @@ class Grant:
 
 
 def _covers_prefix(pattern: str, prefix: str) -> bool:
-    """Only a plain text with one ``*`` behind it is known to cover everything below."""
+    """Only plain text followed by one ``*`` is known to cover everything below it."""
     head = pattern[:-1]
     return pattern.endswith("*") and not set(head) & set("*?[") and prefix.startswith(head)
 

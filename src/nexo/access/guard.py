@@ -1,6 +1,7 @@
-"""Logs connections in and watches over them while authentication is on.
+"""Logs connections in and monitors them while authentication is on.
 
-A dialect takes no other request before the login; what a user may do, use cases ask `permit`.
+A dialect accepts no other request before the login; use cases check permissions with
+`permit`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Guard:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Read the users, keep up with their file, and close connections of who is gone."""
+        """Read the users, follow changes of their file, and close connections of removed users."""
         if self._logins.refresh(self._clock.now_ms()):
             for caller in list(self._callers):
                 if caller.identity is not None and not caller.identity.valid:
@@ -46,9 +47,9 @@ class Guard:
         self._door.close()
 
     def login(self, caller: Caller, asked: Hello, done: Done) -> None:
-        """Find out who calls; ``done`` gets the error, now or a little later."""
+        """Identify the caller; ``done`` gets the error or None, now or later."""
         self._door.login(caller, asked, done)
 
     def login_linked(self, caller: Caller, asked: Hello, done: Done) -> None:
-        """As `login`, for a client that another process of ours has logged in."""
+        """Like `login`, for a client that another process of ours has logged in."""
         self._door.login_linked(caller, asked, done)

@@ -1,6 +1,6 @@
-"""The token by which processes of one server log in to each other, new in every run.
+"""The token with which processes of one server log in to each other; new in every run.
 
-It lies in the run folder, which only this server's user may enter.
+It is in the run folder, which only this server's user may enter.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ _NAME = "internal.token"
 
 
 def write_token(run_folder: Path) -> None:
-    """Make the token of this run."""
     path = run_folder / _NAME
     path.touch(mode=0o600)
     path.write_text(secrets.new_token(), encoding="ascii")
 
 
 def read_token(run_folder: Path | None) -> str | None:
-    """The token of this run, None if there is none."""
     try:
         return (run_folder / _NAME).read_text("ascii") if run_folder else None
     except FileNotFoundError:

@@ -19,12 +19,13 @@ log = logging.getLogger("nexo.access")
 
 RECHECK_MS = 1_000
 INTERNAL = User("(nexo)", grants=(Grant(action=Action.READ),))
-"""Who the server's own processes are, such as the dashboard's: they look, they change nothing.
-No user can have this name, which `check_name` rejects."""
+"""The identity of the server's own processes, such as the dashboard's: they read and change
+nothing. No user can have this name, which `check_name` rejects.
+"""
 
 
 class Identity:
-    """A user as one credential proved it. Sessions hold it, and see when it is taken away."""
+    """A user as proved by one credential. Sessions hold it, and notice when it is revoked."""
 
     __slots__ = ("_decisions", "credential", "user", "valid")
 
@@ -36,7 +37,7 @@ class Identity:
         self._decisions: dict[tuple[Broker, Action, Extent, str], bool] = {}
 
     def allows(self, broker: Broker, action: Action, extent: Extent, name: str) -> bool:
-        """Whether the user may; remembered until its permissions change."""
+        """Whether the user may; cached until its permissions change."""
         key = (broker, action, extent, name)
         allowed = self._decisions.get(key)
         if allowed is None:
@@ -48,7 +49,7 @@ class Identity:
         return allowed
 
     def update(self, now: User | None) -> None:
-        """The file has changed: what was taken away ends the identity, what was added counts."""
+        """Apply a changed file: a removed credential ends the identity, new permissions apply."""
         self._decisions.clear()
         self.valid = (
             now is not None
@@ -61,8 +62,8 @@ class Identity:
 class Logins:
     """Users of a running server.
 
-    A password's slow hash is computed once per credential: what has been verified is
-    remembered under a key that only this process knows.
+    A password's slow hash is computed once per credential: verified ones are remembered under a
+    key that only this process knows.
     """
 
     def __init__(self, path: Path, internal_token: str | None = None) -> None:
@@ -79,7 +80,7 @@ class Logins:
     # -- who is it ---------------------------------------------------------------
 
     def by_token(self, token: str) -> Identity:
-        """Whose token it is, or `Unauthenticated`."""
+        """The owner of a token, or `Unauthenticated`."""
         hashed = secrets.hash_token(token)
         if hashed == self._internal:
             return self._identity(INTERNAL, hashed)
@@ -89,7 +90,7 @@ class Logins:
         return self._identity(user, hashed)
 
     def known(self, name: str, password: str) -> Identity | None:
-        """The user if this password was verified before; costs next to nothing."""
+        """The user if this password was verified before; cheap."""
         user = self._users.get(name)
         if user is None or user.password is None:
             return None
@@ -97,12 +98,12 @@ class Logins:
         return self._identity(user, user.password) if proof in self._verified else None
 
     def stored_password(self, name: str) -> str:
-        """The hash to compare a password with; for no user one that nothing matches."""
+        """The hash to compare a password with; for an unknown user, one that matches nothing."""
         user = self._users.get(name)
         return (user.password if user else None) or secrets.NOBODYS
 
     def verified(self, name: str, password: str, stored: str) -> Identity:
-        """The password matches ``stored``: the user, unless the file has changed meanwhile."""
+        """The user, after the password matched ``stored``; None if the file changed meanwhile."""
         user = self._users.get(name)
         if user is None or user.password != stored:
             raise wrong()
@@ -110,7 +111,7 @@ class Logins:
         return self._identity(user, stored)
 
     def linked(self, name: str | None) -> Identity:
-        """A user that another process of ours has checked; None is that process itself."""
+        """A user that another process of ours has verified; None is that process itself."""
         if name is None:
             return self._identity(INTERNAL, None)
         user = self._users.get(name)
@@ -129,7 +130,7 @@ class Logins:
     # -- the file ------------------------------------------------------------------
 
     def refresh(self, now_ms: int) -> bool:
-        """Reread the file if it changed; looked at once a second at most."""
+        """Reread the file if it changed; checked once a second at most."""
         if now_ms - self._checked_ms < RECHECK_MS:
             return False
         self._checked_ms = now_ms
@@ -164,5 +165,5 @@ class Logins:
 
 
 def wrong() -> Unauthenticated:
-    """Never says which part was wrong."""
+    """The error does not say which part was wrong."""
     return Unauthenticated("the user, password or token is wrong")

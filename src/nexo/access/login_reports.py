@@ -1,7 +1,7 @@
-"""Failed logins as the processes of one server tell them to each other.
+"""Shares failed logins between the processes of one server.
 
-Each broker's process lets connections in by itself. Without this, somebody who guesses could
-try with every broker as often as with one.
+Each broker's process logs connections in by itself. Without this, guesses would be limited
+per broker, not per server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MANY = 64
 
 
 class LoginReports:
-    """A socket in the run folder for reports of `Attempts`; ``heard`` takes those of others."""
+    """A socket in the run folder for reports of `Attempts`; ``heard`` receives those of others."""
 
     def __init__(self, run_folder: Path, heard: Callable[[bytes], None]) -> None:
         self._folder = run_folder
@@ -35,7 +35,7 @@ class LoginReports:
         self._loop.add_reader(self._socket.fileno(), self._hear)
 
     def tell(self, report: bytes) -> None:
-        """Let the other processes know; who has no room for it has heard enough."""
+        """Send a report to the other processes; one whose buffer is full has received enough."""
         for path in self._folder.glob("*.logins"):
             if path == self._path:
                 continue
@@ -44,7 +44,7 @@ class LoginReports:
             except ConnectionRefusedError:  # left by a process that was killed
                 path.unlink(missing_ok=True)
             except OSError:
-                log.debug("%s did not hear of a failed login", path.stem)
+                log.debug("%s did not receive the report of a failed login", path.stem)
 
     def _hear(self) -> None:
         for _ in range(_MANY):
@@ -56,7 +56,6 @@ class LoginReports:
                 self._heard(report)
 
     def close(self) -> None:
-        """Hear and tell no more."""
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._path.unlink(missing_ok=True)

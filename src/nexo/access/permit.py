@@ -1,4 +1,4 @@
-"""Asks whether a user may do something: every use case of a service asks here, once per name."""
+"""Permission checks: every use case of a service calls `permit`, once per name."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def may(
 def visible(
     identity: Identity | None, broker: Broker, actions: Sequence[Action], extent: Extent
 ) -> Callable[[str], bool]:
-    """Which rows of a list to show to a user who may see only some."""
+    """Which rows of a listing to show to a user who may see only some."""
     if identity is None:
         return bool
-    user = identity.user  # not the identity, which would remember every name there is
+    user = identity.user  # not the identity, which would cache every name
     return lambda name: any(user.allows(broker, action, extent, name) for action in actions)
 
 
 def visible_rows(
     identity: Identity | None, broker: Broker, actions: Sequence[Action], extent: Extent
 ) -> Callable[[str], bool] | None:
-    """Which rows of a list of everything to show: None for all of them.
+    """Which rows of a listing of everything to show: None for all.
 
-    `Forbidden` for a user who may see none, whatever there is.
+    `Forbidden` for a user who may see none.
     """
     if identity is None or may(identity, broker, actions, "", Extent.PREFIX):
         return None

@@ -1,4 +1,4 @@
-"""Passwords and tokens: made, hashed and compared; never stored or logged in the clear."""
+"""Passwords and tokens: generated, hashed and compared; never stored or logged in clear."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def hash_password(password: str) -> str:
 
 
 def check_stored(stored: str) -> None:
-    """Refuse what `hash_password` cannot have made."""
+    """Reject anything that `hash_password` cannot have made."""
     if not _STORED.fullmatch(stored):
         raise InvalidInput("a stored password is not a hash: set it with `nexo user passwd`")
 
 
 def password_matches(password: str, stored: str) -> bool:
-    """Whether ``password`` is the one that ``stored`` was made of. Slow on purpose."""
+    """Whether ``password`` matches ``stored``. Slow on purpose."""
     found = _STORED.fullmatch(stored)
     if found is None:
         return False
@@ -40,7 +40,7 @@ def password_matches(password: str, stored: str) -> bool:
 
 
 NOBODYS = f"scrypt${'0' * 2 * _SALT_BYTES}${'0' * 2 * _HASH_BYTES}"
-"""Compared when there is no such user, so that the time taken does not tell."""
+"""Compared when there is no such user, so that timing reveals nothing."""
 
 
 def _scrypt(password: str, salt: bytes) -> bytes:
@@ -49,10 +49,9 @@ def _scrypt(password: str, salt: bytes) -> bytes:
 
 
 def new_token() -> str:
-    """A token with more entropy than anyone can guess, so a plain hash of it is safe."""
+    """A token with so much entropy that a plain hash of it is safe."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_token(token: str) -> str:
-    """What is stored of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
 """The users file: names, hashed secrets and permissions, as JSON that people may read.
 
 Written aside and renamed, mode 0600, so a server that rereads it never sees half of it.
-Changes take a lock, so that two commands at once lose neither's.
+Changes take a lock, so that concurrent commands lose none.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class User:
         return any(grant.allows(broker, action, extent, name) for grant in self.grants)
 
     def may_some(self, broker: Broker, actions: Iterable[Action]) -> bool:
-        """Whether there may be names for which one of these actions is permitted."""
+        """Whether one of these actions is permitted for some names."""
         return any(grant.concerns(broker, act) for act in actions for grant in self.grants)
 
     @property
     def credentials(self) -> set[str]:
-        """The hashes of everything that proves this user."""
+        """The hashes of all credentials of this user."""
         return {*self.tokens.values(), *([self.password] if self.password else [])}
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A user as the file has it."""
+    """A user as stored in the file."""
 
     name: str
     password: str | None = None
@@ -73,7 +73,7 @@ def parse_users(raw: bytes) -> dict[str, User]:
         raise InvalidInput(str(error)) from None
     users = {row.name: _user(row) for row in rows}
     if len(users) != len(rows):
-        raise InvalidInput("a name is there twice")
+        raise InvalidInput("a name occurs twice")
     return users
 
 
@@ -130,7 +130,6 @@ class UsersFile:
         return token
 
     def revoke_token(self, name: str, label: str) -> None:
-        """Take a token back."""
         with self._changing() as users:
             user = self._get(users, name)
             if label not in user.tokens:
@@ -146,7 +145,7 @@ class UsersFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, User]]:
-        """The users, saved at the end unless an error is raised meanwhile."""
+        """The users, saved at the end unless an error is raised."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -28,7 +28,7 @@ from nexo.storage.header import ALIGN, Header
 
 _I32 = Struct("<i")
 PADDING = tuple(bytes(-size % ALIGN) for size in range(ALIGN))
-"""By size modulo 8: the zero bytes that fill a column up."""
+"""By size modulo 8: the zero bytes that pad a column."""
 
 
 class Column(enum.IntFlag):
@@ -54,12 +54,10 @@ def little(numbers: array[int]) -> bytes:
 
 
 def int32s(numbers: Iterable[int]) -> bytes:
-    """An ``int32`` column."""
-    return little(array("i", list(numbers)))  # a list's length is known: a fifth quicker
+    return little(array("i", list(numbers)))  # a list's length is known: a fifth faster
 
 
 def int64s(numbers: Iterable[int]) -> bytes:
-    """An ``int64`` column."""
     return little(array("q", numbers))
 
 
@@ -94,7 +92,6 @@ def strings(items: Sequence[bytes]) -> list[bytes]:
 
 
 def padded(column: bytes) -> list[bytes]:
-    """One column and its padding."""
     return [column, PADDING[len(column) % ALIGN]]
 
 
@@ -118,7 +115,7 @@ def read_bitmap(bits: bytes | memoryview, count: int) -> str:
 
 
 class Strings:
-    """Where one variable-length column lies in the body."""
+    """The position of one variable-length column in the body."""
 
     __slots__ = ("content", "first", "offsets", "size")
 
@@ -130,7 +127,7 @@ class Strings:
 
 
 class Layout:
-    """Where each column of a body starts; -1 for the absent.
+    """Where each column of a body starts; -1 if absent.
 
     Building one checks that every column lies within the body: `Corrupt` if not.
     """
@@ -168,7 +165,7 @@ class Layout:
 
 
 class _Cursor:
-    """Steps over the columns of a body."""
+    """Walks over the columns of a body."""
 
     __slots__ = ("_at", "_body")
 
@@ -188,9 +185,9 @@ class _Cursor:
         (first,) = _I32.unpack_from(self._body, offsets)
         (last,) = _I32.unpack_from(self._body, offsets + 4 * count)
         if not 0 <= first <= last:
-            raise Corrupt("a column's offsets make no sense")
+            raise Corrupt("a column's offsets are malformed")
         return Strings(offsets, first, self.take(last - first), last - first)
 
     def end(self) -> None:
         if self._at != len(self._body):
-            raise Corrupt(f"{len(self._body) - self._at} bytes too many at the end of the batch")
+            raise Corrupt(f"{len(self._body) - self._at} extra bytes at the end of the batch")

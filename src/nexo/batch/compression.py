@@ -20,7 +20,7 @@ _GZIP_WINDOW = 31
 _KAFKA_SNAPPY = 2
 _XERIAL = b"\x82SNAPPY\x00"
 MAX_BODY_BYTES = 256 * 1024**2
-"""Bodies that would unpack to more than this are refused unless the caller says otherwise."""
+"""Bodies that would unpack to more than this are rejected unless the caller says otherwise."""
 
 
 class Compression(enum.IntEnum):
@@ -46,7 +46,6 @@ _KAFKA_KINDS = {1: Compression.GZIP, 3: Compression.LZ4, 4: Compression.ZSTD}
 
 
 def compress(kind: Compression, body: bytes) -> list[bytes]:
-    """``body`` as a compressed body, padded to 8 bytes."""
     packed = _pack(kind, body)
     return [_LENGTHS.pack(len(body), len(packed)), packed, bytes(-len(packed) % 8)]
 
@@ -63,7 +62,7 @@ def decompress(kind: Compression, body: Buffer, max_bytes: int = MAX_BODY_BYTES)
         raise Corrupt("compressed body is cut short")
     unpacked = _unpack(kind, packed, size)
     if len(unpacked) != size:
-        raise Corrupt(f"compressed body unpacks to other than the {size} bytes it announces")
+        raise Corrupt(f"compressed body does not unpack to the {size} bytes it announces")
     return unpacked
 
 
@@ -80,7 +79,7 @@ def _pack(kind: Compression, body: bytes) -> bytes:
 
 
 def _unpack(kind: Compression, packed: bytes, size: int) -> bytes:
-    """At most ``size + 1`` bytes, so that the caller sees when there would be more."""
+    """At most ``size + 1`` bytes, so that the caller can detect a larger body."""
     match kind:
         case Compression.GZIP:
             try:
@@ -95,7 +94,9 @@ def _unpack(kind: Compression, packed: bytes, size: int) -> bytes:
 
 
 def unpack_kafka(kind: int, packed: bytes, max_bytes: int) -> bytes:
-    """What a Kafka client packed: 1 gzip, 2 snappy, 3 lz4, 4 zstd; its size is not announced."""
+    """Unpack what a Kafka client packed: 1 gzip, 2 snappy, 3
+    lz4, 4 zstd; its size is not announced.
+    """
     if kind == _KAFKA_SNAPPY:
         return _unpack_snappy(packed, max_bytes)
     if kind not in _KAFKA_KINDS:
@@ -107,7 +108,7 @@ def unpack_kafka(kind: int, packed: bytes, max_bytes: int) -> bytes:
 
 
 def check_kafka_kind(kind: int) -> None:
-    """Raise `InvalidOption` unless this installation can unpack it, `Corrupt` if nobody can."""
+    """Raise `InvalidOption` if this installation cannot unpack it, `Corrupt` if it is unknown."""
     if kind == _KAFKA_SNAPPY:
         _library("cramjam", "snappy")
     elif kind and kind not in _KAFKA_KINDS:
@@ -118,7 +119,7 @@ def check_kafka_kind(kind: int) -> None:
 
 
 def _unpack_snappy(packed: bytes, max_bytes: int) -> bytes:
-    """One raw block, or several in the frames of Java's clients."""
+    """One raw block, or several in the framing of Java clients."""
     if not packed.startswith(_XERIAL):
         return _unpack_block(packed, max_bytes)
     blocks, at = [], 16

@@ -1,4 +1,4 @@
-"""New batches from old ones: cut for a group, thinned by compaction, moved in time."""
+"""New batches from old ones: cut for a group, thinned by compaction, with adjusted times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cut(batch: Batch, from_offset: int, to_offset: int) -> Entry | None:
     """The records from ``from_offset`` up to before ``to_offset`` as a batch; None if
     there are none.
 
-    The columns are copied as they are, without looking at single records.
+    The columns are copied as they are; single records are not touched.
     """
     start, stop = batch.index_of(from_offset), batch.index_of(to_offset)
     if start >= stop:
@@ -77,9 +77,9 @@ def _cut_strings(body: memoryview, column: Strings, start: int, stop: int) -> li
 
 
 def select(batch: Batch, indexes: Sequence[int]) -> Entry:
-    """Only the records at ``indexes``, each at its own offset; the batch covers what it did.
+    """Only the records at ``indexes``, each at its own offset; the covered range stays.
 
-    For compaction: producer and sequence stay, so that recovery still sees them.
+    For compaction: producer and sequence stay, so that recovery still finds them.
     """
     stamps, values, types = batch.timestamps(), batch.values(), batch.types()
     keys, texts, deltas = batch.keys(), batch.headers(), batch.deltas
@@ -106,7 +106,7 @@ def _resealed(batch: Batch, head: bytearray, body: list[bytes], count: int) -> E
 
 
 def retime(batch: Batch, floor_ms: int, ceiling_ms: int) -> Entry:
-    """The same records with timestamps that never go back and lie within the bounds."""
+    """The same records with timestamps that ascend and lie within the bounds."""
     header = batch.header
     stamps = [min(max(stamp, floor_ms), ceiling_ms) for stamp in batch.timestamps()]
     stamps = list(accumulate(stamps, max))

@@ -1,4 +1,4 @@
-"""Parallel lists to a batch.
+"""Encodes parallel lists as a batch.
 
 Returns a sealed head and the parts of the body, never joined, because copying megabytes
 costs more than writing many parts.
@@ -22,7 +22,7 @@ Entry: TypeAlias = tuple[bytearray, list[bytes]]
 
 
 class Producer(NamedTuple):
-    """Who a batch is from, for idempotence (SPEC G3)."""
+    """The producer of a batch, for idempotence (SPEC G3)."""
 
     id: int = -1
     epoch: int = -1
@@ -38,7 +38,7 @@ T = TypeVar("T")
 def encode_plain(
     values: Sequence[bytes], value_type: int, now_ms: int, producer: Producer = ANONYMOUS
 ) -> Entry:
-    """The commonest batch: values of one type, one timestamp, no keys, headers or nulls."""
+    """The most common batch: values of one type, one timestamp, no keys, headers or nulls."""
     if not values:
         raise InvalidInput("a batch needs at least one record")
     body = strings(values)
@@ -60,7 +60,7 @@ def encode(
     compression: Compression = Compression.NONE,
     flags: int = 0,
 ) -> Entry:
-    """A batch of parallel lists; one type or timestamp stands for all records."""
+    """A batch of parallel lists; a single type or timestamp applies to all records."""
     if not values:
         raise InvalidInput("a batch needs at least one record")
     table = _Table(values, types, timestamps, keys, headers)
@@ -78,7 +78,7 @@ def encode(
 
 
 class _Table:
-    """Collects the columns of a batch and notes which there are."""
+    """Collects the columns of a batch and records which are present."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Our batches as Kafka's, for its clients; see `nexo.batch.kafka`."""
+"""Encodes our batches as Kafka's, for its clients; see `nexo.batch.kafka`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _number(value: int) -> bytes:
 
 
 def to_kafka(batch: Batch) -> bytes:
-    """A batch as Kafka's clients read it, with every record at its offset."""
+    """A batch as Kafka clients read it, with every record at its offset."""
     header = batch.header
     first_ms = header.first_ms
     keys = batch.keys() if batch.layout.keys is not None else repeat(None)
@@ -53,7 +53,7 @@ def to_kafka(batch: Batch) -> bytes:
 
 
 def gap(base_offset: int, span: int) -> bytes:
-    """A marker that covers offsets that hold no records, so that readers step over them."""
+    """A marker for offsets that hold no records, so that readers skip them."""
     key, value = _ABORT_MARKER
     record = _record(0, span - 1, key, value, b"")
     return _sealed(base_offset, span, 1, 0, 0, TRANSACTIONAL | CONTROL, record)

@@ -1,4 +1,4 @@
-"""Kafka's murmur2, so that a key lands on the partition a Kafka client would pick (SPEC E2)."""
+"""Kafka's murmur2, so that a key maps to the partition a Kafka client would pick (SPEC E2)."""
 
 from __future__ import annotations
 
@@ -24,5 +24,4 @@ def murmur2(data: Buffer) -> int:
 
 
 def partition_of(key: Buffer, partitions: int) -> int:
-    """The partition of ``key`` among ``partitions``."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,4 +1,4 @@
-"""A batch as an object whose columns are read when asked for."""
+"""A batch whose columns are decoded on access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nexo.storage import header as head_format
 from nexo.storage.header import SIZE, Flags, Header
 
 MAX_RECORDS = 1_000_000
-"""That a batch from outside may have: each costs memory and time when it is looked at."""
+"""Records that a batch from outside may have: each costs memory and time to decode."""
 _COMPRESSION, _KAFKA = int(Flags.COMPRESSION), int(Flags.KAFKA)
 
 
@@ -34,15 +34,15 @@ class Record(NamedTuple):
 
 
 class Batch:
-    """A view of one batch. Columns are read when asked for.
+    """A view of one batch. Columns are decoded on access.
 
-    Building one from untrusted bytes is safe: `Corrupt` says what makes no sense.
+    Building one from untrusted bytes is safe: `Corrupt` says what is malformed.
     """
 
     def __init__(self, header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> None:
         self.header = header
         if header.flags & _KAFKA:
-            self._kafka = body, max_bytes  # `__getattr__` makes columns of it if they are asked for
+            self._kafka = body, max_bytes  # `__getattr__` converts it to columns on access
             return
         kind = header.flags & _COMPRESSION
         self.body = memoryview(decompress(Compression(kind), body, max_bytes) if kind else body)
@@ -58,7 +58,7 @@ class Batch:
 
     @property
     def is_kafka(self) -> bool:
-        """Whether it is as a Kafka client sent it, and no column was asked for yet."""
+        """Whether it is still as a Kafka client sent it: no column was accessed yet."""
         return bool(self.header.flags & _KAFKA)
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class Batch:
         return [base + delta for delta in self.deltas]
 
     def index_of(self, offset: int) -> int:
-        """The index of the first record at or behind ``offset``."""
+        """The index of the first record at or after ``offset``."""
         delta = offset - self.header.base_offset
         if self.layout.deltas < 0:
             return min(max(delta, 0), self.header.count)
@@ -133,19 +133,16 @@ class Batch:
         return map(Record._make, zip(*columns, strict=True))
 
     def value(self, index: int) -> bytes | None:
-        """One value's content."""
         if not self._valid(self.layout.value_valid, index):
             return None
         return self._string(self.layout.values, index)
 
     def key(self, index: int) -> bytes | None:
-        """One key."""
         if self.layout.keys is None or not self._valid(self.layout.key_valid, index):
             return None
         return self._string(self.layout.keys, index)
 
     def largest_value(self) -> int:
-        """The size of the largest value."""
         offsets = self._offsets(self.layout.values)
         return max(map(sub, offsets[1:], offsets), default=0)
 
@@ -158,9 +155,9 @@ class Batch:
         return first_ms <= stamps[0] and stamps[-1] <= last_ms and sorted(stamps) == stamps
 
     def check(self) -> None:
-        """Look at every offset, so that no reader can be led outside a column.
+        """Check every offset, so that no reader leaves a column.
 
-        Done once, where a batch enters: later readers rely on it. `Corrupt` if one is bad.
+        Called once, where a batch enters: later readers rely on it. `Corrupt` if one is bad.
         """
         columns = (self.layout.values, self.layout.keys, self.layout.headers)
         for column in columns:
@@ -207,7 +204,7 @@ class Batch:
 
 
 def decode(entry: Buffer, max_bytes: int = MAX_BODY_BYTES) -> Batch:
-    """The batch in ``entry``, which must be exactly one entry; its CRC is not looked at."""
+    """The batch in ``entry``, which must be exactly one entry; its CRC is not checked."""
     header = head_format.parse(entry)
     if header.length != len(entry):
         raise Corrupt(f"batch of {header.length} bytes arrived as {len(entry)}")
@@ -217,7 +214,7 @@ def decode(entry: Buffer, max_bytes: int = MAX_BODY_BYTES) -> Batch:
 def verify(entry: bytes, max_bytes: int = MAX_BODY_BYTES, max_records: int = MAX_RECORDS) -> Batch:
     """`decode`, with the CRC and every column checked: for bytes from outside.
 
-    `PayloadTooLarge` before anything is unpacked if there are more records or bytes than that.
+    `PayloadTooLarge`, before anything is unpacked, for more records or bytes than allowed.
     """
     header = head_format.verify(entry)
     if header.count > max_records:
@@ -233,7 +230,7 @@ def verify(entry: bytes, max_bytes: int = MAX_BODY_BYTES, max_records: int = MAX
 
 
 def entries(data: Buffer) -> Iterator[memoryview]:
-    """The entries that lie one after another in ``data``."""
+    """The entries that follow one another in ``data``."""
     view, at = memoryview(data), 0
     while at < len(view):
         length = head_format.parse(view, at).length

@@ -1,7 +1,8 @@
-"""Copying a broker's files while it runs: the messages of BACKUP, msgpack behind the broker byte.
+"""Copying a broker's files while it runs: the messages
+of BACKUP, msgpack after the broker byte.
 
-A backup belongs to the connection that began it, and ends with it. `BackupBegin` keeps the files
-as they are at that moment; they can then be read in any order and at any pace.
+A backup belongs to the connection that began it, and ends with it. `BackupBegin` freezes
+the files as they are at that moment; they can then be read in any order and at any pace.
 
 =============  ==========================
 request        reply
@@ -22,22 +23,22 @@ from nexo.errors import ProtocolError
 from nexo.model import Buffer
 
 READ_BYTES = 256 * 1024
-"""Most that one reply carries, so that a backup leaves room for other requests."""
+"""The most that one reply carries, so that a backup leaves room for other requests."""
 
 
 class BackupBegin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
-    """Keep the broker's files as they are now."""
+    """Freeze the broker's files as they are now."""
 
 
 class BackupRead(msgspec.Struct, frozen=True, tag="read", forbid_unknown_fields=True):
-    """Bytes of the file at place ``number`` of the list."""
+    """Read bytes of file ``number`` in the list."""
 
     number: int
     position: int
 
 
 class BackupEnd(msgspec.Struct, frozen=True, tag="end", forbid_unknown_fields=True):
-    """Let the files go."""
+    """Release the files."""
 
 
 Ask: TypeAlias = BackupBegin | BackupRead | BackupEnd
@@ -56,7 +57,7 @@ pack = msgspec.msgpack.Encoder().encode
 
 
 def unpack_ask(payload: Buffer) -> Ask:
-    """The request; `ProtocolError` if it is none."""
+    """The request; `ProtocolError` if it is malformed."""
     try:
         return _ask.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

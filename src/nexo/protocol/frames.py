@@ -39,13 +39,13 @@ class Status(enum.IntEnum):
     OK = 0x00
     """Done; no payload."""
     ERR = 0x01
-    """``str`` message: what clients get that never said HELLO."""
+    """``str`` message: for clients that never sent HELLO."""
     NULL = 0x02
-    """There is nothing; no payload."""
+    """No result; no payload."""
     DATA = 0x03
-    """The answer."""
+    """The result."""
     ERR_CODED = 0x04
-    """``str`` code, ``str`` message: what clients get that said HELLO."""
+    """``str`` code, ``str`` message: for clients that sent HELLO."""
 
 
 def frame(kind: int, meta: int, request_id: int, payload: Buffer = b"") -> bytes:
@@ -60,7 +60,7 @@ def pack_str(text: str) -> bytes:
 
 
 class Reader:
-    """Takes fields off the front of a payload; anything missing is a `ProtocolError`."""
+    """Reads fields from the front of a payload; anything missing is a `ProtocolError`."""
 
     __slots__ = ("_at", "_end", "_view")
 
@@ -104,4 +104,4 @@ class Reader:
     def end(self) -> None:
         """Fail if anything is left."""
         if self._at != self._end:
-            raise ProtocolError(f"{self._end - self._at} bytes too many at the end of the payload")
+            raise ProtocolError(f"{self._end - self._at} extra bytes at the end of the payload")

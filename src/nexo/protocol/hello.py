@@ -1,7 +1,7 @@
-"""The first exchange on a connection: who is calling, for which broker, and with what limits.
+"""The first exchange on a connection: who connects, to which broker, with what limits.
 
-Request: ``version u8, broker u8``, then a msgpack map. The broker stands in a fixed
-place, so that whoever accepts the connection can route it without decoding the rest.
+Request: ``version u8, broker u8``, then a msgpack map. The broker is at a fixed position,
+so that the gate can route the connection without decoding the rest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from nexo.protocol.frames import Reader
 
 VERSION = 1
 LOCKED_OUT_MS = 10_000
-"""How long who failed to log in too often has to wait."""
+"""How long a client waits after too many failed logins."""
 
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a client says of itself; fields unknown to the server are ignored."""
+    """What a client says about itself; fields unknown to the server are ignored."""
 
     client: str = ""
     """A name for logs and the dashboard."""
@@ -26,13 +26,15 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True):
     password: str | None = None
     token: str | None = None
     said_hello: bool = True
-    """Only heeded on internal links: whether the client spoken for said HELLO itself."""
+    """Only used on internal links: whether the represented client sent HELLO itself."""
     address: str | None = None
-    """Only heeded on internal links: where the one spoken for is, as the dashboard's browsers."""
+    """Only used on internal links: the address of the
+    represented client, such as a dashboard user's.
+    """
 
 
 class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the server answers; fields unknown to the client are ignored."""
+    """The server's reply; fields unknown to the client are ignored."""
 
     server: str
     """The server's version."""
@@ -53,11 +55,11 @@ def encode_hello(broker: Broker, hello: Hello) -> bytes:
 
 
 def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
-    """Which broker a connection is for and who opened it."""
+    """Which broker a connection is for, and the client's HELLO."""
     reader = Reader(payload)
     version, number = reader.u8(), reader.u8()
     if version != VERSION:
-        raise ProtocolError(f"protocol version {version} is not spoken here; use {VERSION}")
+        raise ProtocolError(f"protocol version {version} is not supported; use {VERSION}")
     try:
         return Broker(number), _decode_hello(reader.rest())
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
@@ -74,4 +76,4 @@ def decode_welcome(payload: Buffer) -> Welcome:
     try:
         return _decode_welcome(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"the answer to malformed HELLO: {error}") from None
+        raise ProtocolError(f"malformed reply to HELLO: {error}") from None

@@ -1,7 +1,7 @@
-"""How queue and stream messages are packed: msgpack, with raw bytes behind it where need be.
+"""How queue and stream messages are packed: msgpack, followed by raw bytes if any.
 
-Messages are maps where options may be added later, arrays where every byte counts.
-Unknown fields are refused.
+Messages are maps where options may be added later, arrays where every byte counts. Unknown
+fields are rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class AsArray(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 def pack(message: Any) -> bytes:
-    """A message's bytes."""
     try:
         return _encoder.encode(message)
     except UNWRITABLE as error:
@@ -42,7 +41,7 @@ def pack(message: Any) -> bytes:
 
 
 def unpack(type_: type[T], payload: Buffer, refusal: type[InvalidInput] = InvalidOption) -> T:
-    """The message in ``payload``; a ``refusal`` says what does not fit."""
+    """The message in ``payload``; a ``refusal`` says what is wrong."""
     decoder = _decoders.get(type_)
     if decoder is None:
         decoder = _decoders[type_] = msgspec.msgpack.Decoder(type_)
@@ -55,13 +54,13 @@ def unpack(type_: type[T], payload: Buffer, refusal: type[InvalidInput] = Invali
 
 
 def pack_headed(message: Any) -> bytes:
-    """A message that raw bytes follow: its length goes before it."""
+    """A message followed by raw bytes: its length precedes it."""
     raw = pack(message)
     return pack_u32(len(raw)) + raw
 
 
 def split_headed(payload: Buffer) -> tuple[memoryview, memoryview]:
-    """A message's bytes, and what follows them."""
+    """A message's bytes, and the raw bytes after them."""
     view = memoryview(payload)
     if len(view) < _HEAD.size:
         raise ProtocolError("the head is cut short")
@@ -72,6 +71,6 @@ def split_headed(payload: Buffer) -> tuple[memoryview, memoryview]:
 
 
 def unpack_headed(type_: type[T], payload: Buffer) -> tuple[T, memoryview]:
-    """The message, and what follows it."""
+    """The message, and the raw bytes after it."""
     head, rest = split_headed(payload)
     return unpack(type_, head), rest

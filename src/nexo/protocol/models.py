@@ -1,6 +1,6 @@
-"""Types with pydantic models anywhere inside: read with pydantic's own validators, by alias.
+"""Types that contain pydantic models: decoded with pydantic's own validators, by alias.
 
-msgspec reads everything else, and calls `from_builtins` for models within its structs.
+msgspec decodes everything else, and calls `from_builtins` for models within its structs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 
 
 def adapter(type_: Any) -> Any:
-    """Pydantic's ``TypeAdapter`` for a type it has to read; None if msgspec can."""
+    """Pydantic's ``TypeAdapter`` for a type that needs it; None if msgspec can decode it."""
     if "pydantic" not in sys.modules:
-        return None  # then nobody has made a model
+        return None  # pydantic is not loaded, so there are no models
     try:
         return _adapter(type_)
     except TypeError:  # an annotation that cannot be hashed
@@ -43,7 +43,7 @@ def from_builtins(type_: type[Any], value: Any) -> Any:
 
 
 def is_model(type_: Any) -> bool:
-    """Whether it is a class of pydantic's."""
+    """Whether it is a pydantic class."""
     return isinstance(type_, type) and hasattr(type_, "model_validate_json")
 
 
@@ -52,7 +52,7 @@ def _is_struct(type_: Any) -> bool:
 
 
 def _within(type_: Any, seen: set[int]) -> Iterator[Any]:
-    """The type, and every type that its values may hold."""
+    """The type, and every type that its values may contain."""
     if id(type_) in seen:
         return
     seen.add(id(type_))
@@ -67,5 +67,5 @@ def _fields(type_: Any) -> tuple[Any, ...]:
         return ()
     try:
         return tuple(typing.get_type_hints(type_).values())
-    except Exception:  # names that cannot be found here: msgspec says so, if it matters
+    except Exception:  # unresolvable names: msgspec reports them if they matter
         return ()

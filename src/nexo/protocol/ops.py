@@ -1,8 +1,7 @@
 """Every opcode, and which broker it belongs to.
 
-The first block of each broker is the existing client's table and stays as it is;
-numbers from 0x40 on, and the gaps, are ours. ``docs/reference/protocol.md`` is
-generated from here.
+The first block of each broker is the existing client's table and never changes; numbers
+from 0x40 on, and the gaps, are ours. ``docs/reference/protocol.md`` is generated from here.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class Op(enum.IntEnum):
     Q_POP = 0x67
     """msgpack `queue.Pop`, a long poll. Reply: `queue.Delivery`, then pieces of blocks; or NULL."""
     Q_SETTLE = 0x68
-    """msgpack `queue.Settle`: ack, nack, reject or release. Reply: OK, or what was refused."""
+    """msgpack `queue.Settle`: ack, nack, reject or release. Reply: OK, or what was rejected."""
     Q_RENEW = 0x69
     """msgpack `queue.Renew`. Reply: the tokens of lost leases."""
     Q_PROGRESS = 0x6A
@@ -145,20 +144,23 @@ class Op(enum.IntEnum):
     UNSUB = 0x23
     """``pattern str``. Reply: OK."""
     PUBLISH_RUN = 0x24
-    """Message frames (`nexo.protocol.pubsub`). Reply: u32 receivers of each; behind them the u32
-    numbers of those that the user may not publish, if there are others."""
+    """Message frames (`nexo.protocol.pubsub`). Reply: u32 receivers of each; then, if any were
+    rejected, the u32 indexes of messages that the user may not publish.
+    """
     PUBLISH = 0x25
     """``u32 length``, msgpack `Publish`, message frames. Reply as PUBLISH_RUN, once retained."""
     SUBSCRIBE = 0x26
     """msgpack `Subscribe`."""
     WILL = 0x27
-    """msgpack `Will`; nil takes it back, which is how a client says goodbye."""
+    """msgpack `Will`; nil withdraws it, which is how a client says goodbye."""
     PS_SUBSCRIPTIONS = 0x80
     """msgpack `Listing`. Reply: msgpack list of maps."""
     PS_RETAINED = 0x81
     """msgpack `Listing`. Reply: msgpack list of maps."""
     PS_TOPICS = 0x82
-    """msgpack `Listing`: topics that had messages, the last used first. Reply: a list of maps."""
+    """msgpack `Listing`: topics that had messages, most
+    recently used first. Reply: a list of maps.
+    """
 
     # Stream: 0x30-0x3F, 0x90-0xBF
     S_CREATE = 0x30
@@ -250,7 +252,7 @@ class Op(enum.IntEnum):
     BACKUP = 0xF2
     """``broker u8``, then a request of `nexo.protocol.backup`."""
     PEERS = 0xF3
-    """Reply: the connections of the broker's process as a JSON value, the newest first."""
+    """Reply: the connections of the broker's process as a JSON value, newest first."""
 
 
 _RANGES = {
@@ -264,4 +266,4 @@ BROKER_OF: tuple[Broker | None, ...] = tuple(
     next((broker for broker, spans in _RANGES.items() if any(op in s for s in spans)), None)
     for op in range(256)
 )
-"""The broker of each opcode; None for ECHO, HELLO and what any broker answers."""
+"""The broker of each opcode; None for ECHO, HELLO and requests that any broker answers."""

@@ -1,4 +1,4 @@
-"""Messages and commands of pub/sub, as clients and server share them.
+"""Messages and commands of pub/sub, shared by clients and server.
 
 A message is a PUSH frame and stays one from publisher to subscriber:
 ``0x03 · meta · id 0 · length · timestamp u64 · topic str · value``. A publisher writes
@@ -56,7 +56,7 @@ _TOPIC = _MESSAGE.size
 
 
 def message_frame(topic: bytes, value: Buffer, timestamp_ms: int, headers: bytes = b"") -> bytes:
-    """One message, ready to be published or pushed; ``headers`` is a JSON object or nothing."""
+    """One message, ready to be published or pushed; ``headers`` is a JSON object or empty."""
     length = _TIMESTAMP_SIZE + 4 + len(topic) + len(value)
     if not headers:
         return _MESSAGE.pack(_LIVE, length, timestamp_ms, len(topic)) + topic + value
@@ -65,13 +65,13 @@ def message_frame(topic: bytes, value: Buffer, timestamp_ms: int, headers: bytes
 
 
 def classic_frame(topic: bytes, value: Buffer) -> bytes:
-    """A message as it goes to clients that never said HELLO: without time and headers."""
+    """A message for clients that never sent HELLO: without time and headers."""
     length = 4 + len(topic) + len(value)
     return HEADER.pack(Kind.PUSH, 0, 0, length) + pack_u32(len(topic)) + topic + value
 
 
 def addressed_frame(message: bytes, pattern: bytes, flags: int = 0) -> bytes:
-    """The message frame as it goes to one subscription; ``pattern`` is the packed ``str``."""
+    """A message frame for one subscription; ``pattern`` is the packed ``str``."""
     length = len(message) - HEADER_SIZE + len(pattern)
     head = HEADER.pack(Kind.PUSH, message[1] | ADDRESSED | flags, 0, length)
     return head + pattern + message[HEADER_SIZE:]
@@ -83,7 +83,7 @@ def topic_of(message: bytes) -> bytes:
 
 
 class Run(NamedTuple):
-    """Message frames one after another, as one publish carries them."""
+    """Consecutive message frames, as one publish carries them."""
 
     frames: bytes
     topics: list[bytes]
@@ -101,7 +101,7 @@ class Parts(NamedTuple):
 
 
 def parse_message(message: bytes) -> Parts:
-    """Take one frame of a run apart."""
+    """Decode one frame of a run."""
     start, _, time_ms, topic_size = _MESSAGE.unpack_from(message)
     end = _TOPIC + topic_size
     topic, headers = message[_TOPIC:end], b""
@@ -113,7 +113,7 @@ def parse_message(message: bytes) -> Parts:
 
 
 def parse_run(frames: bytes) -> Run:
-    """Find the messages in a publish; `ProtocolError` if anything but whole messages is there."""
+    """Find the messages in a publish; `ProtocolError` for anything but whole messages."""
     topics: list[bytes] = []
     ends: list[int] = []
     at, size, unpack = 0, len(frames), _MESSAGE.unpack_from
@@ -143,7 +143,7 @@ def _after_headers(start: bytes, frames: bytes, at: int) -> int:
     try:
         _headers.decode(frames[at + 4 : end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise ProtocolError("the headers of a message are a JSON object") from None
+        raise ProtocolError("the headers of a message must be a JSON object") from None
     return end
 
 
@@ -152,7 +152,7 @@ def pack_runs(
 ) -> Iterator[bytes]:
     """Messages for one topic, as runs of at most ``run_bytes`` and ``most`` messages.
 
-    A message larger than that goes alone.
+    A larger message is sent alone.
     """
     frames: list[bytes] = []
     room, head, last_size, taken = run_bytes, b"", -1, 0
@@ -176,14 +176,14 @@ def parse_receivers(reply: bytes) -> list[int]:
 
 
 def pack_receivers(counts: Iterable[tuple[int, int]]) -> bytes:
-    """The reply to a run: for each stretch of ``(receivers, messages)``, one u32 a message."""
+    """The reply to a run: for each ``(receivers, messages)``, one u32 per message."""
     return b"".join([pack_u32(receivers) * messages for receivers, messages in counts])
 
 
 def pack_partly(counts: Iterable[tuple[int, int]], refused: Sequence[int]) -> bytes:
-    """The reply to a run that was published but for ``refused`` messages.
+    """The reply to a run of which ``refused`` messages were not published.
 
-    ``counts`` is of the others. Refused ones have 0, and their numbers follow.
+    ``counts`` covers the others. Rejected ones have 0, and their indexes follow.
     """
     receivers = [count for count, messages in counts for _ in range(messages)]
     for at in refused:
@@ -192,13 +192,13 @@ def pack_partly(counts: Iterable[tuple[int, int]], refused: Sequence[int]) -> by
 
 
 def parse_partly(reply: Buffer, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The receivers of ``count`` messages, and the numbers of those that were refused."""
+    """The receivers of ``count`` messages, and the indexes of rejected ones."""
     found = unpack(f">{len(reply) // 4}I", reply)
     return found[:count], found[count:]
 
 
 class Pushed(NamedTuple):
-    """Messages that came one after another, on one topic."""
+    """Consecutive messages on one topic."""
 
     topic: bytes
     messages: list[tuple[bytes, int]]
@@ -207,11 +207,11 @@ class Pushed(NamedTuple):
     """The one pattern that a copy is for, if it is addressed."""
     retained: bool = False
     headers: bytes = b""
-    """A JSON object, or nothing; a message with headers comes alone."""
+    """A JSON object, or empty; a message with headers is alone."""
 
 
 def parse_pushes(frames: bytes) -> Iterator[Pushed]:
-    """The messages in a run of whole push frames, as a client that said HELLO gets them."""
+    """The messages in a run of whole push frames, for a client that sent HELLO."""
     at, size, unpack = 0, len(frames), _MESSAGE.unpack_from
     topic, messages = b"", list[tuple[bytes, int]]()
     while at < size:
@@ -245,7 +245,7 @@ def _parse_marked(meta: int, payload: bytes) -> Pushed:
 
 
 class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """SUBSCRIBE: options left out take the server's settings."""
+    """SUBSCRIBE: omitted options take the server's settings."""
 
     pattern: str
     policy: str = "drop_oldest"
@@ -253,8 +253,9 @@ class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     max_bytes: int | None = None
     no_retained: bool = False
     address: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """What retained copies are addressed to instead of the pattern, to tell one subscription
-    from another of the same pattern."""
+    """The address of retained copies, if not the pattern;
+    distinguishes subscriptions to the same pattern.
+    """
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -265,14 +266,14 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class Will(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """WILL: what the broker publishes should this connection end without a goodbye."""
+    """WILL: what the broker publishes if this connection ends without a goodbye."""
 
     topic: str
     value: bytes
     retain: bool = False
     ttl_ms: int | None = None
     headers: bytes = b""
-    """A JSON object, or nothing."""
+    """A JSON object, or empty."""
 
 
 class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -301,7 +302,7 @@ def _command_bytes(command: object) -> bytes:
 
 
 def pack_command(command: Subscribe | Will | Listing | None) -> bytes:
-    """A command as the payload of its request; None takes back a will."""
+    """A command as the payload of its request; None withdraws a will."""
     return _command_bytes(command)
 
 
@@ -347,12 +348,11 @@ def pack_rows(rows: Iterable[dict[str, Any]]) -> bytes:
 
 
 def parse_rows(reply: Buffer) -> list[dict[str, Any]]:
-    """The rows of a listing."""
     return _parsed(_rows, reply)
 
 
 def parse_classic_publish(options: str) -> ClassicPublish:
-    """The JSON options of a PUB; the error text is the one its client looks for."""
+    """The JSON options of a PUB; its client matches the error text."""
     if not options:
         return ClassicPublish()
     try:
@@ -362,7 +362,7 @@ def parse_classic_publish(options: str) -> ClassicPublish:
 
 
 def classic_ttl_ms(seconds: float) -> int:
-    """A TTL of a PUB in milliseconds; 0 if it is none that can be."""
+    """A TTL of a PUB in milliseconds; 0 if it is invalid."""
     return int(seconds * 1000) if 0.001 <= seconds < 1e12 else 0
 
 

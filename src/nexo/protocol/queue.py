@@ -34,7 +34,7 @@ class PushHead(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PushReply(msgspec.Struct, array_like=True, frozen=True):
-    """The jobs are numbered from ``base`` on, except where another job stands for one."""
+    """The jobs are numbered from ``base`` on, except where an older job replaces one."""
 
     incarnation: int
     base: int
@@ -49,13 +49,13 @@ class Pop(msgspec.Struct, array_like=True, frozen=True):
     limit: int = 1
     wait_ms: int = 0
     lease_ms: int = 0
-    """0 for the queue's own."""
+    """0 for the queue's default."""
     reports: bool = False
-    """Q_BEGIN will say which handlers have begun."""
+    """Q_BEGIN will report which handlers have begun."""
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
-    """Neighbouring jobs of a delivery; their ends and content follow the head."""
+    """Neighbouring jobs of a delivery; their ends and contents follow the head."""
 
     first: int
     count: int
@@ -71,21 +71,21 @@ class Delivery(msgspec.Struct, array_like=True, frozen=True):
     lease_ms: int
     pieces: list[Piece]
     attempts: dict[int, int] = {}
-    """Of the jobs that were delivered before."""
+    """The attempt numbers of jobs that were delivered before."""
     keys: dict[int, str] = {}
     keeps_results: bool = True
-    """Whether the queue keeps what acks bring along."""
+    """Whether the queue keeps the results sent with acks."""
     max_retries: int = -1
-    """How often a job may fail before it is dead; -1 is not told."""
+    """How often a job may fail before it is dead; -1 if unknown."""
     headers: dict[int, bytes] = {}
-    """Of the jobs that have some: a JSON object."""
+    """Headers of the jobs that have some: a JSON object each."""
 
 
 ACK, NACK, REJECT, RELEASE = range(4)
 
 
 class Settled(msgspec.Struct, array_like=True, frozen=True):
-    """What becomes of jobs of one lease."""
+    """How jobs of one lease are settled."""
 
     token: int
     runs: list[int] | None = None
@@ -96,8 +96,8 @@ class Settled(msgspec.Struct, array_like=True, frozen=True):
 class Settle(msgspec.Struct, array_like=True, frozen=True):
     """Q_SETTLE: ack, nack, reject or release jobs.
 
-    The reply is the list of ``[token, job]`` that were refused because the lease was lost;
-    job -1 stands for the whole lease.
+    The reply lists the ``[token, job]`` pairs rejected because the lease was lost; job -1
+    stands for the whole lease.
     """
 
     queue: str
@@ -109,7 +109,7 @@ class Settle(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Renew(msgspec.Struct, array_like=True, frozen=True):
-    """Q_RENEW: lengthen leases from now; the reply lists the tokens of those that were lost."""
+    """Q_RENEW: extend leases from now; the reply lists the tokens of lost leases."""
 
     queue: str
     tokens: list[int]
@@ -125,7 +125,7 @@ class Begin(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Progress(msgspec.Struct, array_like=True, frozen=True):
-    """Q_PROGRESS: what a running job says of itself."""
+    """Q_PROGRESS: the progress of a running job."""
 
     queue: str
     token: int
@@ -143,7 +143,7 @@ class Named(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Look(Named, frozen=True):
-    """Q_INFO; ``to_use`` makes the queue where first users may."""
+    """Q_INFO; ``to_use`` creates the queue if creation on first use is allowed."""
 
     to_use: bool = False
 
@@ -183,7 +183,7 @@ class Jobs(Named, frozen=True):
 
 
 class JobRequest(Named, frozen=True):
-    """Q_JOB: where a job is; with ``wait_ms``, once it has ended."""
+    """Q_JOB: the state of a job; with ``wait_ms``, once it has ended."""
 
     id: str
     wait_ms: int = 0
@@ -209,7 +209,7 @@ split_head = split_headed
 
 
 def decode(data: Buffer, type_: type[T]) -> T:
-    """A message from outside; `InvalidInput` names the field that is wrong."""
+    """A message from outside; `InvalidInput` names the invalid field."""
     return unpack(type_, data, InvalidInput)
 
 

@@ -1,4 +1,4 @@
-"""What members of ordered groups and the stream broker say to each other (SPEC G5, G6).
+"""Messages between members of ordered groups and the stream broker (SPEC G5, G6).
 
 =================  ==================  ======================
 opcode             request             reply
@@ -28,12 +28,13 @@ OffsetRow: TypeAlias = tuple[str, int, int, str]
 
 
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 1_000, 86_400_000
-"""What a group's two timeouts may be. A join changes them for every member, so one that no
-member could keep would put all of them out."""
+"""Bounds of a group's two timeouts. A join changes them for every member, so one that no
+member could meet would remove all of them.
+"""
 
 
 class OrderedJoin(AsMap, frozen=True):
-    """Become a member, or start anew as one; the broker picks a name unless one is given."""
+    """Become a member, or start over as one; the broker picks a name unless one is given."""
 
     group: str
     topics: list[str]
@@ -43,7 +44,7 @@ class OrderedJoin(AsMap, frozen=True):
 
 
 class Assigned(AsMap, frozen=True):
-    """What a member may and shall do: work on ``owned``, give up ``revoked``.
+    """What a member owns: it works on ``owned`` and gives up ``revoked``.
 
     It then confirms with a heartbeat of the new generation.
     """
@@ -57,10 +58,10 @@ class Assigned(AsMap, frozen=True):
 
 
 class Heartbeat(AsMap, frozen=True):
-    """A sign of life, which confirms ``generation``.
+    """Keeps a member alive and confirms ``generation``.
 
-    With ``wait_ms`` the reply comes when there is news: another generation, or a number of
-    owned partitions other than ``known``.
+    With ``wait_ms`` the reply is sent on a change: another generation, or a number of owned
+    partitions other than ``known``.
     """
 
     group: str
@@ -85,7 +86,7 @@ class Commit(AsMap, frozen=True):
     member: str = ""
     generation: int = -1
     rewind: bool = False
-    """The member sought back, so that lower offsets are meant."""
+    """The member sought back, so lower offsets are intended."""
 
 
 class CommittedAsk(AsMap, frozen=True):
@@ -106,7 +107,7 @@ class CommittedAt(AsMap, frozen=True):
 
 
 class OrderedSeek(AsMap, frozen=True):
-    """Store offsets whatever is there; owners let go and start again from them."""
+    """Overwrite stored offsets; owners give up their partitions and start again from them."""
 
     group: str
     offsets: list[OffsetRow]
@@ -121,8 +122,8 @@ class OrderedName(AsMap, frozen=True):
 class OrderedAsk(AsMap, frozen=True):
     """All ordered groups, or one.
 
-    Of a ``stream``: those that read it, or the one named, and of each only what is about that
-    stream, so that who may read it may ask.
+    With a ``stream``: the groups that read it, or the one named, reduced to what concerns that
+    stream, so that permission to read the stream is enough.
     """
 
     group: str | None = None
@@ -143,4 +144,4 @@ class OrderedInfo(AsMap, frozen=True):
     offsets: list[CommittedAt]
     lag: int
     lags: dict[str, int] = {}
-    """By topic: all that it reads, or has read."""
+    """By topic, for every topic that it reads or has read."""

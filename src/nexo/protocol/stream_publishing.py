@@ -1,4 +1,4 @@
-"""What publishers and the stream broker say to each other.
+"""Messages between publishers and the stream broker.
 
 ==============  ==========================  =================================
 opcode          request                     reply
@@ -8,16 +8,16 @@ S_PUBLISH_EACH  name str, `LANE`, a batch   `PLACE`, and what was refused
 S_ADD           name str, `LANE`, a value   `PLACE`
 ==============  ==========================  =================================
 
-`LANE` is an i32: -1 to have the broker route by key, or in turn. Else the partition in the low
-16 bits and above them the number of partitions the sender went by, 0 if it did not say. If the
-stream has another number the answer is `PartitionsChanged` and nothing is stored: describe the
-stream, and choose again.
+`LANE` is an i32: -1 lets the broker route by key, or round robin. Otherwise the low 16 bits
+are the partition, and the bits above the partition count that the sender assumed, 0 if
+unknown. If the stream has another count the reply is `PartitionsChanged` and nothing is
+stored: describe the stream, and choose again.
 
-`PLACE` is ``partition u32, offset u64, count u32``: where records went.
+`PLACE` is ``partition u32, offset u64, count u32``: where records were stored.
 
-S_PUBLISH_EACH is for records that came together by chance, as a client joins those of one loop
-turn, and that go to one partition. Those over the stream's limit are left out: the limit, u32,
-and the number of each, u32, follow the place of the others. If that is none, it is refused.
+S_PUBLISH_EACH is for unrelated records for one partition, as a client gathers them in one
+loop turn. Those over the stream's limit are left out: the limit, u32, and the index of
+each, u32, follow the place of the others. If none is left, the request is rejected.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from nexo.protocol.frames import pack_str
 LANE = Struct(">i")
 PLACE = Struct(">IQI")
 ROUTE = -1
-"""In place of a partition: the broker picks by key, or in turn."""
+"""Instead of a partition number: the broker picks by key, or round robin."""
 _COUNT_SHIFT = 16
 _PARTITION_MASK = (1 << _COUNT_SHIFT) - 1
 _HEAD = Struct(">I")
 
 
 def publish_head(stream: str, partition: int, count: int = 0) -> bytes:
-    """What stands before the batch in S_PUBLISH, and before the value in S_ADD.
+    """What precedes the batch in S_PUBLISH, and the value in S_ADD.
 
-    ``count`` is given by those who chose the partition by it.
+    ``count`` is the partition count that the sender assumed.
     """
     return pack_str(stream) + LANE.pack(partition | count << _COUNT_SHIFT)
 
@@ -61,13 +61,14 @@ def read_publish(payload: memoryview) -> tuple[str, int, int, bytes]:
 
 
 def pack_refused(limit: int, rows: Sequence[int]) -> bytes:
-    """What follows the place in a reply to S_PUBLISH_EACH, if records were left out."""
+    """What follows the place in a reply to S_PUBLISH_EACH if records were left out."""
     return pack(f">{1 + len(rows)}I", limit, *rows)
 
 
 def read_each(payload: Buffer) -> tuple[int, int, int, int, tuple[int, ...]]:
-    """The reply to S_PUBLISH_EACH: partition, first offset, count, and limit and number of those
-    that were left out."""
+    """The reply to S_PUBLISH_EACH: partition, first offset,
+    count; limit and indexes of the records left out.
+    """
     try:
         place = PLACE.unpack_from(payload)
         limit, *rows = unpack(f">{(len(payload) - PLACE.size) // 4}I", payload[PLACE.size :])

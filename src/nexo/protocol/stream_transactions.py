@@ -1,4 +1,4 @@
-"""What producers and transactions say to the stream broker (SPEC G3, H1).
+"""Messages of producers and transactions to the stream broker (SPEC G3, H1).
 
 =============  ===================================  ===============
 opcode         request                              reply
@@ -12,8 +12,9 @@ S_TX_ABORT     transaction id                       OK
 S_TX_OUTCOME   transaction id                       OK
 =============  ===================================  ===============
 
-Who has no reply to S_TX_COMMIT asks with S_TX_OUTCOME, on any connection: the reply comes once
-it is known, and is the same: OK, or `TransactionAborted`. No two transactions have one id.
+A client that got no reply to S_TX_COMMIT sends S_TX_OUTCOME, on any connection: the reply
+is sent once it is known, and is the same: OK, or `TransactionAborted`. Ids are never
+reused.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_TIMEOUT_MS = 900_000
 
 
 def check_timeout(timeout_ms: int) -> int:
-    """How long a transaction may stay open; both sides check it."""
+    """Check how long a transaction may stay open; both sides do."""
     if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidOption(
             f"a transaction's timeout of {timeout_ms:,} ms: must be more than 0, at most "
@@ -36,14 +37,14 @@ def check_timeout(timeout_ms: int) -> int:
 
 
 class ProducerStart(AsArray, frozen=True):
-    """Who an idempotent producer is."""
+    """The identity of an idempotent producer."""
 
     producer: int
     epoch: int
 
 
 class TxBegin(AsMap, frozen=True):
-    """Open a transaction, aborted by itself after ``timeout_ms``."""
+    """Open a transaction, aborted automatically after ``timeout_ms``."""
 
     timeout_ms: int = 60_000
 
@@ -67,7 +68,7 @@ class TxOffsets(AsArray, frozen=True):
     offsets: list[tuple[str, int, int, str]]
     """``stream, partition, offset, metadata``: the last one processed."""
     rewind: bool = False
-    """The member sought back, so that lower offsets are meant."""
+    """The member sought back, so lower offsets are intended."""
 
 
 class KeyAt(AsArray, frozen=True):
@@ -86,4 +87,4 @@ class TxInputs(AsMap, frozen=True):
     acks: list[TxAcks] = []
     offsets: list[TxOffsets] = []
     unchanged: list[KeyAt] = []
-    """If one of these keys has another newest record by then, the commit is refused."""
+    """If one of these keys has another newest record by then, the commit is rejected."""

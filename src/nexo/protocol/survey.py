@@ -1,8 +1,8 @@
-"""Looking over all streams, groups and queues, some at a time (S_SURVEY, Q_SURVEY).
+"""Lists all streams, groups and queues, page by page (S_SURVEY, Q_SURVEY).
 
 A round begins at position 0 and follows ``next`` until it is 0 again. Each page is bounded
-work for the broker, so a round over many thousands delays nobody. What is created or deleted
-meanwhile may be missed or seen twice until the next round.
+work for the broker, so a round over many thousands delays no other request. What is created
+or deleted meanwhile may be missing or appear twice until the next round.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ MAX_LIMIT = 1_000
 class SurveyAsk(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Where to go on, and how much to look at."""
+    """Where to continue, and how much to return."""
 
     position: int = 0
     limit: int = DEFAULT_LIMIT
     """Queues, or partitions of streams and groups; a page has at least one thing on it."""
     by_name: bool = False
-    """Queues in the order of their names, not of their making."""
+    """Queues by name instead of by creation."""
     search: str = ""
-    """Of queues by name: only those whose name holds this, whatever the case."""
+    """With ``by_name``: only queues whose name contains this, ignoring case."""
 
 
 class StreamSeen(msgspec.Struct, frozen=True, array_like=True):
@@ -37,15 +37,15 @@ class StreamSeen(msgspec.Struct, frozen=True, array_like=True):
     name: str
     partitions: int
     offsets: int
-    """From the first to the next of each partition: no fewer than it has records."""
+    """From the first to the next offset of each partition: an upper bound on its records."""
     bytes: int
     published: int
-    """Records ever, as far as known."""
+    """Records ever published, as far as known."""
     groups: int
 
 
 class GroupSeen(msgspec.Struct, frozen=True, array_like=True):
-    """Where a group stands in a stream."""
+    """The position of a group in a stream."""
 
     stream: str
     name: str
@@ -55,11 +55,11 @@ class GroupSeen(msgspec.Struct, frozen=True, array_like=True):
     parked: int
     consumers: int
     finished: int
-    """Records done with, counted over all time; falls when the group is reset."""
+    """Records finished, counted over all time; falls when the group is reset."""
 
 
 def shared_kind(options: Mapping[str, Any]) -> GroupKind:
-    """Of a group that is not ordered: `nexo.xstreams` has its consumers keep what they got."""
+    """The kind of a group that is not ordered: consumers of `nexo.xstreams` keep their messages."""
     return "xstreams" if options.get("release") else "shared"
 
 
@@ -72,7 +72,7 @@ class StreamSurvey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueSurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of queues: their infos, as Q_INFO gives them."""
+    """A page of queues: their infos, as in the reply to Q_INFO."""
 
     queues: list[dict[str, Any]]
     total: int

@@ -47,7 +47,7 @@ def encode_value(value: object) -> bytes:
 
 
 def encode_as(type_: Any, value: object) -> bytes:
-    """`encode_value`, after a look whether ``value`` will be readable as ``type_``."""
+    """`encode_value`, after checking that ``value`` can be decoded as ``type_``."""
     raw = encode_value(value)
     if not _surely_fits(type_, value):
         decode_value(raw, type_)
@@ -55,22 +55,22 @@ def encode_as(type_: Any, value: object) -> bytes:
 
 
 def check_type(type_: Any, value: object) -> None:
-    """Refuse a value that would not be readable as ``type_``."""
+    """Reject a value that could not be decoded as ``type_``."""
     if not _surely_fits(type_, value):
         decode_value(encode_value(value), type_)
 
 
 def _surely_fits(type_: Any, value: object) -> bool:
-    """Whether there is no need to read it back: no type, or an instance of it that can only fit."""
+    """Whether decoding can be skipped: no type, or an instance that is sure to fit."""
     return type_ is None or (value.__class__ is type_ and (type_ in PLAIN or is_model(type_)))
 
 
 PLAIN = frozenset((str, bytes, int, float, bool))
-"""Classes whose instances are readable as their own class."""
+"""Classes whose instances decode as their own class."""
 
 
 def utf8(text: str) -> bytes:
-    """Text as it travels; a lone surrogate cannot."""
+    """Text as UTF-8; rejects lone surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -78,12 +78,12 @@ def utf8(text: str) -> bytes:
 
 
 def json_bytes(value: object) -> bytes:
-    """``value`` as JSON; NaN and infinities are refused, as JSON has none."""
+    """``value`` as JSON; rejects NaN and infinities, which JSON lacks."""
     try:
         raw = _encode_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the value cannot be written as JSON: {error}") from None
-    # msgspec writes NaN as null, so only a JSON text with a null in it needs the second look.
+    # msgspec writes NaN as null, so only JSON with a null in it needs the second check.
     if b"null" in raw and _has_nan(msgspec.to_builtins(value, enc_hook=_attributes)):
         raise InvalidInput("NaN and infinity cannot be written as JSON")
     return raw
@@ -160,7 +160,7 @@ def _any_json(content: Buffer) -> Any:
 
 
 _UNTYPED = (bytes, _text, _any_json)
-"""What decodes the content of each `ValueType` if any type will do."""
+"""Decoders of the content of each `ValueType` when any type will do."""
 _UNTYPED_KINDS = len(_UNTYPED)
 
 

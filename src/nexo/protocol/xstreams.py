@@ -1,8 +1,8 @@
-"""What `nexo.xstreams` and the stream broker say to each other.
+"""Messages between `nexo.xstreams` and the stream broker.
 
 Messages are records of a stream with one partition. A message's id is ``ms-seq``, where
 ``ms`` is the record's timestamp and ``seq`` its offset. Timestamps of a partition never go
-back and offsets always rise, so ids do too, whatever the clock does; and either can be had
+back and offsets always rise, so ids rise too, whatever the clock does; and each is found
 from the other without a table.
 
 ====================  ==================  =========================================
@@ -35,7 +35,7 @@ Id: TypeAlias = tuple[int, int]
 """``ms, seq``."""
 
 PAGE = 1_000
-"""How many rows come in one reply."""
+"""How many rows one reply has."""
 
 
 class Add(AsArray, frozen=True):
@@ -46,7 +46,7 @@ class Add(AsArray, frozen=True):
 
 
 class MakeGroup(AsArray, frozen=True):
-    """Create a group that starts behind an id, or with new messages only."""
+    """Create a group that starts after an id, or with new messages only."""
 
     stream: str
     group: str
@@ -79,7 +79,7 @@ class Ids(AsArray, frozen=True):
 
 
 class PendingAsk(AsArray, frozen=True):
-    """What is pending from an offset on, at most `PAGE`; with one consumer or with all."""
+    """Pending messages from an offset on, at most `PAGE`; of one consumer or all."""
 
     stream: str
     group: str
@@ -108,7 +108,7 @@ class Claim(AsArray, frozen=True):
 
 
 class Renew(AsArray, frozen=True):
-    """Let the idle time of messages that a consumer has start anew; nothing is counted."""
+    """Restart the idle time of messages that a consumer holds; nothing is counted."""
 
     stream: str
     group: str
@@ -157,18 +157,18 @@ class Info(AsArray, frozen=True):
 
 
 class RangeAsk(AsArray, frozen=True):
-    """Messages between two ids, both included, at most ``count``."""
+    """Messages between two ids, inclusive, at most ``count``."""
 
     stream: str
     first: Id
     last: Id
     count: int
     offset: int = 0
-    """Where to go on: `Page.following` of the page before."""
+    """Where to continue: `Page.following` of the previous page."""
 
 
 class Page(AsArray, frozen=True):
-    """The offsets asked for, and where to go on; the batches follow and may hold more."""
+    """The offsets asked for, and where to continue; the batches follow and may hold more."""
 
     first: int
     end: int

@@ -1,8 +1,8 @@
-"""What the brokers' clients need of concurrency, on asyncio; the sync twin uses threads.
+"""Concurrency primitives of the brokers' clients, on asyncio; the sync twin uses threads.
 
-The generated code keeps these calls and loses its ``await``, so everything here has a
-meaning that a thread can honour too. In particular nothing is cancelled from outside: a
-loop is asked to stop with an `Event` and its long poll is cut short with ``poll.cancel()``.
+The generated code keeps these calls and loses its ``await``, so everything here must make
+sense for a thread too. In particular nothing is cancelled from outside: a loop is asked to
+stop with an `Event` and its long poll is cut short with ``poll.cancel()``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Done:
 now_s = time.monotonic
 sleep = asyncio.sleep
 DONE: Awaitable[None] = _Done()
-"""What a call that is done at once returns, as it may be awaited."""
+"""Returned by calls that finish at once, because callers may await them."""
 
 
 class Lock(asyncio.Lock):
@@ -43,15 +43,12 @@ class Event:
         self._event = asyncio.Event()
 
     def is_set(self) -> bool:
-        """Whether it was set."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Wake all who wait."""
         self._event.set()
 
     def clear(self) -> None:
-        """Take the flag down again."""
         self._event.clear()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
@@ -63,21 +60,20 @@ class Event:
 
 
 class Task:
-    """Work running beside the caller."""
+    """Work that runs concurrently with the caller."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self._task = task
 
     def done(self) -> bool:
-        """Whether it has ended."""
         return self._task.done()
 
     def is_current(self) -> bool:
-        """Whether the caller runs in it, and thus must not join it."""
+        """Whether the caller runs in it, and so must not join it."""
         return asyncio.current_task() is self._task
 
     async def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for its end and raise what it raised; False if the time ran out first."""
+        """Wait for its end and raise its error; False if the time ran out first."""
         if not self._task.done():  # its loop may be gone otherwise
             await asyncio.wait({self._task}, timeout=timeout_s)
         ended = self._task.done()
@@ -87,7 +83,7 @@ class Task:
 
 
 def spawn(work: Callable[..., Awaitable[object]], *args: Any, name: str | None = None) -> Task:
-    """Run ``work(*args)`` beside the caller, until it returns."""
+    """Run ``work(*args)`` concurrently, until it returns."""
 
     async def run() -> None:
         await work(*args)
@@ -102,7 +98,7 @@ async def invoke(handler: Callable[..., Any], *args: Any) -> Any:
 
 
 async def invoke_within(limit_s: float | None, handler: Callable[..., Any], *args: Any) -> Any:
-    """`invoke` for at most so long; then the handler is cancelled, and `TimeoutError` raised."""
+    """`invoke` with a time limit; then the handler is cancelled, and `TimeoutError` raised."""
     if limit_s is None:
         return await invoke(handler, *args)
     try:
@@ -115,9 +111,9 @@ async def invoke_within(limit_s: float | None, handler: Callable[..., Any], *arg
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a handler failed with it, rather than that whoever runs the handler must end.
+    """Whether the handler failed with it, rather than being told to stop by its caller.
 
-    A cancelled task of the handler's own is its failure.
+    A cancelled task of the handler's own counts as its failure.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -141,7 +137,9 @@ class Workers:
     async def start_next(
         self, take: Callable[[], T | None], work: Callable[[T], Awaitable[object]]
     ) -> None:
-        """Wait for a free place, then run ``work`` in it with what ``take`` gives, if anything."""
+        """Wait for a free place, then run ``work`` in it
+        with what ``take`` returns, if anything.
+        """
         await self._free.acquire()
         item = take()
         if item is None:
@@ -155,7 +153,7 @@ class Workers:
         task.add_done_callback(self._running.discard)
 
     def is_current(self) -> bool:
-        """Whether the caller runs in one of them, and thus must not wait for all."""
+        """Whether the caller runs in one of them, and so must not wait for all."""
         return asyncio.current_task() in self._running
 
     async def _run(self, work: Callable[..., Awaitable[object]], args: tuple[Any, ...]) -> None:
@@ -173,7 +171,7 @@ class Workers:
 
 
 class StopSignal:
-    """Heard from the moment it is made: SIGTERM or Ctrl-C. For use in ``with``."""
+    """SIGTERM or Ctrl-C, caught from its creation on. For use in ``with``."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -189,7 +187,7 @@ class StopSignal:
             self._loop.remove_signal_handler(number)
 
     def set(self) -> None:
-        """Let `wait` return as if a signal had come."""
+        """Let `wait` return as if a signal had arrived."""
         self._stop.set()
 
     async def wait(self) -> None:
@@ -198,5 +196,5 @@ class StopSignal:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do work that blocks."""
+    """Run blocking work in a thread."""
     return await asyncio.to_thread(work)

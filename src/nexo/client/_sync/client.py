@@ -78,13 +78,13 @@ class Client:
             self.close()
         except NexoError:
             if error is None:
-                raise  # otherwise it is logged, and the first error counts
+                raise  # otherwise it is logged, and the first error is raised
 
     def close(self) -> None:
-        """End every connection; what is in flight fails with `ConnectionLost`.
+        """End every connection; requests in flight fail with `ConnectionLost`.
 
-        But what need not be awaited, as a `publish`, reaches the server first; if it fails
-        there, that is raised here.
+        Sends that need not be awaited, such as `publish`, reach the server first; a failed one is
+        raised here.
         """
         self.pubsub.close()
         for link in self._links.values():

@@ -1,1 +1,1 @@
-"""One broker's connection: it opens, reconnects, times out and pipelines."""
+"""One broker's connection: opening, reconnecting, timeouts and pipelining."""

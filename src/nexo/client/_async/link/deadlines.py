@@ -1,8 +1,9 @@
-"""When requests are overdue, without a timer or a clock reading for each.
+"""Finds overdue requests without a timer or a clock reading for each.
 
-Requests with the default timeout are found by age: every so often the last id used is
-noted, and a timeout later all up to that id are overdue. Ids rise, so the oldest stand
-first in the table. Only requests with a timeout of their own are noted one by one.
+Requests with the default timeout are found by age: periodically the last id used is
+recorded, and one timeout later all requests up to that id are overdue. Ids rise, so the
+oldest come first in the table. Only requests with their own timeout are recorded one by
+one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ _SWEEPS_PER_TIMEOUT = 8
 
 
 class Waiting(Protocol):
-    """A request's future, of which only this is looked at."""
+    """A request's future; only `done` is used."""
 
-    def done(self) -> Any:
-        """Whether it was answered or given up."""
+    def done(self) -> Any: ...
 
 
 class Deadlines:
@@ -32,7 +32,7 @@ class Deadlines:
         self._marks: deque[tuple[float, int]] = deque()
 
     def set(self, request_id: int, due_s: float) -> None:
-        """Give a request a deadline of its own."""
+        """Give a request its own deadline."""
         self._own[request_id] = due_s
 
     def next_s(self, now_s: float) -> float:
@@ -40,7 +40,7 @@ class Deadlines:
         return min(self._own.values(), default=now_s + self._period_s)
 
     def overdue(self, waiting: Mapping[int, Waiting], last_id: int, now_s: float) -> list[int]:
-        """The ids to give up now; ``last_id`` is the one used last."""
+        """The ids to time out now; ``last_id`` is the last one used."""
         by_age = [*self._overdue_by_age(waiting, last_id, now_s)]
         return [*self._overdue_own(waiting, now_s), *by_age]
 

@@ -1,9 +1,9 @@
-"""Single sends of one loop turn, joined into few requests with one reply each.
+"""Gathers the single sends of one loop turn into few requests with one reply each.
 
-Every link owns a `Gatherer`. A `Run` is one request in the making; it leaves when it is full,
-at the end of the turn, or before any other request of the link, so that requests run in the
-order they were made (SPEC A3). Only the async client gathers: a blocked thread has one request
-at a time.
+Every link owns a `Gatherer`. A `Run` is one request being built; it is sent when it is
+full, at the end of the turn, or before any other request of the link, so that requests run
+in the order they were made (SPEC A3). Only the async client gathers: a blocked thread has
+one request at a time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ R = TypeVar("R")
 ReplyFuture = asyncio.Future[Reply]
 
 FULL = 256
-"""A run of this many sends leaves at once: the server works on it while the next is made."""
+"""A run of this many sends is sent at once: the server works on it while the next is built."""
 _MOST_UNHEARD = 100
-"""Failures kept for the next call; the log has all of them."""
+"""Failures kept for the next call; all of them are logged."""
 
 
 class Sends(Protocol):
@@ -39,7 +39,7 @@ class Sends(Protocol):
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the server said at the last HELLO."""
+        """The server's last reply to HELLO."""
 
     def send(
         self,
@@ -54,14 +54,14 @@ class Sends(Protocol):
         """Write the requests sent so far."""
 
     def let_end(self, work: asyncio.Future[Any]) -> None:
-        """Have `close` wait for it."""
+        """Let `close` wait for it."""
 
     def may_wait(self, since_s: float) -> bool:
-        """Whether a request of that time may still be sent again."""
+        """Whether a request made at that time may still be sent again."""
 
 
 class Gatherer:
-    """What one link has gathered and not sent."""
+    """The unsent runs of one link."""
 
     __slots__ = ("_after", "_blocks", "_due", "_runs", "_unheard", "unsent")
 
@@ -75,7 +75,7 @@ class Gatherer:
         self._unheard: list[asyncio.Future[Any]] = []
 
     def begin(self, run: Run[Any]) -> None:
-        """Add a run; raises the failure of an earlier send that nobody awaits."""
+        """Add a run; raises the failure of an earlier send that nobody awaited."""
         if self._unheard and run.raises_later:
             self.raise_unheard()
         if not self._due:
@@ -95,7 +95,7 @@ class Gatherer:
             run.send()
 
     def flush(self) -> None:
-        """Send every run, in the order they were begun."""
+        """Send every run, in order."""
         runs, self._runs = self._runs, {}
         self.unsent = self._blocks > 0
         for run in runs:
@@ -106,12 +106,12 @@ class Gatherer:
     # -- while a run cannot leave yet
 
     def block(self) -> None:
-        """Hold back other requests until `unblock`: a run waits for an answer before it leaves."""
+        """Hold back other requests until `unblock`: a run waits for an answer before it is sent."""
         self._blocks += 1
         self.unsent = True
 
     def unblock(self, link: Sends) -> None:
-        """Send what was held back, after what it waited for."""
+        """Send the requests held back, after the run they waited for."""
         self._blocks -= 1
         self.flush()
         after, self._after = ([], self._after) if self._blocks else (self._after, [])
@@ -121,7 +121,7 @@ class Gatherer:
     def call(
         self, link: Sends, op: int, parts: tuple[Buffer, ...], timeout_s: float | None
     ) -> ReplyFuture:
-        """Send a request after all that was gathered."""
+        """Send a request after everything gathered."""
         self.flush()
         if not self._blocks:
             return link.send(op, parts, timeout_s)
@@ -132,7 +132,7 @@ class Gatherer:
     # -- failures
 
     def failed(self, receipts: list[asyncio.Future[Any]], error: BaseException) -> None:
-        """Sends failed. If nobody awaits them, the next send or `close` raises that."""
+        """Report failed sends. If nobody awaits them, the next send or `close` raises the error."""
         unheard = [each for each in receipts if not each._callbacks]
         if not unheard:
             return
@@ -141,9 +141,9 @@ class Gatherer:
         self._unheard += unheard[:room]
 
     def raise_unheard(self, *, closing: bool = False) -> None:
-        """Raise a failure that nobody has seen, and that nobody can await any more.
+        """Raise a failure that nobody has seen or can still await.
 
-        When the client is ``closing``, those that are still held count too.
+        When the client is ``closing``, receipts that are still held count too.
         """
         receipts, self._unheard = self._unheard, []
         unseen = [each for each in receipts if each._log_traceback]
@@ -161,14 +161,14 @@ def _holders(receipt: object) -> int:
 
 
 (_HOLDERS_HERE,) = [_holders(each) for each in [object()]]
-"""What `_holders` says of a receipt that only a list here holds."""
+"""What `_holders` returns for a receipt that only a list here holds."""
 
 
 def _send_later(
     link: Sends, op: int, parts: tuple[Buffer, ...], timeout_s: float | None, future: ReplyFuture
 ) -> None:
     if future.done():
-        return  # it was given up
+        return  # it was cancelled
     try:
         link.send(op, parts, timeout_s, future)
     except NexoError as error:
@@ -178,14 +178,15 @@ def _send_later(
 class Run(Generic[R]):
     """Sends that share one request.
 
-    Each has a receipt of its own, since giving up one must not give up the others.
+    Each has its own receipt, because cancelling one must not cancel the others.
     """
 
     __slots__ = ("_new_receipt", "began_s", "link", "receipts", "rest", "room_bytes", "size_bytes")
 
     due_to_one: ClassVar[tuple[type[NexoError], ...]] = (InvalidInput,)
-    """Errors of which one send of many may be the cause, and that mean nothing was done: the
-    request is sent again in halves, so that only the cause fails."""
+    """Errors that one send of many may cause, and that mean nothing was done: the request is
+    sent again in halves, so that only the cause fails.
+    """
     raises_later: ClassVar[bool] = True
     """Whether a failure that nobody awaits is raised by the next send."""
 
@@ -207,7 +208,7 @@ class Run(Generic[R]):
         raise NotImplementedError
 
     def results(self, reply: Reply) -> Iterable[R | NexoError]:
-        """What each send gets, in their order."""
+        """The result of each send, in order."""
         raise NotImplementedError
 
     def part(self, which: slice) -> Run[R]:
@@ -215,10 +216,10 @@ class Run(Generic[R]):
         raise NotImplementedError
 
     def leaves(self) -> None:
-        """It takes no more sends."""
+        """Close the run to further sends."""
 
     def sent(self, reply: ReplyFuture) -> None:
-        """It was sent; ``reply`` is not there yet."""
+        """The run was sent; ``reply`` is pending."""
 
     # -- what all have in common
 
@@ -232,7 +233,7 @@ class Run(Generic[R]):
         """Send the request."""
         try:
             reply = self.link.send(*self.request())
-        except Exception as error:  # whoever waits would wait for ever
+        except Exception as error:  # otherwise callers would wait for ever
             self.refuse(error)
             return
         self.link.let_end(reply)
@@ -255,7 +256,6 @@ class Run(Generic[R]):
                 self.settle(results)
 
     def settle(self, results: list[R | NexoError]) -> None:
-        """Give each send its result."""
         receipts = self.receipts
         if len(results) != len(receipts):
             text = f"the reply has {len(results)} results for {len(receipts)} requests"
@@ -269,9 +269,9 @@ class Run(Generic[R]):
         self._ended(None)
 
     def refuse(self, error: BaseException) -> None:
-        """The request failed: try again, or in halves, if that can help, or fail every send."""
+        """The request failed: retry it, split it, or fail every send."""
         if isinstance(error, ShuttingDown) and self.link.may_wait(self.began_s):
-            self.link.gatherer.block()  # what follows must not overtake it
+            self.link.gatherer.block()  # later requests must not overtake it
             asyncio.get_running_loop().call_later(RESTART_S, self._send_again)
         elif len(self.receipts) > 1 and isinstance(error, self.due_to_one):
             self.divide()
@@ -279,7 +279,7 @@ class Run(Generic[R]):
             self.fail(error)
 
     def _send_again(self) -> None:
-        """A server that stops refused it, and so has not run it (SPEC O3)."""
+        """Retry: a server that is shutting down rejected it without running it (SPEC O3)."""
         self.send()
         self.link.gatherer.unblock(self.link)
 
@@ -289,7 +289,7 @@ class Run(Generic[R]):
         self._ended(error)
 
     def divide(self) -> None:
-        """Send it again, half after half, so that the order is kept."""
+        """Send it again in two halves, one after the other, which keeps the order."""
         middle = len(self.receipts) // 2
         first, second = self._half(slice(middle)), self._half(slice(middle, None))
         first.rest, second.rest, self.rest = second, self.rest, None
@@ -301,7 +301,7 @@ class Run(Generic[R]):
         return half
 
     def _ended(self, error: BaseException | None) -> None:
-        """Go on with the rest, unless this one failed of what would meet it too."""
+        """Continue with the rest, unless it would fail for the same reason."""
         rest, self.rest = self.rest, None
         if rest is None:
             return
@@ -319,4 +319,4 @@ class Run(Generic[R]):
         for receipt in waiting:
             receipt.set_exception(error)
             if not self.raises_later:
-                receipt.exception()  # seen: not awaiting is fine
+                receipt.exception()  # mark as retrieved: not awaiting is fine

@@ -1,8 +1,8 @@
-"""The async client's link to one broker: it connects, reconnects, times out and pipelines.
+"""The async client's link to one broker: connecting, reconnecting, timeouts, pipelining.
 
-`Link.call` is the hot path of every operation, hence plain: it frames the request,
-notes its future and returns it. The requests of one loop turn leave in one write, or
-earlier, when there is much to do for the server.
+`Link.call` is the hot path of every operation and therefore simple: it frames the request,
+stores its future and returns it. The requests of one loop turn are sent in one write, or
+earlier when there is much for the server to do.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Link(NotPicklable):
     def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> ReplyFuture:
         """Send a request; await the result for its reply.
 
-        The parts follow one another as the payload. A timeout of None is the address's
-        default. Giving up on the result is safe: its reply is dropped when it comes.
+        The parts follow one another as the payload. A timeout of None is the address's default.
+        Cancelling the result is safe: its reply is then dropped.
         """
         if self.gatherer.unsent and not self._is_hook():
             return self.gatherer.call(self, op, parts, timeout_s)
@@ -83,20 +83,22 @@ class Link(NotPicklable):
         timeout_s: float | None = None,
         future: ReplyFuture | None = None,
     ) -> ReplyFuture:
-        """Send a request before what is gathered; its reply settles ``future``, if given."""
+        """Send a request before anything gathered; its reply settles ``future``, if given."""
         wire = self._wire
         if wire is None:
             return self._hold(op, parts, timeout_s, future)
         return wire.request(op, parts, timeout_s, future)
 
     async def repeat(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` for a request that may run twice: sent again if the connection ends before the
-        reply, for as long as the request may take (SPEC O3)."""
+        """`call` for an idempotent request: sent again if the connection ends before the reply,
+        within the request's timeout (SPEC O3).
+        """
         return await self._insist((ConnectionLost, ShuttingDown), op, parts, timeout_s)
 
     async def ask(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
-        """`call` that waits through a restart: sent again if a server that stops refused it, and
-        so has not run it (SPEC O3)."""
+        """`call` that survives a restart: sent again if a server that is shutting down rejected
+        it without running it (SPEC O3).
+        """
         return await self._insist((ShuttingDown,), op, parts, timeout_s)
 
     async def _insist(
@@ -127,35 +129,35 @@ class Link(NotPicklable):
         on_late: Callable[[Reply], None] | None = None,
         impatient: bool = False,
     ) -> Poll:
-        """Send a request that the server may answer much later, and that can be cut short.
+        """Send a long poll, which can be cut short.
 
-        ``impatient`` has no use here, as waiting for a connection can be cut short too.
-        ``on_late`` gets a reply with data that came after the waiting task was cancelled,
-        to hand back what it holds.
+        ``impatient`` has no effect here: waiting for a connection can be cut short too. ``on_late``
+        gets a reply with data that arrived after the waiting task was cancelled, to release what it
+        holds.
         """
         future = self.call(op, *parts, timeout_s=timeout_s)
         return Poll(self._current, self.broker, future, on_late)
 
     def flush(self) -> None:
-        """Have the requests made so far leave before the loop's turn ends."""
+        """Send the requests made so far before the loop's turn ends."""
         if self._wire is not None:
             self._wire.flush()
 
     def on_push(self, handler: PushHandler) -> None:
-        """Give every run of push frames, headers included, to ``handler``."""
+        """Pass every run of push frames, headers included, to ``handler``."""
         self._push = handler
 
     def on_reconnect(self, hook: Hook) -> Callable[[], None]:
-        """Have ``hook`` awaited after each reconnect, before requests that waited for it.
+        """Await ``hook`` after each reconnect, before requests that waited for it.
 
-        Returns a function that takes the hook out again.
+        Returns a function that removes the hook.
         """
         return _added(self._hooks, hook)
 
     def on_close(self, hook: Hook) -> Callable[[], None]:
-        """Have ``hook`` awaited when the client is closed, while requests still work.
+        """Await ``hook`` when the client is closed, while requests still work.
 
-        Returns a function that takes the hook out again.
+        Returns a function that removes the hook.
         """
         return _added(self._close_hooks, hook)
 
@@ -172,7 +174,7 @@ class Link(NotPicklable):
         return self._wire is not None
 
     async def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait for a connection, however long it takes; False if ``timeout_s`` ran out first."""
+        """Wait for a connection; False if ``timeout_s`` ran out first."""
         self._check_loop()
         if self._closed:
             raise ClientClosed("the client is closed")
@@ -209,22 +211,22 @@ class Link(NotPicklable):
             self._runner = None
 
     def may_wait(self, since_s: float) -> bool:
-        """Whether a request of that time may still be sent again."""
+        """Whether a request made at that time may still be sent again."""
         patient = self.address.while_down == "wait" and not self._closed
         return patient and time.monotonic() < since_s + self.address.timeout_s
 
     def raise_unheard(self) -> None:
-        """Raise the failure of a send that nobody awaited; for a client that closes."""
+        """Raise the failure of a send that nobody awaited; called when the client closes."""
         self.gatherer.raise_unheard(closing=True)
 
     def let_end(self, work: asyncio.Future[Any]) -> None:
-        """Have `close` wait for requests that their callers need not await."""
+        """Let `close` wait for requests that their callers need not await."""
         self._unawaited.add(work)
         work.add_done_callback(self._unawaited.discard)
 
     async def _see_through(self) -> None:
         self.gatherer.flush()
-        await asyncio.sleep(0)  # let what has just ended let go of this link
+        await asyncio.sleep(0)  # let finished tasks release this link
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.address.timeout_s):
                 while self._unawaited:
@@ -239,7 +241,7 @@ class Link(NotPicklable):
         timeout_s: float | None,
         future: ReplyFuture | None = None,
     ) -> ReplyFuture:
-        """Keep a request until there is a connection, or fail it, as the address says."""
+        """Hold a request until there is a connection, or fail it, as the address says."""
         self._check_loop()
         by_hook = self._is_hook()
         if by_hook and self._opening is not None:
@@ -255,7 +257,7 @@ class Link(NotPicklable):
         return future
 
     def _is_hook(self) -> bool:
-        """Whether a hook calls, whose requests go before those that wait for the connection."""
+        """Whether a hook is calling: its requests precede those that wait for the connection."""
         return self._runner is not None and asyncio.current_task() is self._runner
 
     @property
@@ -263,14 +265,14 @@ class Link(NotPicklable):
         return self.address.while_down == "fail" and self._was_up
 
     def _fail_waiters(self, error: NexoError) -> None:
-        """There will be no connection."""
+        """Fail everyone who waits for a connection."""
         self._held.fail(error)
         self._settle_ready(error)
 
     # -- the connection's life
 
     def _check_loop(self) -> None:
-        """The first loop it is used on is its loop."""
+        """Bind the link to the first loop it is used on."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         check_loop(self._loop)
@@ -282,7 +284,7 @@ class Link(NotPicklable):
             self._runner = loop.create_task(self._run(), name=f"nexo-{self.broker.label}")
 
     async def _run(self) -> None:
-        """Connect, serve until the cut, and again, with growing pauses in between."""
+        """Connect and serve until the connection ends; repeat with growing pauses."""
         failures = 0
         while True:
             try:
@@ -293,7 +295,7 @@ class Link(NotPicklable):
                     self._fail_waiters(error)
                     return
                 failures += 1
-                self._place += 1  # the next one may be there
+                self._place += 1  # the next address may be reachable
                 if self._place % len(self.address.places):
                     continue
                 self._connect_failed(error)
@@ -371,13 +373,13 @@ class Link(NotPicklable):
             ready.set_result(None)
         else:
             ready.set_exception(error)
-            ready.exception()  # seen: often nobody waits for it
+            ready.exception()  # mark as retrieved: often nobody waits for it
 
     def _current(self) -> Wire | None:
         return self._wire
 
     def _lost(self, wire: Wire) -> None:
-        """No request may be given to a connection that has ended."""
+        """Detach a connection that has ended, so that it gets no more requests."""
         if self._opening is wire:
             self._opening = None
         if self._wire is wire:
@@ -389,7 +391,7 @@ class Link(NotPicklable):
 
 
 Duplex: TypeAlias = Link
-"""What `Link.duplex` gives; a class of its own in the sync client."""
+"""What `Link.duplex` returns; a separate class in the sync client."""
 
 
 def _added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:
@@ -398,4 +400,4 @@ def _added(hooks: list[Hook], hook: Hook) -> Callable[[], None]:
 
 
 def _ignore(frames: memoryview) -> None:
-    """Pushes on a link that has no subscriber."""
+    """Ignore pushes on a link without subscribers."""

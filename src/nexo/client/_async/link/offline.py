@@ -22,7 +22,7 @@ class HeldRequest:
 
 
 class HeldRequests:
-    """What leaves, in order, once there is a connection; each waits no longer than allowed."""
+    """Requests sent in order once there is a connection; each waits only as long as allowed."""
 
     def __init__(self, address: Address) -> None:
         self.was_up = False
@@ -33,7 +33,6 @@ class HeldRequests:
         self._timers: dict[HeldRequest, asyncio.TimerHandle] = {}
 
     def add(self, request: HeldRequest) -> None:
-        """Hold a request."""
         limit_s = self._address.patience_s(request.timeout_s, was_up=self.was_up)
         loop = request.future.get_loop()
         self._timers[request] = loop.call_later(limit_s, self._expire, request, limit_s)
@@ -56,7 +55,7 @@ class HeldRequests:
                 request.future.set_exception(error)
 
     def fail(self, error: NexoError) -> None:
-        """Give everything up."""
+        """Fail everything."""
         for request in self._take():
             request.future.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""Requests that the server may answer much later, and that can be cut short."""
+"""Long polls, which can be cut short."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nexo.model import Broker
 
 
 class Poll:
-    """A request under way that can be cut short (`Op.CANCEL`)."""
+    """A long poll in flight that can be cut short (`Op.CANCEL`)."""
 
     __slots__ = ("_broker", "_current", "_future", "_on_late")
 
@@ -36,12 +36,12 @@ class Poll:
             raise
 
     def cancel(self) -> None:
-        """Have the server answer now, with what it has: `reply` returns at once."""
+        """Let the server answer now, with what it has: `reply` returns at once."""
         if not self._future.done() and not self._end(None):
             self._future.set_result(b"")
 
     def _end(self, on_late: Callable[[Reply], None] | None) -> bool:
-        """Ask the server to answer now; False if it was never asked the question."""
+        """Ask the server to answer now; False if the request was never sent."""
         wire = self._current()
         request_id = None if wire is None else self._id(wire)
         if wire is None or request_id is None:

@@ -31,9 +31,9 @@ PushHandler: TypeAlias = Callable[[memoryview], None]
 
 BUFFER_BYTES = 256 * 1024
 _LARGE_BYTES = 64 * 1024
-"""Frames from here on are received straight into a buffer of their own."""
+"""Frames from this size on are received directly into their own buffer."""
 _PART_BYTES = 4 * 1024
-"""Parts larger than this on average are handed to the kernel one by one, never joined."""
+"""Parts larger than this on average are passed to the kernel one by one, never joined."""
 
 _SHORTEST_SWEEP_S = 0.001
 
@@ -87,7 +87,7 @@ class Wire(asyncio.BufferedProtocol):
         timeout_s: float | None,
         future: ReplyFuture | None = None,
     ) -> ReplyFuture:
-        """Send a request; its reply settles the future returned, which is ``future`` if given."""
+        """Send a request; its reply settles the returned future, which is ``future`` if given."""
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if size > self.max_bytes:
             raise PayloadTooLarge(
@@ -150,7 +150,7 @@ class Wire(asyncio.BufferedProtocol):
         self._sweep_s = due_s
 
     def sweep(self) -> None:
-        """Fail what is overdue, see to a silent connection, and come back in time."""
+        """Fail overdue requests, check a silent connection, and schedule the next sweep."""
         now_s = self.loop.time()
         last_id = (self._next_id - 2) % MAX_ID + 1
         for request_id in self._deadlines.overdue(self.waiting, last_id, now_s):
@@ -170,14 +170,13 @@ class Wire(asyncio.BufferedProtocol):
     # -- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
         self._transport = cast("asyncio.Transport", transport)
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """The connection is the parent's; should this loop go on, it sees one that has ended.
+        """After a fork the connection is the parent's; in this process it counts as ended.
 
-        The number stays taken, as the transport is going to close it.
+        The descriptor stays open, because the transport is going to close it.
         """
         if self._transport is not None:
             ended, other = socket.socketpair()
@@ -204,13 +203,13 @@ class Wire(asyncio.BufferedProtocol):
             self.closed.set_result(error)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         if self._large is not None:
             return self._large[self._large_at :]
         return self._view[self._kept :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take in ``nbytes`` that arrived."""
+        """Process ``nbytes`` that arrived."""
         self._heard_s = self.loop.time()
         try:
             if self._large is not None:
@@ -252,7 +251,7 @@ class Wire(asyncio.BufferedProtocol):
         self._keep(data, at)
 
     def _push_run(self, data: bytes, first: int, stop: int) -> int:
-        """Hand over all pushes that follow one another in one piece."""
+        """Deliver consecutive pushes in one piece."""
         end = len(data)
         while end - stop >= HEADER_SIZE:
             kind, _, _, length = _unpack(data, stop)
@@ -268,13 +267,13 @@ class Wire(asyncio.BufferedProtocol):
             self.send(answer)
 
     def _drop(self, request_id: int, status: int, payload: Reply) -> None:
-        """A response nobody waits for any more; whoever asked to know is told."""
+        """A response that nobody waits for any more; report it to ``on_late``, if given."""
         on_late = self.late.pop(request_id, None)
         if on_late is not None and status == _DATA:
             on_late(payload)
 
     def _keep(self, data: bytes, at: int) -> None:
-        """Hold on to the beginning of a frame that has not arrived whole."""
+        """Keep the beginning of an incomplete frame."""
         kept = len(data) - at
         if kept >= HEADER_SIZE:
             size = HEADER_SIZE + _unpack(data, at)[3]
@@ -313,7 +312,7 @@ class Wire(asyncio.BufferedProtocol):
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Raise unless the caller runs on ``loop``: another one would wait for ever."""
+    """Raise unless the caller runs on ``loop``: another loop would wait for ever."""
     if asyncio.get_running_loop() is not loop:
         raise InvalidInput(
             "this client belongs to another event loop, or to the process this one was forked"

@@ -1,4 +1,4 @@
-"""Sends messages: those of one loop turn leave as one run with one reply for all.
+"""Sends messages: those of one loop turn are sent as one run with one reply.
 
 The sync twin, written by hand, sends each by itself.
 """
@@ -26,14 +26,14 @@ from nexo.protocol.pubsub import (
 )
 
 _MESSAGE_BYTES = 26
-"""What a message takes beside its topic, value and headers."""
+"""What a message takes besides its topic, value and headers."""
 
 
 class Publisher:
-    """Gathers messages; their order is kept, also between retained and plain ones."""
+    """Gathers messages; keeps their order, also between retained and plain ones."""
 
     most: ClassVar = FULL
-    """How many messages make a request, so that it is served while the next is on its way."""
+    """Messages per request, so that one is served while the next is in flight."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -64,7 +64,7 @@ class Publisher:
         return run
 
     async def send_all(self, runs: list[bytes], options: Publish | None) -> list[Reply]:
-        """Send runs of whole frames; if one fails, so do all."""
+        """Send runs of whole frames; if one fails, all fail."""
         requests = [_request(options, run) for run in runs]
         return await asyncio.gather(*(self.link.call(op, *parts) for op, parts in requests))
 
@@ -89,21 +89,17 @@ class _Messages(Run[int]):
         self.frames: list[bytes] = []
 
     def leaves(self) -> None:
-        """See `Run.leaves`."""
         self.publisher.run = None
 
     def request(self) -> tuple[int, tuple[Buffer, ...]]:
-        """See `Run.request`."""
         return _request(self.options, b"".join(self.frames))
 
     def part(self, which: slice) -> _Messages:
-        """See `Run.part`."""
         part = _Messages(self.publisher, self.options)
         part.frames = self.frames[which]
         return part
 
     def results(self, reply: Reply) -> Sequence[int | NexoError]:
-        """See `Run.results`."""
         counts, refused = parse_partly(reply or b"", len(self.frames))
         if not refused:
             return counts
@@ -112,6 +108,6 @@ class _Messages(Run[int]):
             topic = topic_of(self.frames[at]).decode()
             found[at] = Forbidden(
                 f"you may not write pub/sub topic {topic!r}: "
-                f"it takes a permission such as pubsub:write:{topic}"
+                f"it needs a permission such as pubsub:write:{topic}"
             )
         return found

@@ -35,7 +35,7 @@ from nexo.protocol.values import check_type, decode_value, encode_value
 T = TypeVar("T")
 
 BUFFER = 10_000
-"""Messages that wait in a subscription here before its policy decides."""
+"""Messages that a subscription buffers here before its policy applies."""
 
 
 class PubSub:
@@ -55,10 +55,10 @@ class PubSub:
     @overload
     def __call__(self, pattern: str, type_: type[T]) -> Topic[T]: ...
     def __call__(self, pattern: str, type_: type[T] | None = None) -> Topic[Any]:
-        """A topic or pattern to publish to or subscribe to, by values of ``type_``.
+        """A topic or pattern to publish to or subscribe to, with values of ``type_``.
 
-        Handlers of a `Topic` get the value of each message; those of `subscribe` get the
-        `Message`, with its topic and time.
+        Handlers of a `Topic` get the value of each message; those of `subscribe` get the `Message`,
+        with its topic and time.
         """
         return Topic(self, pattern, type_)
 
@@ -74,13 +74,13 @@ class PubSub:
         retain: bool = False,
         ttl: Duration | None = None,
     ) -> Awaitable[int]:
-        """Publish a message; the result is how many receivers it has.
+        """Publish a message; the result is the number of receivers.
 
-        ``headers`` travel beside the value.
+        ``headers`` are sent beside the value.
 
-        ``retain`` keeps it as the topic's last value for later subscribers, for ``ttl``
-        (seconds, ``"5m"``, a timedelta) if given; an empty value (``b""`` or ``""``) clears
-        it. Need not be awaited: messages of one loop turn leave together.
+        ``retain`` keeps it as the topic's last value for later subscribers, for ``ttl`` (seconds,
+        ``"5m"``, a timedelta) if given; an empty value (``b""`` or ``""``) clears it. Need not be
+        awaited: messages of one loop turn are sent together.
         """
         try:
             raw = self._topics.get(topic) or self._checked(topic)
@@ -107,7 +107,7 @@ class PubSub:
         options = _options(retain, ttl) if retain or ttl is not None else None
         encoded, now_ms = map(encode_value, each(values)), self._publisher.clock.now_ms()
         if self._link.welcome is None:
-            await self._link.call(Op.ECHO)  # to know how much the server takes at once
+            await self._link.call(Op.ECHO)  # to learn how much the server accepts at once
         welcome = self._link.welcome
         room, most = room_bytes(welcome, RUN_BYTES), self._publisher.most
         runs = list(pack_runs(raw, encoded, now_ms, room, most))
@@ -154,11 +154,11 @@ class PubSub:
     ) -> Subscription[Any]:
         """Receive what matches ``pattern``: by iterating the result, or through ``handler``.
 
-        ``handler`` gets each `Message`; what it raises is logged, and the next one follows.
-        Should this client read too slowly, the server keeps ``max_messages`` and
-        ``max_bytes`` for it, and this client ``buffer`` messages (0: any number); beyond,
-        ``policy`` is ``drop_oldest``, ``drop_newest`` or ``disconnect``. ``retained=False``
-        leaves out last values from before the subscription.
+        ``handler`` gets each `Message`; its exceptions are logged. If this client reads too slowly,
+        the server keeps up to ``max_messages`` and ``max_bytes`` for it, and this client up to
+        ``buffer`` messages (0: any number); beyond that ``policy`` applies: ``drop_oldest``,
+        ``drop_newest`` or ``disconnect``. ``retained=False`` leaves out last values from before the
+        subscription.
         """
         parse_pattern(pattern)
         if handler is not None:
@@ -179,7 +179,7 @@ class PubSub:
 
     @property
     def timeout_s(self) -> float:
-        """How long a request waits that says nothing else."""
+        """The default timeout of a request."""
         return self._link.address.timeout_s
 
     @overload
@@ -209,7 +209,7 @@ class PubSub:
     async def request_many(
         self, topic: str, value: object, *, timeout: Duration | None = None, limit: int = 1_000
     ) -> list[Message[Any]]:
-        """Send a request to every responder; the replies of all, or those that came in time."""
+        """Send a request to every responder; returns all replies, or those that came in time."""
         return await self._requests.ask(topic, value, timeout, limit)
 
     async def reply(
@@ -217,7 +217,7 @@ class PubSub:
     ) -> Subscription[Any]:
         """Reply to requests on ``pattern`` with what ``handler`` returns for each `Message`.
 
-        Responders of one ``group`` share the requests: each goes to one of them.
+        Responders of one ``group`` share the requests: each is sent to one of them.
         """
         function(handler)
         shared = pattern if group is None else f"{SHARE}/{group}/{pattern}"
@@ -226,7 +226,7 @@ class PubSub:
     async def will(
         self, topic: str, value: object, *, retain: bool = False, ttl: Duration | None = None
     ) -> None:
-        """Have the server publish this should the client vanish without `close` (SPEC C5)."""
+        """Let the server publish this if the client disconnects without `close` (SPEC C5)."""
         check_topic(topic)
         options = _options(retain, ttl)
         if self._will is None:
@@ -235,11 +235,11 @@ class PubSub:
         await self._send_will()
 
     async def clear_will(self) -> None:
-        """Take the last will back."""
+        """Withdraw the last will."""
         if self._will is not None:
             self._will = None
             self._forget_will()
-            if self._link.duplex().up:  # otherwise it went with the connection
+            if self._link.duplex().up:  # otherwise it ended with the connection
                 await self._send_will()
 
     async def retained(self, pattern: str = "#", *, limit: int = 100) -> list[dict[str, Any]]:
@@ -247,7 +247,7 @@ class PubSub:
         return await self._list(Op.PS_RETAINED, Listing(pattern, limit))
 
     async def subscriptions(self, *, limit: int = 100) -> list[dict[str, Any]]:
-        """Everybody's subscriptions, with what waits for them and what they lost (SPEC C4)."""
+        """All clients' subscriptions, with waiting and dropped messages (SPEC C4)."""
         return await self._list(Op.PS_SUBSCRIPTIONS, Listing(limit=limit))
 
     async def _list(self, op: Op, asked: Listing) -> list[dict[str, Any]]:
@@ -271,7 +271,7 @@ class PubSub:
 
 
 class SubscribeOptions(TypedDict, total=False):
-    """What `PubSub.subscribe` can be told."""
+    """Options of `PubSub.subscribe`."""
 
     policy: str
     max_messages: int | None
@@ -281,10 +281,10 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 class Topic(Generic[T]):
-    """One topic or pattern, as ``client.pubsub(pattern)`` gives it.
+    """One topic or pattern, as ``client.pubsub(pattern)`` returns it.
 
-    It is about values, as in other Nexo clients: its handlers get the value alone. Who needs
-    the topic or the time of a message takes `messages`, or `PubSub.subscribe`.
+    It handles values, as in other Nexo clients: its handlers get the value alone. For the topic
+    or time of a message use `messages`, or `PubSub.subscribe`.
     """
 
     def __init__(self, pubsub: PubSub, pattern: str, type_: type[T] | None) -> None:
@@ -303,7 +303,7 @@ class Topic(Generic[T]):
         retain: bool = False,
         ttl: Duration | None = None,
     ) -> Awaitable[int]:
-        """See `PubSub.publish`; a value that does not fit the type is refused."""
+        """See `PubSub.publish`; a value that does not fit the type is rejected."""
         check_type(self._type, value)
         return self._pubsub.publish(self.pattern, value, headers=headers, retain=retain, ttl=ttl)
 
@@ -324,7 +324,7 @@ class Topic(Generic[T]):
         return await self._pubsub.subscribe(self.pattern, type_=self._type, **options)
 
     def shared(self, group: str) -> Topic[T]:
-        """The same pattern, each message going to one member of ``group`` (SPEC C5)."""
+        """The same pattern, each message delivered to one member of ``group`` (SPEC C5)."""
         return Topic(self._pubsub, f"{SHARE}/{group}/{self.pattern}", self._type)
 
 
@@ -332,5 +332,5 @@ def _options(retain: bool, ttl: Duration | None) -> Publish:
     if ttl is None:
         return Publish(retain)
     if not retain:
-        raise InvalidOption("a ttl is for retained messages: others are not kept at all")
+        raise InvalidOption("a ttl applies only to retained messages: others are not kept")
     return Publish(retain, positive_millis(ttl, "ttl"))

@@ -27,7 +27,7 @@ _MAX_REPLIES = 1_000_000
 
 
 class _Waiting:
-    """A request under way."""
+    """A request in flight."""
 
     __slots__ = ("arrived", "replies")
 
@@ -37,7 +37,7 @@ class _Waiting:
 
 
 class Requests:
-    """The requests of one client; replies come through one subscription of its own."""
+    """The requests of one client; replies arrive through its own subscription."""
 
     def __init__(self, pubsub: PubSub) -> None:
         self._pubsub = pubsub
@@ -50,7 +50,7 @@ class Requests:
     async def ask(
         self, topic: str, value: object, timeout: Duration | None, limit: int
     ) -> list[Message[Any]]:
-        """Up to ``limit`` replies; those of all who got the request, or came in time.
+        """Up to ``limit`` replies: of all responders, or those that came in time.
 
         Raises `NoResponder` at once if nobody gets it, `RequestTimeout` if no reply came.
         """
@@ -64,7 +64,7 @@ class Requests:
             headers = {REPLY_TO: self._topic, REQUEST: number}
             receivers = await self._pubsub.publish(topic, value, headers=headers)
             if not receivers:
-                raise NoResponder(f"nobody subscribes to {topic!r}, so that nobody can reply")
+                raise NoResponder(f"nobody subscribes to {topic!r}, so nobody can reply")
             return await self._replies(topic, waiting, min(limit, receivers), until_s)
         finally:
             del self._waiting[number]
@@ -96,7 +96,7 @@ class Requests:
 
 
 def value_of(reply: Message[Any]) -> Any:
-    """What a reply says; `ReplyFailed` if the responder's handler failed."""
+    """The value of a reply; `ReplyFailed` if the responder's handler failed."""
     if (error := reply.headers.get(ERROR)) is not None:
         raise ReplyFailed(f"the responder failed: {error}")
     return reply.value
@@ -105,7 +105,7 @@ def value_of(reply: Message[Any]) -> Any:
 def responder(
     pubsub: PubSub, handler: Callable[[Message[Any]], Any]
 ) -> Callable[[Message[Any]], Any]:
-    """A handler of messages that replies with what ``handler`` returns, or how it failed."""
+    """A handler that replies with what ``handler`` returns, or with its error."""
 
     async def respond(message: Message[Any]) -> None:
         topic = message.headers.get(REPLY_TO)

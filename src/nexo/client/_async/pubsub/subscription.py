@@ -1,4 +1,4 @@
-"""Subscriptions: what arrives is given to those whose pattern matches, through bounded queues."""
+"""Subscriptions: delivers messages to matching patterns, through bounded queues."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 _MAX_TARGETS = 10_000
 _CLOSE_S = 5.0
-"""How long a client that closes waits for handlers."""
+"""How long closing a client waits for handlers."""
 
 
 class Subscription(Generic[T]):
     """Messages that match a pattern: ``async for message in subscription``.
 
     ``async with`` unsubscribes at the end. Messages wait in a queue of ``buffer``; when it is
-    full, the policy decides and ``dropped`` counts. After a reconnect, it goes on by itself.
+    full, the policy applies and ``dropped`` counts. It survives a reconnect.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Subscription(Generic[T]):
     async def get(self, timeout: Duration | None = None) -> Message[T]:
         """The next message; `RequestTimeout` when none comes in time.
 
-        Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended
-        because of its policy, or what the server refused it with after a reconnect.
+        Raises `ConnectionLost` when the subscription has ended, `Overloaded` when it ended because
+        of its policy, or the error with which the server rejected it after a reconnect.
         """
         limit_s = seconds(timeout)
         deadline_s = None if limit_s is None else runtime.now_s() + limit_s
@@ -92,7 +92,7 @@ class Subscription(Generic[T]):
     async def _wait(self, deadline_s: float | None) -> None:
         self._inbox.check()
         self._arrived.clear()
-        if self._waiting or self._ended:  # just before the flag went down: others are to know too
+        if self._waiting or self._ended:  # just before the flag was cleared: wake the others too
             self._arrived.set()
         if self._waiting:
             return
@@ -105,7 +105,7 @@ class Subscription(Generic[T]):
             raise RequestTimeout(f"no message for {self.pattern!r} in time")
 
     async def close(self) -> None:
-        """End it; iterating ends once what already arrived is taken."""
+        """End it; iteration ends after the messages that already arrived."""
         try:
             await self._inbox.remove(self)
         finally:
@@ -134,7 +134,7 @@ class Subscription(Generic[T]):
         return self._leaving
 
     def call_back(self, handler: Callable[[Message[T]], Any]) -> None:
-        """Have ``handler`` called with each message, one after another."""
+        """Call ``handler`` with each message, one after another."""
         self._task = runtime.spawn(self._handle, handler, name=f"nexo-{self.pattern}")
 
     async def _handle(self, handler: Callable[[Message[T]], Any]) -> None:
@@ -153,7 +153,7 @@ class Subscription(Generic[T]):
             log.exception("the handler of %r failed on %r", self.pattern, message.topic)
 
     def _accept(self, topic: str, pushed: Pushed) -> None:
-        """Take messages in; only one thread at a time does."""
+        """Queue messages; called by one thread at a time."""
         if self._ended:
             return
         retained, type_ = pushed.retained, self._type
@@ -168,19 +168,19 @@ class Subscription(Generic[T]):
         self._arrived.set()
 
     def _overflow(self, messages: list[Message[T]], excess: int) -> list[Message[T]]:
-        """Make it fit, as the policy says."""
+        """Apply the policy until the messages fit."""
         self.dropped += excess
         if self._options.policy != Policy.DROP_OLDEST:
             if self._options.policy == Policy.DISCONNECT:
                 self._fail(Overloaded(f"the subscription to {self.pattern!r} was too slow"))
             return messages[: len(messages) - excess]
         for _ in range(min(excess, len(self._waiting))):
-            with suppress(IndexError):  # the reader was quicker
+            with suppress(IndexError):  # the reader was faster
                 self._waiting.popleft()
         return messages[-self._buffer :]
 
     def _fail(self, error: NexoError) -> None:
-        """End it with an error, which comes after what already arrived."""
+        """End it with an error, raised after the messages that already arrived."""
         self._failure = error
         self._end()
 
@@ -205,11 +205,11 @@ class Inbox:
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """No other thread holds anything here."""
+        """After a fork no other thread holds a lock here."""
         self._guard = Lock()
 
     def check(self) -> None:
-        """Raise for who would wait in a forked process for what only its parent is sent."""
+        """Raise in a forked process, where messages would never arrive."""
         if self._hooked is not self._link.duplex():
             raise Conflict(from_before("the subscription"))
 
@@ -218,7 +218,7 @@ class Inbox:
         return f"\0{next(self._addresses)}"
 
     async def add(self, subscription: Subscription[Any]) -> None:
-        """Tell the server, and deliver from now on."""
+        """Subscribe on the server, and deliver from now on."""
         with self._guard:
             self._hook()
             self._change((*self._subscriptions, subscription))
@@ -229,9 +229,9 @@ class Inbox:
             raise
 
     async def remove(self, subscription: Subscription[Any]) -> None:
-        """Deliver no more; the server is told when no other has the same pattern.
+        """Stop delivering; the server is notified when no other has the same pattern.
 
-        What was pushed before its reply is still delivered.
+        Messages pushed before its reply are still delivered.
         """
         if subscription not in self._subscriptions:
             return
@@ -241,7 +241,7 @@ class Inbox:
             if duplex.up and not self._wanted(subscription.pattern):
                 await duplex.call(Op.UNSUB, pack_str(subscription.pattern))
         except ConnectionLost:
-            pass  # the subscription went with the connection, as it did if there is none
+            pass  # the subscription ended with the connection
         finally:
             self._drop(subscription)
 
@@ -258,7 +258,9 @@ class Inbox:
             duplex.on_close(self._client_closes)
 
     async def _client_closes(self) -> None:
-        """Whoever waits for a message would wait for ever; a handler that hangs must not."""
+        """End all subscriptions: their readers would wait for
+        ever; a handler that hangs must not block.
+        """
         deadline_s = runtime.now_s() + _CLOSE_S
         with self._guard:
             ending = self._subscriptions
@@ -278,7 +280,7 @@ class Inbox:
             try:
                 await self._subscribe(subscription)
             except ConnectionLost:
-                raise  # the next connection begins anew
+                raise  # the next connection starts over
             except NexoError as error:
                 self._drop(subscription)
                 subscription._fail(error)
@@ -295,7 +297,7 @@ class Inbox:
         self._targets = {}
 
     def _on_push(self, frames: memoryview) -> None:
-        """Give every message to those it is for."""
+        """Deliver every message to its subscriptions."""
         targets = self._targets
         for pushed in parse_pushes(bytes(frames)):
             if pushed.pattern is not None:
@@ -316,7 +318,9 @@ class Inbox:
         return found
 
     def _addressees(self, pushed: Pushed) -> list[Subscription[Any]]:
-        """A retained copy is for who asked, a shared one for one of those who have the pattern."""
+        """A retained copy is for the new subscription, a shared
+        one for one of those with the pattern.
+        """
         to = (pushed.pattern or b"").decode()
         if pushed.retained:
             return [s for s in self._subscriptions if s.address == to]

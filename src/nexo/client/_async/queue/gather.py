@@ -1,4 +1,4 @@
-"""Sends pushes and settlements: those of one loop turn leave as one request.
+"""Sends pushes and settlements: those of one loop turn are sent as one request.
 
 The sync twin, written by hand, sends each by itself.
 """
@@ -37,10 +37,12 @@ log = logging.getLogger("nexo.client")
 
 RUN_BYTES = 1024 * 1024
 RUN_JOBS = 10_000
-"""A run of this size leaves without waiting for the end of the turn; a larger job goes alone."""
+"""A run of this size is sent without waiting for the end
+of the turn; a larger job is sent alone.
+"""
 _JOB_BYTES = 8
 _TEXT_BYTES = 5
-"""What each job, and each of its keys, takes beside its content."""
+"""What each job, and each of its keys, takes besides its content."""
 WHOLE_LEASE = -1
 
 
@@ -86,7 +88,7 @@ class Pusher:
 
 
 class _Pushes(Run[str]):
-    """Pushes alike that leave together."""
+    """Pushes with the same head that are sent together."""
 
     __slots__ = ("dedup_keys", "head", "headers", "keys", "pusher", "values")
     due_to_one = (InvalidInput, QueueFull)
@@ -101,11 +103,9 @@ class _Pushes(Run[str]):
         self.headers: list[bytes | None] = []
 
     def leaves(self) -> None:
-        """See `Run.leaves`."""
         self.pusher.run = None
 
     def request(self) -> tuple[int, tuple[Buffer, ...]]:
-        """See `Run.request`."""
         head = self.head
         full = PushHead(
             head.queue, head.priority, head.delay_ms, head.ttl_ms, _unless_empty(self.keys),
@@ -114,7 +114,6 @@ class _Pushes(Run[str]):
         return Op.Q_PUSH_MANY, (encode_head(full), pack_block(self.values))
 
     def part(self, which: slice) -> _Pushes:
-        """See `Run.part`."""
         part = _Pushes(self.pusher, self.head)
         part.values = self.values[which]
         part.keys, part.dedup_keys = self.keys[which], self.dedup_keys[which]
@@ -122,7 +121,6 @@ class _Pushes(Run[str]):
         return part
 
     def results(self, reply: Reply) -> list[str]:
-        """See `Run.results`."""
         pushed = decode(reply or b"", PushReply)
         return pushed_ids([pushed])
 
@@ -132,14 +130,14 @@ def _unless_empty(column: list[T | None]) -> list[T | None] | None:
 
 
 class Settling(Protocol):
-    """A job whose ack is on its way."""
+    """A job whose ack is in flight."""
 
     def reopen(self) -> None:
-        """The ack did not succeed: another settlement may be tried."""
+        """The ack failed: another settlement may be tried."""
 
 
 class Settler:
-    """Gathers the acks of one queue's jobs; other settlements leave at once, after them."""
+    """Gathers the acks of one queue's jobs; other settlements are sent at once, after them."""
 
     def __init__(self, link: Link, queue: str) -> None:
         self.link = link
@@ -154,7 +152,7 @@ class Settler:
     ) -> asyncio.Future[bool]:
         """Finish one job; its ``result`` is kept if the queue keeps results.
 
-        ``owner`` is told if the server may not have heard of it.
+        ``owner`` is notified if the server may not have received it.
         """
         run = self.run
         if run is None or (result is not None and run.size_bytes + len(result) > run.room_bytes):
@@ -174,13 +172,14 @@ class Settler:
         return run
 
     def post_ack(self, token: int, job: int, result: bytes | None, owner: Settling) -> None:
-        """`ack` for callers that will not wait; a refusal is logged."""
+        """`ack` for callers that will not wait; a rejection is logged."""
         self.ack(token, job, result, owner)
 
     def begin(self, token: int, job: int) -> None:
-        """Tell the server that a handler begins, before it does: its delivery counts from then.
+        """Report to the server that a handler begins, before
+        it does: its delivery counts from then.
 
-        Those of one turn leave together, before the first step of any task made after this.
+        Those of one turn are sent together, before the first step of any task made after this.
         """
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._send_begun)
@@ -193,26 +192,26 @@ class Settler:
         self.link.flush()
 
     async def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
-        """Settle otherwise than by single acks; raises `LeaseLost` if any was refused."""
+        """Settle other than by single acks; raises `LeaseLost` if any was rejected."""
         request = Settle(self.queue, how, leases, error, delay_ms)
         reply = await self.link.call(Op.Q_SETTLE, encode(request))
         check_refused(reply)
 
     def post_release(self, token: int) -> None:
-        """Give back all jobs of a lease, without waiting for the reply."""
+        """Release all jobs of a lease, without waiting for the reply."""
         request = Settle(self.queue, RELEASE, [Settled(token)])
         reply = self.link.call(Op.Q_SETTLE, encode(request))
         reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
 
     async def drain(self) -> None:
-        """Wait until all acks so far were answered, well or not."""
+        """Wait until all acks so far were answered, successfully or not."""
         self.link.gatherer.flush()
         if self.last is not None:
             await asyncio.wait({self.last})
 
 
 class _Acks(Run[bool]):
-    """Acks of one queue that leave together."""
+    """Acks of one queue that are sent together."""
 
     __slots__ = ("acks", "named", "owners", "settler")
     due_to_one = ()
@@ -226,7 +225,6 @@ class _Acks(Run[bool]):
         self.owners: list[Settling] = []
 
     def add(self, token: int, job: int, result: bytes | None) -> None:
-        """One more."""
         self.named.append((token, job))
         settled = self.acks.get(token)
         if settled is None:
@@ -236,27 +234,23 @@ class _Acks(Run[bool]):
             settled.results[job] = result
 
     def leaves(self) -> None:
-        """See `Run.leaves`."""
         self.settler.run = None
 
     def request(self) -> tuple[int, tuple[Buffer, ...]]:
-        """See `Run.request`."""
         request = Settle(self.settler.queue, ACK, list(self.acks.values()))
         return Op.Q_SETTLE, (encode(request),)
 
     def sent(self, reply: ReplyFuture) -> None:
-        """See `Run.sent`."""
         self.settler.last = reply
 
     def results(self, reply: Reply) -> list[bool | NexoError]:
-        """See `Run.results`."""
         if reply:
             count = len(decode(reply, list[tuple[int, int]]))
             log.warning("%d leases of queue %s were lost before the ack", count, self.settler.queue)
         return [*_verdicts(self.named, reply)]
 
     def fail(self, error: BaseException) -> None:
-        """See `Run.fail`; a job is free again when its waiter hears of the failure."""
+        """Fail every ack; a job can be settled again when its waiter gets the failure."""
         log.warning("%d acks of queue %s failed: %s", len(self.owners), self.settler.queue, error)
         for owner in self.owners:
             owner.reopen()
@@ -264,7 +258,7 @@ class _Acks(Run[bool]):
 
 
 def _verdicts(named: list[tuple[int, int]], reply: Reply) -> Iterator[bool | NexoError]:
-    """True for each ack, or why it was refused; ``named`` are their leases and jobs."""
+    """True for each ack, or why it was rejected; ``named`` are their leases and jobs."""
     refused = set(decode(reply, list[tuple[int, int]])) if reply else set()
     for token, job in named:
         if refused and ((token, job) in refused or (token, WHOLE_LEASE) in refused):
@@ -282,7 +276,7 @@ def _append_job(runs: list[int] | None, job: int) -> None:
 
 
 def check_refused(reply: Reply) -> None:
-    """Raise `LeaseLost` if a settlement was refused, even in part."""
+    """Raise `LeaseLost` if a settlement was rejected, even in part."""
     if reply:
         count = len(decode(reply, list[tuple[int, int]]))
         raise LeaseLost(f"{count} of the jobs were no longer held; they may run again elsewhere")

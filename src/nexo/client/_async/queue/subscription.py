@@ -1,4 +1,4 @@
-"""Runs a handler over a queue's jobs until told to stop (SPEC D3, D4)."""
+"""Runs a handler over a queue's jobs until closed (SPEC D3, D4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_CONCURRENCY = 10_000
 
 
 class _Held(NamedTuple, Generic[T]):
-    """A batch whose lease is kept."""
+    """A batch whose lease is renewed."""
 
     batch: JobBatch[T]
     unended: set[int]
@@ -86,7 +86,7 @@ class Subscription(Generic[T]):
 
     @property
     def label(self) -> str:
-        """What it does, for logs."""
+        """A description for logs."""
         where = f"queue {self.queue!r} of {self._link.address}"
         return f"Subscription to {where}, up to {self.concurrency} jobs at once"
 
@@ -97,7 +97,7 @@ class Subscription(Generic[T]):
         await self.close()
 
     def start(self) -> None:
-        """Begin; `Queue.subscribe` does it."""
+        """Start; `Queue.subscribe` calls it."""
         self._forget_hook = self._link.on_close(self._client_closes)
         self._tasks = [
             runtime.spawn(self._run, name=f"nexo-{self.queue}"),
@@ -110,7 +110,7 @@ class Subscription(Generic[T]):
         return bool(self._tasks) and not self._tasks[0].done()
 
     async def wait(self, timeout: Duration | None = None) -> bool:
-        """Return when it has ended; False if ``timeout`` was over first.
+        """Wait until it has ended; False if ``timeout`` ran out first.
 
         Raises `failure` if it ended by itself.
         """
@@ -120,17 +120,17 @@ class Subscription(Generic[T]):
         return ended
 
     def when_ended(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called, from wherever it ends, when no more jobs are taken."""
+        """Call ``call`` when no more jobs are taken, in whatever thread or task that happens."""
         self._when_ended = call
         if self._tasks and self._tasks[0].done():
             call()
 
     async def close(self, timeout: Duration | None = None) -> None:
-        """Take no more jobs, give back what has not started, let running handlers finish.
+        """Stop taking jobs, release unstarted ones, and wait for running handlers.
 
-        Handlers that run longer than ``timeout`` are not waited for any longer; they
-        and their leases go on until they end or the client closes. A handler may call it: it
-        then returns at once.
+        Handlers that run longer than ``timeout`` are no longer waited for; they and their leases
+        continue until they end or the client closes. A handler may call this: it then returns at
+        once.
         """
         limit_s = seconds(timeout)
         self._forget_hook()
@@ -139,13 +139,13 @@ class Subscription(Generic[T]):
             self._poll.cancel()
         await self._release_unstarted()
         if self._workers.is_current():
-            return  # a handler's own end cannot be waited for
+            return  # a handler cannot wait for its own end
         for task in self._tasks:
             if not task.is_current():
                 await task.join(limit_s)
 
     async def _client_closes(self) -> None:
-        """A handler that hangs must not keep the client open."""
+        """End without waiting: a handler that hangs must not keep the client open."""
         await self.close(_CLOSE_S)
 
     # -- taking ---------------------------------------------------------------
@@ -218,7 +218,7 @@ class Subscription(Generic[T]):
             self._renew_now.set()
 
     async def _release_unstarted(self) -> None:
-        """Give back what was fetched and not started; no attempt is counted (SPEC D3)."""
+        """Release jobs that were fetched and not started; no attempt is counted (SPEC D3)."""
         unstarted, self._unstarted = self._unstarted, deque()
         batches: dict[JobBatch[T], list[Job[T]]] = {}
         for job, batch in unstarted:
@@ -227,13 +227,13 @@ class Subscription(Generic[T]):
             try:
                 await batch.release_some(jobs)
             except NexoError as error:
-                log.info("jobs of queue %s were not given back: %s", self.queue, error)
+                log.info("jobs of queue %s were not released: %s", self.queue, error)
             self._let_go(batch, jobs)
 
     # -- one job --------------------------------------------------------------
 
     def _next_job(self) -> tuple[Job[T], JobBatch[T]] | None:
-        """The next one to start; None if what was left was given back meanwhile."""
+        """The next job to start; None if the rest was released meanwhile."""
         try:
             job, batch = self._unstarted.popleft()
         except IndexError:
@@ -253,7 +253,7 @@ class Subscription(Generic[T]):
             self._let_go(batch, [job])
 
     def _let_go(self, batch: JobBatch[T], jobs: Sequence[Job[T]]) -> None:
-        """No handler runs these any more: settled or not, they need no lease from here on."""
+        """No handler runs these any more: settled or not, their lease is no longer renewed."""
         held = self._held.get(batch.delivery.token)
         if held is None:
             return
@@ -286,7 +286,7 @@ class Subscription(Generic[T]):
     # -- leases ---------------------------------------------------------------
 
     async def _renew(self) -> None:
-        """Keep the leases of all jobs that are not settled, until the last handler is done."""
+        """Renew the leases of all unsettled jobs, until the last handler is done."""
         while not self._done:
             await self._renew_now.wait(self._renew_s)
             self._renew_now.clear()
@@ -307,4 +307,4 @@ class Subscription(Generic[T]):
 
 
 def _nothing() -> None:
-    """Not started: there is no hook to take out."""
+    """Not started: there is no hook to remove."""

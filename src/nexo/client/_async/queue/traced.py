@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class TracedQueue(Queue[T]):
-    """What ``client.queue(name)`` gives to an application that uses OpenTelemetry.
+    """``client.queue(name)`` in an application that uses OpenTelemetry.
 
-    A class of its own, so that other applications pay nothing.
+    A separate class, so that other applications pay nothing.
     """
 
     def push(

@@ -43,7 +43,6 @@ class Collection(Generic[T]):
         return [self._decoded(value) for value in values]
 
     async def exists(self) -> bool:
-        """Whether it has any item."""
         return await store_calls.exists(self._link, self.name)
 
     async def drop(self) -> bool:
@@ -51,7 +50,7 @@ class Collection(Generic[T]):
         return await store_calls.delete(self._link, self.name) == 1
 
     async def expire(self, ttl: Duration) -> bool:
-        """Give the whole collection a life time from now; False if there is none."""
+        """Give the whole collection a TTL from now; False if there is none."""
         return await store_calls.expire(self._link, self.name, ttl)
 
     async def ttl(self) -> float | None:
@@ -59,7 +58,7 @@ class Collection(Generic[T]):
         return await store_calls.ttl(self._link, self.name)
 
     async def persist(self) -> bool:
-        """Take its life time off; False if it had none."""
+        """Remove its TTL; False if it had none."""
         return await store_calls.persist(self._link, self.name)
 
 
@@ -92,12 +91,11 @@ class StoreMap(Collection[T]):
         return default if value is None else self._decoded(value)
 
     async def get_many(self, *fields: str) -> list[T | None]:
-        """The values of several fields in their order; None where there is none."""
+        """The values of several fields in order; None where there is none."""
         values = await ask(self._link, Op.FIELDS_GET, wire.Fields(self.name, [*fields]))
         return [None if value is None else self._decoded(value) for value in values]
 
     async def has(self, field: str) -> bool:
-        """Whether there is such a field."""
         (value,) = await ask(self._link, Op.FIELDS_GET, wire.Fields(self.name, [field]))
         return value is not None
 
@@ -107,18 +105,17 @@ class StoreMap(Collection[T]):
         return {field: self._decoded(value) for field, value in fields.items()}
 
     async def delete(self, *fields: str) -> int:
-        """Remove fields; returns how many there were."""
+        """Remove fields; returns how many existed."""
         count: int = await ask(self._link, Op.FIELDS_DELETE, wire.Fields(self.name, [*fields]))
         return count
 
     async def incr(self, field: str, by: float = 1) -> float:
-        """Add to the number in a field, from 0 if it is new; returns the sum."""
+        """Add to the number in a field, which starts at 0; returns the sum."""
         command = wire.IncrementField(self.name, field, by)
         total: float = await ask(self._link, Op.FIELDS_INCR, command)
         return total
 
     async def length(self) -> int:
-        """How many fields there are."""
         count: int = await ask(self._link, Op.FIELDS_COUNT, wire.OneKey(self.name))
         return count
 
@@ -140,11 +137,11 @@ class StoreList(Collection[T]):
         return length
 
     async def pop(self, default: T | None = None) -> T | None:
-        """Take the rightmost value, or ``default`` if there is none."""
+        """Remove and return the rightmost value, or ``default`` if there is none."""
         return await self._pop(default, left=False)
 
     async def pop_left(self, default: T | None = None) -> T | None:
-        """Take the leftmost value, or ``default`` if there is none."""
+        """Remove and return the leftmost value, or ``default`` if there is none."""
         return await self._pop(default, left=True)
 
     async def _pop(self, default: T | None, *, left: bool) -> T | None:
@@ -152,7 +149,7 @@ class StoreList(Collection[T]):
         return taken(values[0], self._type, _REMOVED) if values else default
 
     async def pop_many(self, count: int, *, left: bool = False) -> list[T]:
-        """Take up to ``count`` values off one end, outermost first.
+        """Remove and return up to ``count`` values from one end, outermost first.
 
         If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
         """
@@ -165,16 +162,16 @@ class StoreList(Collection[T]):
         return self._all_decoded(values)
 
     async def get(self, index: int, default: T | None = None) -> T | None:
-        """The value at ``index``, or ``default`` if the list does not reach there."""
+        """The value at ``index``, or ``default`` if the list is shorter."""
         return next(iter(await self.range(index, None if index == -1 else index + 1)), default)
 
     async def replace(self, index: int, value: T) -> None:
-        """Put another value in place of the one at ``index``."""
+        """Replace the value at ``index``."""
         command = wire.Replace(self.name, index, encode_as(self._type, value))
         await ask(self._link, Op.LIST_REPLACE, command)
 
     async def trim(self, start: int = 0, stop: int | None = None) -> int:
-        """Keep only a slice; returns how many values went."""
+        """Keep only a slice; returns how many values were removed."""
         count: int = await ask(self._link, Op.LIST_TRIM, wire.Range(self.name, start, stop))
         return count
 
@@ -185,13 +182,12 @@ class StoreList(Collection[T]):
         return removed
 
     async def length(self) -> int:
-        """How many values there are."""
         count: int = await ask(self._link, Op.LIST_LENGTH, wire.OneKey(self.name))
         return count
 
 
 class StoreSet(Collection[T]):
-    """Distinct values, in no order; two are the same when they are encoded alike."""
+    """Distinct values, in no order; two are equal when their encodings are."""
 
     async def add(self, *members: T) -> int:
         """Add members; returns how many are new."""
@@ -199,12 +195,11 @@ class StoreSet(Collection[T]):
         return count
 
     async def remove(self, *members: T) -> int:
-        """Remove members; returns how many there were."""
+        """Remove members; returns how many existed."""
         count: int = await ask(self._link, Op.SET_REMOVE, self._members(members))
         return count
 
     async def contains(self, member: T) -> bool:
-        """Whether ``member`` is in the set."""
         return (await self.contains_many(member))[0]
 
     async def contains_many(self, *members: T) -> list[bool]:
@@ -217,12 +212,12 @@ class StoreSet(Collection[T]):
         return self._all_decoded(await ask(self._link, Op.SET_MEMBERS, wire.OneKey(self.name)))
 
     async def pop(self, default: T | None = None) -> T | None:
-        """Take out one member, whichever comes, or ``default`` if there is none."""
+        """Remove and return an arbitrary member, or ``default`` if there is none."""
         values = await ask(self._link, Op.SET_POP, wire.Pop(self.name, 1))
         return taken(values[0], self._type, _REMOVED) if values else default
 
     async def pop_many(self, count: int) -> list[T]:
-        """Take out up to ``count`` members, whichever come.
+        """Remove and return up to ``count`` arbitrary members.
 
         If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
         """
@@ -230,7 +225,6 @@ class StoreSet(Collection[T]):
         return all_taken(values, self._type, _REMOVED)
 
     async def length(self) -> int:
-        """How many members there are."""
         count: int = await ask(self._link, Op.SET_SIZE, wire.OneKey(self.name))
         return count
 

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 _ANYTHING: Any = object()
 
-# The class below has a method ``list``, so its annotations cannot say it.
+# The class below has a method ``list``, so its annotations cannot use it.
 _List: TypeAlias = list
 _Values: TypeAlias = list[Any]
 _GET, _SET = int(Op.MAP_GET), int(Op.MAP_SET)
@@ -63,7 +63,7 @@ class Store:
         """The value of ``key``, or ``default`` if there is none."""
         try:
             value = await self._link.call(_GET, encode_map_key(key))
-        except (ConnectionLost, ShuttingDown):  # reading twice does no harm
+        except (ConnectionLost, ShuttingDown):  # reading twice is harmless
             value = await self._link.repeat(_GET, encode_map_key(key))
         return default if value is None else decode_value(value, type_)
 
@@ -76,16 +76,16 @@ class Store:
         keep_ttl: bool = False,
         if_absent: bool = False,
     ) -> bool:
-        """Set ``key``; False only if it was to be absent and is not.
+        """Set ``key``; False only if ``if_absent`` and the key exists.
 
-        A TTL the key had ends with it, unless ``keep_ttl``.
+        Clears any TTL the key had, unless ``keep_ttl``.
         """
         raw = encode_value(value)
         if ttl is None and not keep_ttl and not if_absent:
             request = encode_map_set(key, raw)
             try:
                 await self._link.call(_SET, request)
-            except ShuttingDown:  # it was refused
+            except ShuttingDown:  # it was rejected
                 await self._link.ask(_SET, request)
             return True
         reply = await self._set(wire.SetKey(key, raw, ttl_ms(ttl), keep_ttl, if_absent))
@@ -116,9 +116,9 @@ class Store:
         keep_ttl: bool = False,
         default: Any = None,
     ) -> Any:
-        """Set ``key``; returns the value it had before, or ``default``.
+        """Set ``key``; returns its previous value, or ``default``.
 
-        If that does not fit ``type_``, `DoesNotFit` has it as its ``value``.
+        If that does not fit ``type_``, `DoesNotFit` carries it as its ``value``.
         """
         command = wire.SetKey(key, encode_value(value), ttl_ms(ttl), keep_ttl, get_previous=True)
         previous = (await self._set(command)).previous
@@ -129,9 +129,9 @@ class Store:
         return reply
 
     async def getdel(self, key: str, type_: type[T] | None = None, *, default: Any = None) -> Any:
-        """Take the value and delete the key, in one step.
+        """Delete the key and return its value, in one step.
 
-        If it does not fit ``type_``, `DoesNotFit` has it as its ``value``.
+        If that does not fit ``type_``, `DoesNotFit` carries it as its ``value``.
         """
         value = await ask(self._link, Op.KEY_GETDEL, wire.OneKey(key))
         return default if value is None else taken(value, type_, "the key was deleted")
@@ -152,16 +152,16 @@ class Store:
         return await store_calls.exists(self._link, key)
 
     async def inspect(self, key: str) -> wire.Info | None:
-        """Kind, items, size and life time of a key without its value; None if there is none."""
+        """Kind, items, size and TTL of a key without its value; None if there is none."""
         info: wire.Info | None = await ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
         return info
 
     # -- numbers --------------------------------------------------------------
 
     async def incr(self, key: str, by: float = 1, *, ttl: Duration | None = None) -> float:
-        """Add to a number, from 0 if the key is new; returns the sum, whole if both are.
+        """Add to a number, which starts at 0; returns the sum, an integer if both are.
 
-        The TTL is given to a new key only, so that a counter per time window is one call.
+        The TTL applies only to a new key, so that a counter per time window is one call.
         """
         command = wire.Increment(key, by, ttl_ms(ttl))
         total: float = await ask(self._link, Op.KEY_INCR, command)
@@ -174,7 +174,7 @@ class Store:
     # -- life time ------------------------------------------------------------
 
     async def expire(self, key: str, ttl: Duration) -> bool:
-        """Give a key a new life time from now; False if there is no such key."""
+        """Give a key a new TTL; False if there is no such key."""
         return await store_calls.expire(self._link, key, ttl)
 
     async def ttl(self, key: str) -> float | None:
@@ -182,7 +182,7 @@ class Store:
         return await store_calls.ttl(self._link, key)
 
     async def persist(self, key: str) -> bool:
-        """Take the life time off a key; False if there is no such key or it had none."""
+        """Remove the TTL of a key; False if there is no such key or it had none."""
         return await store_calls.persist(self._link, key)
 
     # -- several keys ---------------------------------------------------------
@@ -192,7 +192,7 @@ class Store:
     @overload
     async def mget(self, keys: Sequence[str], type_: type[T]) -> _List[T | None]: ...
     async def mget(self, keys: Sequence[str], type_: type[Any] | None = None) -> _Values:
-        """The values of ``keys`` in their order; None where there is none."""
+        """The values of ``keys`` in order; None where there is none."""
         if isinstance(keys, str):
             raise InvalidInput("keys are a list of keys, not one key")
         values = await ask(self._link, Op.KEY_MGET, wire.Keys([*each(keys, "keys")]))
@@ -204,13 +204,13 @@ class Store:
         await ask(self._link, Op.KEY_MSET, wire.SetMany(encoded, ttl_ms(ttl)))
 
     async def delete_many(self, *keys: str) -> int:
-        """Delete keys of any kind; returns how many there were."""
+        """Delete keys of any kind; returns how many existed."""
         return await store_calls.delete(self._link, *keys)
 
     async def keys(self, prefix: str = "", *, glob: str = "") -> AsyncIterator[str]:
         """Every key that begins with ``prefix`` and matches ``glob`` (``*``, ``?``, ``[a-z]``).
 
-        In code point order. A key that exists all through the iteration comes exactly once,
+        In code point order. A key that exists throughout the iteration is returned exactly once,
         whatever else changes; others at most once.
         """
         cursor: str | None = ""
@@ -223,7 +223,7 @@ class Store:
     async def scan(
         self, cursor: str = "", *, prefix: str = "", glob: str = "", limit: int = 100
     ) -> wire.Page:
-        """One page of `keys`; go on with its ``cursor`` until that is None.
+        """One page of `keys`; continue with its ``cursor`` until that is None.
 
         A page may be short, even empty, and still have a cursor.
         """
@@ -274,11 +274,11 @@ class Store:
         key: Callable[..., str] | None = None,
         type_: type[Any] | None = None,
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-        """Decorator: keep what a function returns for ``ttl``, for all clients.
+        """Decorator: cache a function's results for ``ttl``, for all clients.
 
-        ``key(*args, **kwargs)`` names the result; by default its function and arguments do,
-        which then have to be writable as JSON. ``type_`` is what results come back as. Of
-        callers that find nothing one runs the function, and the others wait for its result.
+        ``key(*args, **kwargs)`` names the result; by default the function and its arguments do,
+        which must then be encodable as JSON. Results are returned as ``type_``. If several callers
+        find nothing, one runs the function and the others wait for its result.
         """
         lease = positive_millis(ttl, "ttl") / 1_000
 
@@ -320,9 +320,9 @@ class Store:
 
 
 class Maps:
-    """``store.map``: called with a name it gives that map; its methods are for plain keys.
+    """``store.map``: call it with a name for that map; its methods work on plain keys.
 
-    The second use is the way other Nexo clients write it: the store is one large map.
+    The methods follow other Nexo clients: the store is one large map.
     """
 
     def __init__(self, store: Store) -> None:

@@ -31,11 +31,11 @@ log = logging.getLogger("nexo.client")
 T = TypeVar("T")
 
 AHEAD_S = 1.0
-"""About as much work is fetched at a time as this takes: what waits for a slow handler is
-better handled by other consumers.
+"""Each fetch gets about this much work: records that wait for a
+slow handler are better handled by other consumers.
 """
 _GRACE_S = 30.0
-"""How much longer than the long poll itself its reply may take."""
+"""How much longer than the long poll its reply may take."""
 _RETRY_S = 0.5
 MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
@@ -61,26 +61,25 @@ class Delivered(Record[T]):
 
     @property
     def consumer(self) -> Consumer[T]:
-        """Who holds it."""
         return self._consumer
 
     async def ack(self) -> None:
-        """Finish it; `Fenced` or `NotPending` if it is no longer this consumer's."""
+        """Finish it; `Fenced` or `NotPending` if this consumer no longer holds it."""
         await self._consumer.ack(self)
 
     async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
-        """Give it up: redelivered at once or after ``delay``, or parked."""
+        """Report a failure: redelivered at once or after ``delay``, or parked."""
         await self._consumer.nack(self, reason=reason, delay=delay)
 
     async def extend(self) -> None:
-        """Begin the lease again."""
+        """Restart the lease."""
         await self._consumer.settle("extend", [self])
 
 
 class Records(Sequence[Delivered[T]], Generic[T]):
     """Records that were fetched together; `ack` finishes all of them at once.
 
-    They are made when looked at.
+    Record objects are created on access.
     """
 
     __slots__ = ("_batches", "_consumer", "_head", "_made")
@@ -122,7 +121,7 @@ class Records(Sequence[Delivered[T]], Generic[T]):
                         yield Delivered(self._consumer, generation, lease, row)
 
     def payloads(self) -> list[bytes | None]:
-        """The bytes of every value, in one pass: the quickest way to the data."""
+        """The bytes of every value, in one pass: the fastest access to the data."""
         found: list[bytes | None] = []
         for partition, batch in self._batches:
             leases, offsets = self._leases(partition), batch.offsets
@@ -145,12 +144,12 @@ class Records(Sequence[Delivered[T]], Generic[T]):
         await self._consumer.send("ack", self._head.generation, self._spans())
 
     async def nack(self, reason: object = "", *, delay: Duration = 0) -> None:
-        """Give all of them up: redelivered at once or after ``delay``, or parked."""
+        """Report all as failed: redelivered at once or after ``delay``, or parked."""
         delay_ms, text = millis(delay, "delay"), readable(reason)
         await self._consumer.send("nack", self._head.generation, self._spans(), delay_ms, text)
 
     async def release(self) -> None:
-        """Give all of them back, without counting an attempt."""
+        """Return all of them, without counting an attempt."""
         await self._consumer.send("release", self._head.generation, self._spans())
 
     def _spans(self) -> list[wire.Range]:
@@ -193,7 +192,7 @@ class Consumer(Generic[T]):
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """What was fetched goes to the parent's user."""
+        """After a fork, the fetched records belong to the parent."""
         self._buffer = deque()
 
     def __repr__(self) -> str:
@@ -202,13 +201,13 @@ class Consumer(Generic[T]):
 
     @property
     def name(self) -> str:
-        """What the server calls this consumer; empty before it joined."""
+        """The server's name for this consumer; empty before it joined."""
         return self._name or ""
 
     # -- receiving
 
     async def join(self) -> str:
-        """Become a consumer of the group; returns the name given. Called by itself when needed."""
+        """Join the group; returns the assigned name. Called automatically when needed."""
         reply = await self._link.call(Op.S_GROUP_JOIN, wire.pack(self._ask))
         joined = wire.unpack(wire.GroupJoined, reply or b"")
         self._name, self.ack_wait_s = joined.consumer, joined.ack_wait_ms / 1000
@@ -223,7 +222,7 @@ class Consumer(Generic[T]):
         return None if self._closed else self._name
 
     def on_close(self, hook: Any) -> Callable[[], None]:
-        """Have ``hook`` called when the client is closed; returns what takes it out again."""
+        """Call ``hook`` when the client is closed; returns a function that removes it."""
         return self._link.on_close(hook)
 
     async def fetch(self, *, wait: Duration | None = None) -> Records[T]:
@@ -258,7 +257,7 @@ class Consumer(Generic[T]):
             self._poll = None
 
     def _give_back(self, reply: Reply) -> None:
-        """Records came after their taker was cancelled: they go to others, uncounted."""
+        """Release records that arrived after their taker was cancelled, uncounted."""
         head, _ = wire.unpack_headed(wire.Taken, reply or b"")
         spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
         if spans and self._name is not None:
@@ -266,14 +265,16 @@ class Consumer(Generic[T]):
             self._link.call(Op.S_SETTLE, wire.pack(ask))
 
     async def batches(self) -> AsyncIterator[Records[T]]:
-        """Records as they were fetched, for ever: ``async for records in consumer.batches()``."""
+        """Batches as they were fetched, for ever: ``async for records in consumer.batches()``."""
         while not self._closed:
             records = await self._next_batch()
             if records is not None and len(records):
                 yield records
 
     def paced(self, count: int, elapsed_s: float, *, least: int = 1) -> None:
-        """``count`` records took so long: fetch about `AHEAD_S` of work the next time."""
+        """Adapt the next fetch to about `AHEAD_S` of work,
+        given how long ``count`` records took.
+        """
         fits = int(AHEAD_S * count / elapsed_s) if elapsed_s * self._batch > count else self._batch
         self._limit = min(self._batch, max(least, fits))
 
@@ -288,7 +289,7 @@ class Consumer(Generic[T]):
         raise StopAsyncIteration
 
     async def _refill(self) -> None:
-        """Fetch; what waited here for too long goes back first, before its lease runs out."""
+        """Fetch; first release what has waited here too long, before its lease runs out."""
         if self._buffered:
             given = self._buffered - len(self._buffer)
             self.paced(given, runtime.now_s() - self.fetched_s)
@@ -304,7 +305,7 @@ class Consumer(Generic[T]):
         self._buffered_until_s = self.fetched_s + self.ack_wait_s / 3
 
     async def _next_batch(self) -> Records[T] | None:
-        """What `fetch` gives, however often the connection is lost meanwhile (SPEC A5)."""
+        """The next `fetch`, retried while the connection is lost (SPEC A5)."""
         while not self._closed:
             try:
                 return await self.fetch()
@@ -323,12 +324,12 @@ class Consumer(Generic[T]):
         await self.settle("ack", records)
 
     async def nack(self, *records: Delivered[T], reason: object = "", delay: Duration = 0) -> None:
-        """Give records up."""
+        """Report records as failed."""
         delay_ms = millis(delay, "delay")
         await self.settle("nack", records, delay_ms=delay_ms, reason=readable(reason))
 
     async def release(self, *records: Delivered[T]) -> None:
-        """Give back records that no handler had: nothing is counted."""
+        """Return records that no handler had: nothing is counted."""
         await self.settle("release", records)
 
     async def settle(
@@ -339,7 +340,7 @@ class Consumer(Generic[T]):
         delay_ms: int = 0,
         reason: str = "",
     ) -> None:
-        """Say what became of records; raises what the first refused one was refused for."""
+        """Settle records; raises the error of the first rejected one."""
         for generation, spans in spans_of(records).items():
             await self.send(verb, generation, spans, delay_ms, reason)
 
@@ -352,7 +353,7 @@ class Consumer(Generic[T]):
         reason: str = "",
         begins: list[wire.Range] | None = None,
     ) -> None:
-        """`settle` for ranges; ``begins`` is what a handler begins with next."""
+        """`settle` for ranges; ``begins`` is what a handler starts next."""
         ask = self._settlement(verb, generation, spans, delay_ms, reason, begins)
         reply = await self._link.call(Op.S_SETTLE, wire.pack(ask))
         for refused in wire.unpack(list[wire.Refused], reply or b"\x90"):
@@ -375,15 +376,15 @@ class Consumer(Generic[T]):
     # -- ending
 
     def interrupt(self) -> None:
-        """Have a fetch that waits return at once, and no further one begin."""
+        """Let a waiting fetch return at once, and allow no further one."""
         self._closed = True
         if self._poll is not None:
             self._poll.cancel()
 
     async def close(self, unstarted: Iterable[Delivered[T]] | None = None) -> None:
-        """Leave the group; what was not acked goes to others at once.
+        """Leave the group; unacked records are released to others at once.
 
-        Records nobody began with do not count as delivered: those still waiting here, and
+        Records that no handler began do not count as delivered: those still waiting here, and
         ``unstarted``.
         """
         self.interrupt()
@@ -414,7 +415,7 @@ class Consumer(Generic[T]):
 
 
 def spans_of(records: Iterable[Delivered[Any]]) -> dict[int, list[wire.Range]]:
-    """The ranges that records make up, by generation."""
+    """The ranges that records form, by generation."""
     found: dict[int, list[wire.Range]] = {}
     for record in records:
         add_span(found.setdefault(record.generation, []), record.partition, record.offset)
@@ -422,7 +423,7 @@ def spans_of(records: Iterable[Delivered[Any]]) -> dict[int, list[wire.Range]]:
 
 
 def add_span(spans: list[wire.Range], partition: int, offset: int) -> None:
-    """Add one record, as part of the last span if it follows it."""
+    """Add one record, extending the last span if it is adjacent."""
     if spans and spans[-1][0] == partition and spans[-1][2] == offset:
         spans[-1] = (partition, spans[-1][1], offset + 1)
     else:

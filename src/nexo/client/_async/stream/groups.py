@@ -1,4 +1,4 @@
-"""The shared groups of a stream, as their users look at and change them."""
+"""The shared groups of a stream: inspect and change them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ParkedRecord(Record[T]):
-    """A record that was set aside after too many deliveries."""
+    """A record that was parked after too many deliveries."""
 
     __slots__ = ("parked_ms", "reason")
 
@@ -36,7 +36,7 @@ def gone(offset: int) -> tuple[object, ...]:
 
 
 class Group(Generic[T]):
-    """A shared group as a whole: ``stream.group(name)``; making one sends nothing."""
+    """A shared group: ``stream.group(name)``; making one sends nothing."""
 
     def __init__(self, link: Link, stream: str, name: str, type_: type[T] | None = None) -> None:
         self.stream = stream
@@ -67,7 +67,7 @@ class Group(Generic[T]):
         return True
 
     async def delete(self) -> bool:
-        """Forget the group and where it was; says whether it existed."""
+        """Delete the group and its position; returns whether it existed."""
         ask = wire.GroupName(stream=self.stream, group=self.name)
         try:
             await self._link.ask(Op.S_GROUP_DELETE, wire.pack(ask))
@@ -78,8 +78,8 @@ class Group(Generic[T]):
     async def seek(self, to: wire.Position | datetime) -> int:
         """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
 
-        Running consumers go on from there; acks from before are refused. Returns the group's
-        new generation.
+        Running consumers continue from there; earlier acks are rejected. Returns the group's new
+        generation.
         """
         place, time_ms = position(to, "the position")
         ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
@@ -87,9 +87,9 @@ class Group(Generic[T]):
 
 
 class Parked(Generic[T]):
-    """Records that a group set aside (SPEC F3): ``stream.group(name).parked``.
+    """Records that a group parked (SPEC F3): ``stream.group(name).parked``.
 
-    The same verbs as a queue's dead letters have.
+    The same verbs as a queue's dead letters.
     """
 
     def __init__(self, link: Link, stream: str, group: str, type_: type[T] | None) -> None:
@@ -122,7 +122,6 @@ class Parked(Generic[T]):
         ]
 
     async def count(self) -> int:
-        """How many there are."""
         info = await Group(self._link, self._stream, self._group).info()
         return sum(lane.parked for lane in info.partitions)
 
@@ -131,11 +130,11 @@ class Parked(Generic[T]):
         return await self._settle("replay", record)
 
     async def delete(self, record: Record[Any]) -> bool:
-        """Forget a parked record; says whether it was there."""
+        """Delete a parked record; returns whether it existed."""
         return await self._settle("discard", record) > 0
 
     async def purge(self) -> int:
-        """Forget all parked records; returns how many."""
+        """Delete all parked records; returns how many."""
         return await self._settle("discard", None)
 
     async def _settle(self, verb: Any, record: Record[Any] | None) -> int:

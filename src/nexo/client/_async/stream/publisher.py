@@ -1,4 +1,4 @@
-"""Sends records: those of one loop turn leave as one batch with one reply for all.
+"""Sends records: those of one loop turn are sent as one batch with one reply.
 
 The sync twin, written by hand, sends each by itself.
 """
@@ -20,10 +20,10 @@ from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, ROUTE, publish_head, read_each
 
 RUN_BYTES = 256 * 1024
-"""A run of this size leaves without waiting for the end of the turn."""
+"""A run of this size is sent without waiting for the end of the turn."""
 
 _new = tuple.__new__
-"""Makes a named tuple in a third of the time its class takes."""
+"""Creates a named tuple in a third of the time its class takes."""
 
 
 class Publisher:
@@ -44,7 +44,7 @@ class Publisher:
     def send(
         self, partition: int, kind: int, content: bytes | None, key: bytes | None, headers: bytes
     ) -> asyncio.Future[Published]:
-        """Publish one record; await the result for its place, or do not."""
+        """Publish one record; awaiting the result, its place, is optional."""
         run = self.runs.get(partition)
         if run is None:
             run = self._begin(partition)
@@ -57,11 +57,11 @@ class Publisher:
     def send_keyed(
         self, kind: int, content: bytes | None, key: bytes, headers: bytes
     ) -> asyncio.Future[Published]:
-        """Publish one record where its key belongs, once it is known how many partitions are."""
+        """Publish one record to its key's partition, once the partition count is known."""
         count = self.count
         if count is None:
             return self._hold(kind, content, key, headers)
-        # The only partition is written to in turn, so that all its records stay in order.
+        # With one partition all records are sent in turn, so they stay in order.
         partition = partition_of(key, count) if count > 1 else ROUTE
         return self.send(partition, kind, content, key, headers)
 
@@ -85,7 +85,9 @@ class Publisher:
         return self._held.receipt()
 
     def refused(self, run: _Records) -> None:
-        """There are other partitions than the run went by: find out, and send it again."""
+        """The stream has another partition count than the run
+        assumed: look it up, and send again.
+        """
         self.count = None
         self._refused.append(run)
         self._learn_soon()
@@ -101,7 +103,7 @@ class Publisher:
             ask = wire.pack(wire.Name(stream=self.stream))
             reply = await self.link.send(Op.S_DESCRIBE, (ask,))
             self.learned(wire.unpack(wire.StreamInfo, reply or b""))
-        except BaseException as error:  # whoever waits would wait for ever
+        except BaseException as error:  # otherwise callers would wait for ever
             for run in self._unplaced():
                 run.fail(error)
             if not isinstance(error, Exception):
@@ -111,10 +113,10 @@ class Publisher:
             self.link.gatherer.unblock(self.link)
 
     def learned(self, info: wire.StreamInfo) -> None:
-        """So many there are: send what waits for that, in order."""
+        """The partition count is known: send what waited for it, in order."""
         count = len(info.partitions)
         if count != self.count:
-            self.link.gatherer.flush()  # what was placed by another number leaves with that
+            self.link.gatherer.flush()  # what was placed by another count is sent with that count
         self.count = count
         for run in self._unplaced():
             run.spread()
@@ -124,7 +126,7 @@ class Publisher:
         row: tuple[int, bytes | None, bytes | None, bytes],
         receipt: asyncio.Future[Published],
     ) -> None:
-        """Send a record that was gathered before, with the receipt that was given out for it."""
+        """Send a record again, with the receipt that its caller already has."""
         key, count = row[2], self.count
         at = ROUTE if key is None or count is None or count == 1 else partition_of(key, count)
         run = self.runs.get(at) or self._begin(at)
@@ -152,11 +154,10 @@ class _Records(Run[Published]):
         self.records = Outgoing()
 
     def leaves(self) -> None:
-        """See `Run.leaves`."""
         self.publisher.runs.pop(self.partition, None)
 
     def send(self) -> None:
-        """See `Run.send`; records without a key are shared out among the partitions."""
+        """Send the batch; records without a key are spread over the partitions."""
         count = self.publisher.count
         parts = slices(len(self.records), count) if self.partition == ROUTE else 1
         if parts == 1:
@@ -170,36 +171,32 @@ class _Records(Run[Published]):
             super(_Records, part).send()
 
     def request(self) -> tuple[int, tuple[Buffer, ...]]:
-        """See `Run.request`."""
         head, body = self.records.encode(int(time.time() * 1000))
         where = publish_head(self.publisher.stream, *self._lane())
         return Op.S_PUBLISH_EACH, (where, head, *body)
 
     def _lane(self) -> tuple[int, int]:
-        """The partition, and of how many, if it was chosen by that number."""
+        """The partition, and the assumed count if it was chosen by one."""
         if self.partition != ROUTE:
             return self.partition, self.count
         return (0, 1) if self.records.keys else (ROUTE, 0)
 
     def part(self, which: slice) -> _Records:
-        """See `Run.part`."""
         part = _Records(self.publisher, self.partition, self.count)
         part.records = self.records.part(which)
         return part
 
     def results(self, reply: Reply) -> list[Published | NexoError]:
-        """See `Run.results`."""
         return _placed(reply)
 
     def refuse(self, error: BaseException) -> None:
-        """See `Run.refuse`."""
         if isinstance(error, PartitionsChanged):
             self.publisher.refused(self)
         else:
             super().refuse(error)
 
     def spread(self) -> None:
-        """Have each record sent to the partition that its key has now."""
+        """Send each record to the partition that its key has now."""
         for row, receipt in zip(self.records.rows(), self.receipts, strict=True):
             self.publisher.send_again(row, receipt)
 

@@ -1,9 +1,9 @@
-"""Records of a shared group through a handler: acked on return, nacked on an exception (F5).
+"""Runs a handler over a shared group: acks when it returns, nacks when it raises (F5).
 
-The broker is told what a handler has begun, so that only that counts as delivered (F3), at no
-cost of its own: a fetch says that its first record is begun, an ack which one is next. A
-second task keeps the leases of what is held while handlers run, and gives back what no
-handler came to, so that other consumers can have it.
+The broker learns which records a handler has begun, so that only those count as delivered
+(F3), without extra requests: a fetch says that its first record is begun, an ack which one
+is next. A second task renews the leases of held records while handlers run, and releases
+those that no handler reached, so that other consumers get them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("nexo.client")
 T = TypeVar("T")
 
 _FLUSH_S = 0.05
-"""Acks wait at most this long while the handler goes on."""
+"""Acks wait at most this long while the handler runs."""
 _RENEWALS_PER_LEASE = 3
 _CLOSE_S = 5.0
 MAX_CONCURRENCY = 10_000
@@ -88,7 +88,7 @@ class Subscription(Generic[T]):
     # -- its life
 
     async def start(self) -> None:
-        """Join the group, so that a bad name or option is raised here, and begin."""
+        """Join the group, so that a bad name or option is raised here, and start."""
         await self._consumer.join()
         self._forget_hook = self._consumer.on_close(self._client_closes)
         name = f"nexo-{self._consumer.group}"
@@ -101,10 +101,10 @@ class Subscription(Generic[T]):
         return self._task is not None and not self._task.done()
 
     async def close(self, timeout: Duration | None = None) -> None:
-        """End it: return once the records being handled are; what was not begun goes to others.
+        """End it: waits for the records being handled, and releases the others.
 
-        Handlers that run longer than ``timeout`` are not waited for any longer. What
-        ended the subscription before is not raised here: see `failure`.
+        Handlers that run longer than ``timeout`` are no longer waited for. What ended the
+        subscription before is not raised here: see `failure`.
         """
         self._forget_hook()
         self._stopping.set()
@@ -114,13 +114,13 @@ class Subscription(Generic[T]):
             await self._task.join(seconds(timeout))
 
     def _is_handler(self) -> bool:
-        """Whether a handler asks, which must not wait for its own end."""
+        """Whether a handler is calling, which cannot wait for its own end."""
         if self._workers is not None and self._workers.is_current():
             return True
         return self._task is not None and self._task.is_current()
 
     async def wait(self, timeout: Duration | None = None) -> bool:
-        """Return when it has ended; False if ``timeout`` was over first.
+        """Wait until it has ended; False if ``timeout`` ran out first.
 
         Raises `failure` if it ended by itself.
         """
@@ -130,7 +130,7 @@ class Subscription(Generic[T]):
         return ended
 
     async def _client_closes(self) -> None:
-        """A handler that hangs must not keep the client open."""
+        """End without waiting: a handler that hangs must not keep the client open."""
         await self.close(_CLOSE_S)
 
     async def _run(self) -> None:
@@ -152,7 +152,7 @@ class Subscription(Generic[T]):
         await self._consumer.close(self._waiting)
 
     def _ends(self, error: Exception) -> None:
-        """Nobody may be waiting, so the log gets it too."""
+        """Record the error; logged too, because nobody may be waiting."""
         stream, group = self._consumer.stream, self._consumer.group
         trace = None if isinstance(error, NexoError) else error
         log.error("group %r of stream %r: the subscription ends: %s", group, stream, error,
@@ -177,7 +177,7 @@ class Subscription(Generic[T]):
             await self._flush()
 
     async def _handle_next(self) -> None:
-        """One record, in order; it was begun when the last ack told."""
+        """Handle one record, in order; the last ack reported it as begun."""
         record = self._next()
         if record is None:
             return
@@ -187,7 +187,7 @@ class Subscription(Generic[T]):
             await self._flush()
 
     async def _handle_beside(self, record: Delivered[T]) -> None:
-        """One record, while others are handled; the keeper tells of them together."""
+        """Handle one record beside others; the keeper reports them together."""
         if self._careful:
             await self._settle("start", record.generation, [_span(record)])
         else:
@@ -198,7 +198,7 @@ class Subscription(Generic[T]):
             self._wake.set()
 
     def _next(self) -> Delivered[T] | None:
-        """The next record; None if what was left was given back meanwhile."""
+        """The next record; None if the rest was released meanwhile."""
         try:
             record = self._waiting.popleft()
         except IndexError:
@@ -207,9 +207,9 @@ class Subscription(Generic[T]):
         return record
 
     async def _call(self, record: Delivered[T]) -> bool:
-        """Whether the handler returned; else the record is nacked.
+        """Whether the handler returned; otherwise the record is nacked.
 
-        A cancelled task of the handler's own, or `SystemExit`, is its failure too.
+        A cancelled task of the handler's own, or `SystemExit`, counts as its failure.
         """
         failure = None
         try:
@@ -229,7 +229,7 @@ class Subscription(Generic[T]):
     # -- telling the broker
 
     async def _flush(self) -> None:
-        """Ack what was handled since the last time, in one request, and say what is next."""
+        """Ack what was handled since the last flush, in one request, and report what is next."""
         self._flushed_s = runtime.now_s()
         for generation, spans in spans_of(_emptied(self._done)).items():
             await self._settle("ack", generation, spans)
@@ -237,7 +237,9 @@ class Subscription(Generic[T]):
     async def _settle(
         self, verb: wire.Verb, generation: int, spans: list[wire.Range], reason: str = ""
     ) -> None:
-        """A refusal is no failure here: a seek or a lost connection has the record redelivered."""
+        """Settle; a rejection is not an error here: after a seek or
+        a lost connection the record is redelivered.
+        """
         try:
             begins = self._begins(generation)
             await self._consumer.send(verb, generation, spans, 0, reason, begins)
@@ -245,7 +247,7 @@ class Subscription(Generic[T]):
             log.info("group %r: %s", self._consumer.group, error)
 
     def _begins(self, generation: int) -> list[wire.Range]:
-        """What a handler is at or has next, unless it was told before."""
+        """What a handler works on or starts next, unless it was reported before."""
         if self._workers is not None:
             records = _emptied(self._begun)
         else:
@@ -257,7 +259,7 @@ class Subscription(Generic[T]):
     # -- leases
 
     async def _keep(self) -> None:
-        """Tell what was begun and done at once; see to leases in time."""
+        """Report what was begun and done; renew leases in time."""
         due_s = runtime.now_s()
         while not self._ended:
             pause_s = min(AHEAD_S, self._consumer.ack_wait_s / _RENEWALS_PER_LEASE)
@@ -271,7 +273,7 @@ class Subscription(Generic[T]):
                 await self._keep_leases(runtime.now_s() - pause_s)
 
     async def _keep_leases(self, before_s: float) -> None:
-        """What waited since ``before_s`` goes to others; the rest is held for longer."""
+        """Release what has waited since ``before_s``; renew the rest."""
         running = next(iter(list(self._running)), None)
         if running is None:
             return
@@ -302,4 +304,4 @@ def _emptied(records: deque[Delivered[T]]) -> list[Delivered[T]]:
 
 
 def _nothing() -> None:
-    """Not started: there is no hook to take out."""
+    """Not started: there is no hook to remove."""

@@ -45,9 +45,9 @@ from nexo.protocol.stream_publishing import ROUTE, publish_head, read_places
 log = logging.getLogger("nexo.client")
 
 _AGAIN_S = 0.05
-"""Between two questions, and the least time for one."""
+"""The pause between two requests for the outcome, and the least time for one."""
 _PASSING = (ConnectionLost, RequestTimeout, Unavailable)
-"""These say nothing about the outcome, and asking again may."""
+"""Errors that say nothing about the outcome: asking again may help."""
 
 
 @runtime_checkable
@@ -55,13 +55,13 @@ class Source(Protocol):
     """A consumer of an ordered group; see `nexo.topics`."""
 
     async def commit_within(self, transaction: Transaction, messages: list[Any]) -> None:
-        """Give the transaction the offsets that messages handed out here stand for."""
+        """Add the offsets of messages delivered here to the transaction."""
 
     def ended_within(self, messages: list[Any], *, committed: bool) -> None:
-        """The transaction has ended; rolled back, the messages are handed out again."""
+        """The transaction has ended; after a rollback the messages are delivered again."""
 
     def doubt(self, transaction: Transaction) -> None:
-        """Nobody knows how it ended: nothing is handed out before `Transaction.settle` says."""
+        """The outcome is unknown: nothing is delivered before `Transaction.settle` finds it."""
 
 
 class Transaction:
@@ -99,7 +99,7 @@ class Transaction:
     async def publish(
         self, stream: str, value: object, *, key: Key = None, headers: Headers = None
     ) -> Published:
-        """Publish a record that nobody sees before the commit."""
+        """Publish a record that stays invisible until the commit."""
         kind, content = content_of(value)
         return await self._send(stream, kind, content, key_bytes(key), headers_bytes(headers))
 
@@ -127,7 +127,7 @@ class Transaction:
     ) -> Published:
         """Publish several records to one partition; returns the first one's place.
 
-        `PartitionsChanged` if the stream has not ``count`` partitions; 0 leaves that open.
+        `PartitionsChanged` if the stream does not have ``count`` partitions; 0 skips that check.
         """
         head, body = records.encode(int(time.time() * 1000), flags=Flags.TRANSACTIONAL)
         start = self._number().to_bytes(8, "big") + publish_head(stream, partition, count)
@@ -147,13 +147,13 @@ class Transaction:
     def ack(self, *records: Record[Any]) -> Awaitable[None]:
         """Add inputs: these records are finished with the transaction, or delivered again.
 
-        Records of a shared group are acked; of a message of `nexo.topics` the offset is
-        committed. It happens when the transaction ends, so there is nothing to wait for.
+        Records of a shared group are acked; for a message of `nexo.topics` the offset is committed.
+        It happens when the transaction ends, so there is nothing to await.
         """
         self._number()
         for record in records:
             if not isinstance(record, Delivered) and _source(record) is None:
-                raise InvalidInput(f"ack takes what a consumer handed out, not {record!r}")
+                raise InvalidInput(f"ack takes what a consumer delivered, not {record!r}")
         for record in records:
             if isinstance(record, Delivered):
                 key = record.consumer, record.generation
@@ -173,12 +173,12 @@ class Transaction:
     ) -> None:
         """Commit offsets of an ordered group: ``topic, partition, last processed, metadata``.
 
-        With ``rewind`` they may be lower than what is stored.
+        With ``rewind`` they may be lower than the stored ones.
         """
         self._offsets.append(transactions.TxOffsets(group, member, generation, offsets, rewind))
 
     def rely_on(self, stream: str, key: str | bytes, offset: int) -> None:
-        """Roll back unless the newest record of ``key`` is still that at ``offset``.
+        """Roll back unless the newest record of ``key`` is still the one at ``offset``.
 
         -1 stands for none, or a deleted one.
         """
@@ -189,8 +189,8 @@ class Transaction:
     async def commit(self) -> None:
         """Make everything visible together; `TransactionAborted` if it was rolled back instead.
 
-        If the reply does not come, it asks for the outcome for as long as the transaction might
-        have taken. `OutcomeUnknown` says that this was in vain; call it again to ask again.
+        If the reply does not arrive, it asks for the outcome for as long as the transaction might
+        have taken. `OutcomeUnknown` says that this failed; call it again to ask again.
         """
         op = Op.S_TX_OUTCOME
         if self._doubted is None:
@@ -201,7 +201,7 @@ class Transaction:
             await self._settle(self._timeout_ms / 1000, op)
         except _PASSING as error:
             raise OutcomeUnknown(
-                f"it is not known whether the transaction was committed: {error.message}"
+                f"whether the transaction was committed is unknown: {error.message}"
             ) from error
 
     async def _give_inputs(self, number: int) -> None:
@@ -216,11 +216,11 @@ class Transaction:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether its commit was sent, and it is not known how that went."""
+        """Whether its commit was sent and the outcome is unknown."""
         return self._doubted is not None
 
     async def settle(self, wait_s: float) -> None:
-        """Find out how a commit in doubt went; errors are those of `commit`, and of asking."""
+        """Find the outcome of a commit in doubt; raises the errors of `commit`, and of asking."""
         if self.in_doubt:
             await self._settle(wait_s, Op.S_TX_OUTCOME)
 
@@ -237,7 +237,7 @@ class Transaction:
         self._tell(committed=True)
 
     async def _insist(self, wait_s: float, op: Op) -> None:
-        """Commit, or ask how that went; the answer is the same."""
+        """Commit, or ask for the outcome; the answer is the same."""
         number, until_s = wire.pack(self._doubted), runtime.now_s() + wait_s
         while True:
             left_s = max(until_s - runtime.now_s(), _AGAIN_S)
@@ -273,18 +273,18 @@ class Transaction:
         )
 
     async def abort(self) -> None:
-        """Roll back: nothing of it is ever seen, and its inputs are delivered again."""
+        """Roll back: none of it becomes visible, and its inputs are delivered again."""
         number = self._number()
         self._id = None
         self._tell(committed=False)
         try:
             if self._acks:
                 await self._link.call(Op.S_TX_INPUTS, wire.pack(self._inputs(number)))
-        finally:  # left open, it would hold back the readers of what it wrote to
+        finally:  # left open, it would block the readers of what it wrote
             await self._link.call(Op.S_TX_ABORT, wire.pack(number))
 
     async def _roll_back(self) -> None:
-        """`abort` after a failure, which is told rather than this one's."""
+        """`abort` after a failure, which is raised instead of this one's."""
         number = self._id
         try:
             await self.abort()
@@ -309,6 +309,6 @@ class Transaction:
 
 
 def _source(record: object) -> Source | None:
-    """The consumer that handed a message out, if it can take part."""
+    """The consumer that delivered a message, if it can take part."""
     source = getattr(record, "source", None)
     return source if isinstance(source, Source) else None

@@ -16,9 +16,9 @@ from nexo.client.stream_records import Headers
 
 
 class TracedPubSub(PubSub):
-    """What ``client.pubsub`` is in an application that uses OpenTelemetry.
+    """``client.pubsub`` in an application that uses OpenTelemetry.
 
-    A class of its own, so that other applications pay nothing.
+    A separate class, so that other applications pay nothing.
     """
 
     def publish(self, topic: str, value: object, *, headers: Headers = None, **options: Any) -> int:

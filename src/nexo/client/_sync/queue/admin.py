@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class DeadLetters(Generic[T]):
-    """Jobs that failed for good (SPEC D6): ``queue.dlq``."""
+    """Jobs that failed permanently (SPEC D6): ``queue.dlq``."""
 
     def __init__(self, link: Link, queue: str, type_: type[T] | None) -> None:
         self._link = link
@@ -28,7 +28,6 @@ class DeadLetters(Generic[T]):
         return [job_view(row, self._type) for row in rows]  # type: ignore[misc]
 
     def count(self) -> int:
-        """How many there are."""
         total: int = (self._page(0, 0))["total"]
         return total
 
@@ -40,17 +39,17 @@ class DeadLetters(Generic[T]):
     def replay(self, job_id: str | None = None) -> int:
         """Let one dead letter, or all, run again from the first attempt; returns how many.
 
-        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if it is asked
-        for alone.
+        One whose ``dedup_key`` another job has taken meanwhile stays; `Conflict` if it is the only
+        one requested.
         """
         return self._act(Op.Q_DLQ_REPLAY, None if job_id is None else [job_id])
 
     def delete(self, job_id: str) -> bool:
-        """Remove a dead letter for good; says whether it was there."""
+        """Delete a dead letter; returns whether it existed."""
         return self._act(Op.Q_DLQ_DELETE, [job_id]) > 0
 
     def purge(self) -> int:
-        """Remove all dead letters for good; returns how many."""
+        """Delete all dead letters; returns how many."""
         return self._act(Op.Q_DLQ_DELETE, None)
 
     def _act(self, op: Op, ids: list[str] | None) -> int:
@@ -73,13 +72,13 @@ class Scheduled(Generic[T]):
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     def cancel(self, job_id: str) -> bool:
-        """Remove a job that has not started; says whether it was there."""
+        """Remove a job that has not started; returns whether it existed."""
         reply = self._link.ask(Op.Q_CANCEL_JOB, encode(Jobs(self._queue, [job_id])))
         return decode(reply or b"", int) > 0
 
 
 class Crons:
-    """Schedules that push jobs by themselves: ``queue.cron``."""
+    """Schedules that push jobs automatically: ``queue.cron``."""
 
     def __init__(self, link: Link, queue: str) -> None:
         self._link = link
@@ -89,10 +88,11 @@ class Crons:
         self, name: str, cron: str, value: object, *, priority: int = 0, key: str | None = None,
         timezone: str = "",
     ) -> int:  # fmt: skip
-        """Push ``value`` whenever ``cron`` (five fields) matches; replaces a schedule of that name.
+        """Push ``value`` whenever ``cron`` (five fields)
+        matches; replaces a schedule of that name.
 
-        Times are UTC, or local in ``timezone``, such as ``"Europe/Rome"``.
-        Returns when it fires next, in milliseconds since the epoch.
+        Times are UTC, or local in ``timezone``, such as ``"Europe/Rome"``. Returns when it runs
+        next, in milliseconds since the epoch.
         """
         request = CronRequest(self._queue, name, cron, encode_value(value), priority, key, timezone)
         return decode(self._link.ask(Op.Q_CRON_SET, encode(request)) or b"", int)

@@ -1,5 +1,5 @@
 # Generated from _async/queue/jobs.py by tools/unasync.py; edit that file instead.
-"""Jobs as a worker holds them: leased, with what can be done to them."""
+"""Jobs as a worker holds them: leased, with their operations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 _ROOM_BYTES = 1_024
-"""What an ack takes beside its result."""
+"""What an ack takes besides its result."""
 
 
 class Caller(Protocol):
@@ -48,14 +48,14 @@ class Caller(Protocol):
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the server said at the last HELLO."""
+        """The server's last reply to HELLO."""
 
     def call(self, op: int, *parts: Buffer, timeout_s: float | None = None) -> Reply:
         """Send a request and wait for its reply."""
 
 
 class JobBatch(Sequence["Job[T]"], Generic[T]):
-    """The jobs of one pop. They share a lease; jobs are made when looked at."""
+    """The jobs of one pop. They share a lease; job objects are created on access."""
 
     def __init__(
         self, link: Caller, settler: Settler, queue: str, type_: type[T] | None, reply: Buffer
@@ -107,7 +107,6 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         return self._jobs
 
     def values(self) -> list[T]:
-        """Every job's value."""
         return decode_values(self._raw, self.type_)
 
     def decoded(self, raw: bytes) -> T:
@@ -126,11 +125,11 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         self._settle_rest(NACK, readable(reason), _retry_ms(delay))
 
     def release(self) -> None:
-        """Give back all jobs that are not settled yet, without counting an attempt."""
+        """Return all unsettled jobs, without counting an attempt."""
         self._settle_rest(RELEASE)
 
     def release_some(self, jobs: Sequence[Job[T]]) -> None:
-        """Give back some jobs with one request; those that are settled are left out."""
+        """Return some jobs with one request; settled ones are skipped."""
         open_jobs = [job for job in jobs if not job.settled]
         if not open_jobs:
             return
@@ -144,7 +143,7 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
             open_jobs = [job for job in self._jobs if not job.settled]
             self._settle(open_jobs, how, None, error, delay_ms)
             return
-        self.unsettled = 0  # nobody looked at single jobs, so none needs to be made
+        self.unsettled = 0  # no single job was accessed, so none needs to be created
         try:
             self._settle([], how, None, error, delay_ms)
         except LeaseLost:
@@ -170,7 +169,9 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
             raise
 
     def extend(self, by: Duration | None = None) -> None:
-        """Lengthen the lease from now, by the queue's own time unless told; see `Job.extend`."""
+        """Extend the lease from now, by default by the queue's
+        visibility timeout; see `Job.extend`.
+        """
         lease_ms = 0 if by is None else positive_millis(by, "extend", MAX_DELAY_MS)
         request = Renew(self.queue, [self.delivery.token], lease_ms)
         reply = self.link.call(Op.Q_RENEW, encode(request))
@@ -198,7 +199,6 @@ class Job(Generic[T]):
 
     @property
     def id(self) -> str:
-        """The job's id."""
         return id_text(self._batch.delivery.incarnation, self.number)
 
     @property
@@ -208,17 +208,17 @@ class Job(Generic[T]):
 
     @property
     def payload(self) -> bytes:
-        """The value's bytes, without looking inside."""
+        """The value's bytes, not decoded."""
         return self._raw[1:]
 
     @property
     def encoded(self) -> bytes:
-        """The value as it travels (`nexo.protocol.values`): its type byte, then the content."""
+        """The encoded value (`nexo.protocol.values`): its type byte, then the content."""
         return self._raw
 
     @property
     def attempt(self) -> int:
-        """Which delivery this is, from 1."""
+        """The number of this delivery, from 1."""
         return self._batch.delivery.attempts.get(self.number, 1)
 
     @property
@@ -228,7 +228,7 @@ class Job(Generic[T]):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """What it was pushed with beside its value."""
+        """The headers it was pushed with."""
         return read_headers(self._batch.delivery.headers.get(self.number))
 
     @property
@@ -252,41 +252,43 @@ class Job(Generic[T]):
         self._result = raw
 
     def ack(self) -> bool:
-        """The job is done; true once that is safe on disk. Acks of one loop turn leave together.
+        """Finish the job; true once that is durable. Acks of one loop turn are sent together.
 
-        Raises `LeaseLost` if the lease has ended: the job may run again elsewhere. After any
-        other error the job is still held, and can be settled again.
+        Raises `LeaseLost` if the lease has ended: the job may run again elsewhere. After any other
+        error the job is still held, and can be settled again.
         """
         self.settling()
         settler = self._batch.settler
         return settler.ack(self._batch.delivery.token, self.number, self._result, self)
 
     def post_ack(self) -> None:
-        """`ack` without waiting; should it be refused, that is logged."""
+        """`ack` without waiting; a rejection is logged."""
         self.settling()
         self._batch.settler.post_ack(self._batch.delivery.token, self.number, self._result, self)
 
     def nack(self, reason: object = "", *, delay: Duration | None = None) -> None:
-        """The job failed: it is retried after the queue's back-off, or ``delay``, or dies."""
+        """Report a failure: the job is retried after the
+        queue's back-off, or ``delay``, or dies.
+        """
         self._settle(NACK, readable(reason), _retry_ms(delay))
 
     def reject(self, reason: object = "") -> None:
-        """The job can never succeed: it is a dead letter at once."""
+        """Report that the job can never succeed: it becomes a dead letter at once."""
         self._settle(REJECT, readable(reason))
 
     def release(self) -> None:
-        """Give the job back unworked, without counting an attempt."""
+        """Return the job unworked, without counting an attempt."""
         self._settle(RELEASE)
 
     def extend(self, by: Duration | None = None) -> None:
-        """Lengthen the lease from now; `LeaseLost` if it has ended.
+        """Extend the lease from now; `LeaseLost` if it has ended.
 
         It is the lease of the whole pop: its other jobs gain the same time.
         """
         self._batch.extend(by)
 
     def progress(self, value: object) -> None:
-        """Tell how far the job is; ``queue.job(id)`` shows it."""
+        """Report the job's progress; ``queue.job(id)`` shows it."""
         request = Progress(
             self._batch.queue, self._batch.delivery.token, self.number, encode_value(value)
         )
@@ -299,14 +301,14 @@ class Job(Generic[T]):
     # -- for what settles it
 
     def settling(self) -> None:
-        """A settlement is on its way; a second one is refused."""
+        """Start a settlement; a second one is rejected."""
         if self.settled:
-            raise LeaseLost("the job was settled before")
+            raise LeaseLost("the job is already settled")
         self.settled = True
         self._batch.unsettled -= 1
 
     def reopen(self) -> None:
-        """The settlement did not succeed: another may be tried."""
+        """The settlement failed: another may be tried."""
         if self.settled:
             self.settled = False
             self._batch.unsettled += 1

@@ -61,12 +61,12 @@ V = TypeVar("V")
 
 
 class Queue(Generic[T]):
-    """One queue. ``type_`` is what its values are checked against and converted to."""
+    """One queue. Values are checked against ``type_`` and converted to it."""
 
     def __init__(
         self, link: Link, name: str, type_: type[T] | None = None, pusher: Pusher | None = None
     ) -> None:
-        """``pusher`` is that of the link's other queues, so that pushes keep one order."""
+        """``pusher`` is shared with the link's other queues, so that pushes keep one order."""
         self.name = check_name(name, "queue name")
         self._link = link
         self._type = type_
@@ -79,7 +79,7 @@ class Queue(Generic[T]):
     # -- the queue as a whole -------------------------------------------------
 
     def create(self, *, update: bool = False, **options: Unpack[QueueSettings]) -> Queue[T]:
-        """Make sure the queue exists; returns it.
+        """Create the queue unless it exists; returns it.
 
         An existing queue must agree with every option given; ``update`` changes it instead.
         """
@@ -105,7 +105,7 @@ class Queue(Generic[T]):
         return True
 
     def delete(self) -> bool:
-        """Remove the queue with all its jobs; says whether it existed."""
+        """Delete the queue with all its jobs; returns whether it existed."""
         try:
             self._link.ask(Op.Q_DELETE, pack_str(self.name))
         except NotFound:
@@ -113,11 +113,11 @@ class Queue(Generic[T]):
         return True
 
     def purge(self) -> int:
-        """Remove every job that waits or is scheduled; returns how many."""
+        """Remove every waiting or scheduled job; returns how many."""
         return decode(self._link.ask(Op.Q_PURGE, encode(Named(self.name))) or b"", int)
 
     def pause(self) -> None:
-        """Deliver nothing until `resume`; running jobs go on, pushes are taken."""
+        """Deliver nothing until `resume`; running jobs continue, pushes are accepted."""
         self._link.ask(Op.Q_PAUSE, encode(Pause(self.name, True)))
 
     def resume(self) -> None:
@@ -138,14 +138,13 @@ class Queue(Generic[T]):
         replace: bool = False,
         headers: Mapping[str, Any] | None = None,
     ) -> str:
-        """Add a job; the result is its id, once it is safe on disk.
+        """Add a job; the result is its id, once it is durable.
 
-        ``priority`` 0 to 255, highest first. ``delay`` holds it back, for a
-        while or until a `datetime`; ``ttl`` drops it if
-        it has not started by then. ``key`` groups jobs for fairness and limits. While a
-        job with the same ``dedup_key`` waits or runs, no second one is added: the older
-        job's id is the result; with ``replace`` the new one takes the waiting one's place.
-        ``headers`` travel beside the value. Pushes of one loop turn leave together.
+        ``priority`` 0 to 255, highest first. ``delay`` holds it back, for a while or until a
+        `datetime`; ``ttl`` drops it if it has not started by then. ``key`` groups jobs for fairness
+        and limits. While a job with the same ``dedup_key`` waits or runs, no second one is added:
+        the older job's id is the result; with ``replace`` the new one takes the waiting one's
+        place. ``headers`` are sent beside the value. Pushes of one loop turn are sent together.
         """
         head = self._head(priority, delay, ttl, replace)
         if key is not None:
@@ -177,7 +176,7 @@ class Queue(Generic[T]):
         if not raw and not self.exists():
             raise NotFound(f"Queue '{self.name}' not found. Create it first.")
         if self._link.welcome is None:
-            self._link.ask(Op.ECHO)  # to know how much the server takes at once
+            self._link.ask(Op.ECHO)  # to learn how much the server accepts at once
         replies: list[PushReply] = []
         for start, stop in chunks(raw, keys, dedup_keys, self._link.welcome, said):
             full = PushHead(
@@ -206,13 +205,13 @@ class Queue(Generic[T]):
     ) -> JobBatch[T]:
         """Lease up to ``batch`` jobs, waiting up to ``wait`` for the first; may be empty.
 
-        They are this client's for ``lease`` (the queue's visibility timeout): ack, nack or
-        extend them before it ends.
+        They are leased to this client for ``lease`` (default: the queue's visibility timeout): ack,
+        nack or extend them before it ends.
         """
         request = pop_request(self.name, batch, wait, lease)
         wait_ms = request.wait_ms
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
-        # Jobs are free when the connection that took them ends, so it must be one that lasts.
+        # Jobs are released when the connection that took them ends, so it must be a lasting one.
         poll = self._link.duplex().poll(
             Op.Q_POP, encode(request), timeout_s=timeout_s, on_late=self._give_back
         )
@@ -220,7 +219,7 @@ class Queue(Generic[T]):
         return JobBatch(self._link, self._settler, self.name, self._type, reply or NO_JOBS)
 
     def _give_back(self, reply: Reply) -> None:
-        """The jobs of a pop came after it was cancelled."""
+        """Return the jobs of a pop that was cancelled."""
         if reply:
             self._settler.post_release(decode(split_head(reply)[0], Delivery).token)
 
@@ -236,10 +235,10 @@ class Queue(Generic[T]):
     ) -> Subscription[T]:
         """Run ``handler(job)`` for every job, up to ``concurrency`` at once.
 
-        Returning acks the job, and stores what was returned as its result if the queue
-        keeps results; raising nacks it with the error's text. Leases are renewed while the
-        handler runs. With ``concurrency=1`` jobs run strictly one after another. A handler
-        that runs longer than ``time_limit`` is given up, and its job is nacked.
+        Returning acks the job, and stores what was returned as its result if the queue keeps
+        results; raising nacks it with the error's text. Leases are renewed while the handler runs.
+        With ``concurrency=1`` jobs run strictly one after another. A handler that runs longer than
+        ``time_limit`` is cancelled, and its job is nacked.
         """
         request = pop_request(self.name, batch, wait, lease, reports=True)
         subscription = Subscription(
@@ -283,7 +282,7 @@ class Queue(Generic[T]):
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     def job(self, job_id: str, *, wait: Duration = 0) -> JobState:
-        """Where a job is; with ``wait``, once it has ended or the time is over."""
+        """The state of a job; with ``wait``, once it has ended or the time is up."""
         wait_ms = millis(wait, "wait", MAX_WAIT_MS)
         request = JobRequest(self.name, job_id, wait_ms)
         timeout_s = wait_ms / 1_000 + self._link.address.timeout_s
@@ -320,7 +319,7 @@ class Queue(Generic[T]):
 
     @cached_property
     def cron(self) -> Crons:
-        """Schedules that push jobs by themselves."""
+        """Schedules that push jobs automatically."""
         return Crons(self._link, self.name)
 
 

@@ -1,5 +1,5 @@
 # Generated from _async/queue/worker.py by tools/unasync.py; edit that file instead.
-"""A handler with its queue: what ``@queue.worker()`` makes and ``nexo worker`` runs."""
+"""A handler with its queue: created by ``@queue.worker()``, run by ``nexo worker``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Worker(Generic[T]):
         return self._handler(job)
 
     def start(self) -> Subscription[T]:
-        """Begin to take jobs."""
+        """Start to take jobs."""
         subscription = self._make_subscription()
         subscription.start()
         return subscription
@@ -40,9 +40,9 @@ class Worker(Generic[T]):
     def run(self, stop_timeout: Duration | None = None) -> None:
         """Work until SIGTERM or Ctrl-C; then finish what runs, for ``stop_timeout``.
 
-        Jobs that were fetched and not started go back without counting an attempt. Raises
-        what ends the subscription, such as a deleted queue, so that whoever watches over the
-        process can start it again.
+        Jobs that were fetched and not started are released without counting an attempt. Raises what
+        ended the subscription, such as a deleted queue, so that a process supervisor can restart
+        it.
         """
         with runtime.StopSignal() as signal:
             subscription = self._make_subscription()
@@ -50,7 +50,7 @@ class Worker(Generic[T]):
             subscription.when_ended(signal.set)
             subscription.start()
             signal.wait()
-            log.info("stopping: running jobs are finished, the others go back")
+            log.info("stopping: finishing running jobs, releasing the others")
             subscription.close(stop_timeout)
         if subscription.failure is not None:
             raise subscription.failure

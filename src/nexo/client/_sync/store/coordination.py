@@ -24,7 +24,7 @@ RateKind: TypeAlias = Literal["bucket", "window"]
 
 _RENEWALS_PER_LEASE = 3
 _LONGEST_WAIT_MS = 20_000
-"""One request waits at most this long; then the next one asks."""
+"""One request waits at most this long; then the next one is sent."""
 _MAX_HOLDERS = 10_000
 _MAX_COUNT = 2**53
 
@@ -32,10 +32,10 @@ _MAX_COUNT = 2**53
 class Lock:
     """One of ``limit`` places under a name, held by a lease that is renewed while it is used.
 
-    ``with store.lock("report") as lock`` waits for it and gives it back. Should its holder
-    die, others get it once ``ttl`` is over. ``lock.number`` grows with every holder: send it
-    along to what the lock protects, so that a holder who was paused for too long is refused
-    there. A lock object is held once at a time.
+    ``with store.lock("report") as lock`` waits for it and releases it. If its holder
+    dies, others get it after ``ttl``. ``lock.number`` grows with every holder: send it to what
+    the lock protects, so that a holder that was paused for too long is rejected there. A lock
+    object is held once at a time.
     """
 
     def __init__(
@@ -58,22 +58,22 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds it, as far as is known here."""
+        """Whether this object holds it, as far as known here."""
         return self._holder is not None
 
     def check(self) -> None:
-        """Raise `LeaseLost` unless it is held: before a step that must not run twice."""
+        """Raise `LeaseLost` unless it is held; call it before a step that must not run twice."""
         if not self.held:
             raise LeaseLost(f"{self.name!r} is not held: its lease has ended, or was never taken")
 
     def acquire(self, timeout: Duration | None = None) -> int:
         """Wait for a place and hold it; returns the fencing number.
 
-        Raises `RequestTimeout` if there was none in time. Without a ``timeout`` here or at
+        Raises `RequestTimeout` if none was free in time. Without a ``timeout`` here or at
         ``store.lock`` it waits for ever; 0 does not wait.
         """
         if self.held:
-            raise Conflict(f"{self.name!r} is held by this object already: make another one")
+            raise Conflict(f"{self.name!r} is already held by this object: make another one")
         limit_s = self._timeout_s if timeout is None else seconds(timeout)
         until_s = None if limit_s is None else runtime.now_s() + limit_s
         holder = secrets.token_hex(16)
@@ -100,12 +100,12 @@ class Lock:
         return reply.number
 
     def _give_back(self, holder: str, reply: Reply) -> None:
-        """The lease came after its taker was cancelled."""
+        """Release a lease that arrived after its taker was cancelled."""
         if reply and wire.decode_reply(Op.LEASE_TAKE, reply).number is not None:
             runtime.spawn(self._release, holder)
 
     def release(self) -> bool:
-        """Give it back; False if the lease had ended before, so that another may have had it."""
+        """Release it; False if the lease had already ended, so that another may have held it."""
         holder, self._holder = self._holder, None
         if holder is None:
             return False
@@ -157,7 +157,7 @@ class RateLimiter:
     """At most ``limit`` per time, over all clients: ``store.rate_limiter(name, 100, "1m")``.
 
     A ``bucket`` refills steadily and allows ``burst`` at once; a ``window`` counts what was
-    allowed in the last while, to a 64th of it.
+    allowed in the last period, accurate to a 64th of it.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class RateLimiter:
         return f"<RateLimiter {self.name!r}, {self._limit} per {self._per_ms / 1_000:g} s>"
 
     def ask(self, cost: int = 1) -> RateDecision:
-        """Take ``cost`` if that is allowed now; says so, and otherwise when to ask again."""
+        """Take ``cost`` if allowed now; otherwise the result says when to retry."""
         op, command = self._request(cost)
         reply: wire.RateReply = ask(self._link, op, command)
         return RateDecision(reply.allowed, reply.remaining, reply.retry_ms / 1_000)
@@ -196,7 +196,7 @@ class RateLimiter:
         return (self.ask(cost)).allowed
 
     def wait(self, cost: int = 1, *, timeout: Duration | None = None) -> None:
-        """Return once ``cost`` was taken; `RequestTimeout` if that would take too long."""
+        """Wait until ``cost`` was taken; `RequestTimeout` if that would take too long."""
         limit_ms = None if timeout is None else millis(timeout, "timeout")
         until_s = None if limit_ms is None else runtime.now_s() + limit_ms / 1_000
         while not (decision := self.ask(cost)).allowed:

@@ -28,7 +28,7 @@ def ask(link: Link, op: Op, command: wire.Command) -> Any:
 
 
 def expire(link: Link, key: str, ttl: Duration) -> bool:
-    """Give a key a new life time from now."""
+    """Give a key a new TTL."""
     done: bool = ask(link, Op.KEY_EXPIRE, wire.Expire(key, ttl_ms(ttl) or 0))
     return done
 
@@ -42,23 +42,21 @@ def ttl(link: Link, key: str) -> float | None:
 
 
 def persist(link: Link, key: str) -> bool:
-    """Take the life time off a key."""
+    """Remove the TTL of a key."""
     done: bool = ask(link, Op.KEY_PERSIST, wire.OneKey(key))
     return done
 
 
 def delete(link: Link, *keys: str) -> int:
-    """Delete keys of any kind; returns how many there were."""
+    """Delete keys of any kind; returns how many existed."""
     count: int = ask(link, Op.KEY_DELETE, wire.Keys([*keys]))
     return count
 
 
 def exists(link: Link, key: str) -> bool:
-    """Whether there is such a key."""
     count: int = ask(link, Op.KEY_EXISTS, wire.Keys([key]))
     return count == 1
 
 
 def ttl_ms(ttl: Duration | None) -> int | None:
-    """An optional TTL in milliseconds."""
     return None if ttl is None else positive_millis(ttl, "ttl", MAX_TTL_S * 1_000)

@@ -1,5 +1,5 @@
 # Generated from _async/stream/groups.py by tools/unasync.py; edit that file instead.
-"""The shared groups of a stream, as their users look at and change them."""
+"""The shared groups of a stream: inspect and change them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ParkedRecord(Record[T]):
-    """A record that was set aside after too many deliveries."""
+    """A record that was parked after too many deliveries."""
 
     __slots__ = ("parked_ms", "reason")
 
@@ -37,7 +37,7 @@ def gone(offset: int) -> tuple[object, ...]:
 
 
 class Group(Generic[T]):
-    """A shared group as a whole: ``stream.group(name)``; making one sends nothing."""
+    """A shared group: ``stream.group(name)``; making one sends nothing."""
 
     def __init__(self, link: Link, stream: str, name: str, type_: type[T] | None = None) -> None:
         self.stream = stream
@@ -68,7 +68,7 @@ class Group(Generic[T]):
         return True
 
     def delete(self) -> bool:
-        """Forget the group and where it was; says whether it existed."""
+        """Delete the group and its position; returns whether it existed."""
         ask = wire.GroupName(stream=self.stream, group=self.name)
         try:
             self._link.ask(Op.S_GROUP_DELETE, wire.pack(ask))
@@ -79,8 +79,8 @@ class Group(Generic[T]):
     def seek(self, to: wire.Position | datetime) -> int:
         """Reset it to ``'beginning'``, ``'end'``, an offset, offsets by partition, or a time.
 
-        Running consumers go on from there; acks from before are refused. Returns the group's
-        new generation.
+        Running consumers continue from there; earlier acks are rejected. Returns the group's new
+        generation.
         """
         place, time_ms = position(to, "the position")
         ask = wire.GroupSeek(stream=self.stream, group=self.name, to=place, to_ms=time_ms)
@@ -88,9 +88,9 @@ class Group(Generic[T]):
 
 
 class Parked(Generic[T]):
-    """Records that a group set aside (SPEC F3): ``stream.group(name).parked``.
+    """Records that a group parked (SPEC F3): ``stream.group(name).parked``.
 
-    The same verbs as a queue's dead letters have.
+    The same verbs as a queue's dead letters.
     """
 
     def __init__(self, link: Link, stream: str, group: str, type_: type[T] | None) -> None:
@@ -123,7 +123,6 @@ class Parked(Generic[T]):
         ]
 
     def count(self) -> int:
-        """How many there are."""
         info = Group(self._link, self._stream, self._group).info()
         return sum(lane.parked for lane in info.partitions)
 
@@ -132,11 +131,11 @@ class Parked(Generic[T]):
         return self._settle("replay", record)
 
     def delete(self, record: Record[Any]) -> bool:
-        """Forget a parked record; says whether it was there."""
+        """Delete a parked record; returns whether it existed."""
         return self._settle("discard", record) > 0
 
     def purge(self) -> int:
-        """Forget all parked records; returns how many."""
+        """Delete all parked records; returns how many."""
         return self._settle("discard", None)
 
     def _settle(self, verb: Any, record: Record[Any] | None) -> int:

@@ -58,7 +58,7 @@ MAX_PARTITION = 2**16 - 1
 
 
 class Stream(Generic[T]):
-    """One stream, as ``client.stream(name)`` gives it."""
+    """One stream, as ``client.stream(name)`` returns it."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Stream(Generic[T]):
         type_: type[T] | None = None,
         publishers: dict[str, Publisher] | None = None,
     ) -> None:
-        """``publishers`` are those of other objects for the same link, by name of the stream.
+        """``publishers`` are those of other objects for the same link, by stream name.
 
-        What they share: the order of records, and how many partitions there are.
+        They share the order of records and the partition count.
         """
         self.name = text(name, "a stream's name")
         self._link = link
@@ -86,7 +86,7 @@ class Stream(Generic[T]):
     # -- the stream itself
 
     def create(self, **options: Unpack[StreamSettings]) -> Stream[T]:
-        """Create it, or find it; `AlreadyExists` if it has another value of an option given.
+        """Create it unless it exists; `AlreadyExists` if a given option differs.
 
         Options are ``partitions`` (1), ``persistence`` (``file_async`` or ``file_sync``),
         ``retention={'max_age': '7d', 'max_bytes': 2**30}``, ``compaction`` (False),
@@ -122,7 +122,7 @@ class Stream(Generic[T]):
         return True
 
     def delete(self) -> bool:
-        """Delete its records and groups; says whether it existed."""
+        """Delete its records and groups; returns whether it existed."""
         try:
             self._link.ask(Op.S_DELETE, pack_str(self.name))
         except NotFound:
@@ -147,7 +147,7 @@ class Stream(Generic[T]):
     # -- groups
 
     def group(self, name: str) -> Group[T]:
-        """The shared group of that name, to look at and change; nothing is sent yet."""
+        """The shared group of that name; nothing is sent yet."""
         return Group(self._link, self.name, name, self._type)
 
     def groups(self) -> list[GroupInfo]:
@@ -165,8 +165,8 @@ class Stream(Generic[T]):
     ) -> Published:
         """Publish a record; the result is its partition and offset.
 
-        Records of one key keep their order; ``partition`` chooses another place than the key's.
-        Need not be awaited: records of one loop turn leave together as one batch.
+        Records of one key keep their order; ``partition`` overrides the key's. Need not be awaited:
+        records of one loop turn are sent together as one batch.
         """
         kind, content = (
             content_of(value) if self._type is None else typed_content(self._type, value)
@@ -179,7 +179,7 @@ class Stream(Generic[T]):
         return self._send(kind, content, key_bytes(key), headers_bytes(headers))
 
     def tombstone(self, key: str | bytes) -> Published:
-        """Publish that a key is deleted; compaction forgets it."""
+        """Publish that a key is deleted; compaction removes it."""
         return self._send(0, None, needed_key(key), b"")
 
     def _send(
@@ -219,7 +219,7 @@ class Stream(Generic[T]):
         return self._publish_keyed(rows, [key_bytes(key) for key in keys], texts)
 
     def _step(self, contents: list[bytes]) -> int:
-        """How many of them make a request; 0 if they differ too much in size to say."""
+        """How many of them make a request; 0 if their sizes differ too much to say."""
         count, total = len(contents), sum(map(len, contents))
         step, welcome = self._slice(count), self._link.welcome
         if total + 8 * count <= room_bytes(welcome, CHUNK_BYTES):
@@ -230,7 +230,7 @@ class Stream(Generic[T]):
         return step if largest * step <= 4 * CHUNK_BYTES else 0
 
     def _slice(self, records: int) -> int:
-        """How many records without a key go to one partition before it is the next one's turn."""
+        """How many records without a key are sent to one partition before the next."""
         return -(-records // slices(records, self._publisher.count))
 
     def _publish_plain(
@@ -259,7 +259,9 @@ class Stream(Generic[T]):
     def _publish_keyed(
         self, rows: list[tuple[int, bytes]], keys: list[bytes | None], headers: list[bytes] | None
     ) -> list[Published]:
-        """By partition. If the stream was created anew, nothing of it is there: send all again."""
+        """Publish by partition. If the stream was created
+        again, none of it was stored: send all again.
+        """
         while True:
             count = self._count()
             runs: list[tuple[int, Outgoing]] = []
@@ -292,7 +294,7 @@ class Stream(Generic[T]):
         return self._places(calls)
 
     def _places(self, calls: Sequence[Reply]) -> list[tuple[int, int, int]]:
-        """Where each request went; all are heard before the error of one is raised."""
+        """Where each request was stored; waits for all before it raises the error of one."""
         found: list[tuple[int, int, int]] = []
         failure: NexoError | None = None
         for call in calls:
@@ -316,7 +318,7 @@ class Stream(Generic[T]):
         max_bytes: int = wire.DEFAULT_BYTES,
         **options: Unpack[GroupSettings],
     ) -> Consumer[T]:
-        """Records for one consumer of a group, to be acked one by one: ``for``.
+        """One consumer of a group, with records to be acked one by one: ``for``.
 
         ``start`` is where a new group begins. Further options tune the group: ``ack_wait``,
         ``max_deliveries``, ``max_ack_pending``, ``ordered_by='key'``.
@@ -354,11 +356,11 @@ class Stream(Generic[T]):
         time_limit: Duration | None = None,
         **options: Unpack[GroupSettings],
     ) -> Subscription[T]:
-        """Have ``handler`` called with each record: acked when it returns, nacked when it raises.
+        """Call ``handler`` with each record: acked when it returns, nacked when it raises.
 
         With ``concurrency=1`` records are handled one after another, in order. A handler that runs
-        longer than ``time_limit`` is given up, and its record is nacked. End it with
-        ``subscription.close()``.
+        longer than ``time_limit`` is cancelled, and its record is nacked. End it with ``await
+        subscription.close()``.
         """
         ask = self._joining(group, start, group_options(options), reports_starts=True)
         consumer = Consumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)
@@ -422,5 +424,5 @@ class Stream(Generic[T]):
 
 
 def _is_full(records: Outgoing, content: bytes) -> bool:
-    """Whether the next record is to begin another request."""
+    """Whether the next record starts another request."""
     return bool(records) and records.size_bytes + len(content) > CHUNK_BYTES
