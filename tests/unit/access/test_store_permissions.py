@@ -68,7 +68,7 @@ def test_a_permission_for_the_very_name_is_enough(op: Op) -> None:
 @pytest.mark.parametrize(
     ("op", "said"),
     [
-        (Op.MAP_SET, f"may not write store key '{NAME}': it takes .* store:write:{NAME}$"),
+        (Op.MAP_SET, f"may not write store key '{NAME}': it needs .* store:write:{NAME}$"),
         (Op.STORE_CLEAR, r"may not administer everything of the store broker: .* store:admin:\*$"),
         (Op.KEY_SCAN, r"may not read (everything of the store broker|store keys that begin with)"),
     ],

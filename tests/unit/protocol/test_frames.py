@@ -58,7 +58,7 @@ def test_text_must_be_utf8() -> None:
 def test_bytes_left_over_are_refused_where_nothing_may_follow() -> None:
     reader = Reader(b"ab")
     reader.u8()
-    with pytest.raises(ProtocolError, match="1 bytes too many"):
+    with pytest.raises(ProtocolError, match="1 extra bytes"):
         reader.end()
 
 

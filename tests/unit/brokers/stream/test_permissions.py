@@ -73,7 +73,7 @@ def test_a_permission_for_another_name_is_none(desk: Desk, op: Op) -> None:
 
 def test_a_refusal_speaks_of_things_and_names_the_permission(desk: Desk) -> None:
     """Nobody has to know an opcode to see what is missing."""
-    said = f"user 'ana' may not read stream '{NAME}': it takes .* stream:read:{NAME}$"
+    said = f"user 'ana' may not read stream '{NAME}': it needs .* stream:read:{NAME}$"
     with pytest.raises(Forbidden, match=said):
         user(desk.client()).ask(Op.S_READ, REQUESTS[Op.S_READ])
 
