@@ -1,10 +1,10 @@
 """The one interface of the three stream brokers (SPEC J).
 
-An application asks for a `StreamBroker` and is given whichever implementation it was
-configured with. Every method may be called from any thread.
+An application uses a `StreamBroker`; its configuration chooses the implementation. Every
+method may be called from any thread.
 
-A group read of an unknown stream or group raises `NotFound`; questions about an unknown
-stream as a whole are answered as for an empty one.
+A group read of an unknown stream or group raises `NotFound`; other requests treat an
+unknown stream as an empty one.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ class StreamBroker(ABC):
 
     @abstractmethod
     def xadd(self, stream: str, data: Any) -> str:
-        """Append a message, creating the stream if need be; returns the message's id.
+        """Append a message, creating the stream if necessary; returns the message's id.
 
-        ``data`` is ``bytes``, ``str``, or anything that can be written as JSON. The oldest
-        messages go when the stream is longer than the broker's ``max_stream_length``.
+        ``data`` is ``bytes``, ``str``, or anything that JSON can encode. The oldest messages are
+        removed when the stream is longer than the broker's ``max_stream_length``.
         """
 
     # -- groups
 
     @abstractmethod
     def create_group(self, stream: str, group: str, start: str = "$") -> bool:
-        """Create a group, and the stream if need be; an existing group stays where it is.
+        """Create a group, and the stream if necessary; an existing group keeps its position.
 
-        ``start`` is ``'$'`` (only new messages), ``'0'`` (from the beginning) or the id behind
-        which to start. Returns whether the group is new.
+        ``start`` is ``'$'`` (only new messages), ``'0'`` (from the beginning) or the id after which
+        to start. Returns whether the group is new.
         """
 
     @abstractmethod
     def delete_group(self, stream: str, group: str) -> bool:
-        """Forget a group and what it has pending; returns whether there was one."""
+        """Delete a group and its pending messages; returns whether there was one."""
 
     @abstractmethod
     def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
-        """Forget a consumer and what it has pending; returns how many messages that were.
+        """Delete a consumer and its pending messages; returns how many there were.
 
         They are not delivered again: claim them first with `xautoclaim`.
         """
@@ -65,9 +65,9 @@ class StreamBroker(ABC):
     ) -> list[StreamMessage]:
         """Up to ``count`` messages no consumer of the group was given, oldest first.
 
-        Waits up to ``block_ms`` for the first: 0 is not at all, None for ever. They are
-        pending with ``consumer`` until acknowledged, also over restarts. A consumer that
-        has ``max_pending`` messages is given no more.
+        Waits up to ``block_ms`` for the first: 0 does not wait, None waits for ever. They are
+        pending with ``consumer`` until acknowledged, across restarts too. A consumer that holds
+        ``max_pending`` messages gets no more.
         """
 
     @abstractmethod
@@ -86,14 +86,14 @@ class StreamBroker(ABC):
     ) -> list[StreamMessage]:
         """Take over pending messages that nobody touched for ``min_idle_ms``, lowest id first.
 
-        The consumer's own stale ones too. Each counts as delivered once more.
+        This includes the consumer's own stale ones. Each counts as delivered once more.
         """
 
     @abstractmethod
     def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
-        """Let the idle time of messages start anew, so that nobody claims them meanwhile.
+        """Restart the idle time of messages, so that nobody claims them meanwhile.
 
-        Nothing is counted. Returns those of ``ids``, in their order, that the consumer still has.
+        Nothing is counted. Returns those of ``ids``, in their order, that the consumer still holds.
         """
 
     # -- the stream itself
@@ -113,20 +113,20 @@ class StreamBroker(ABC):
 
     @abstractmethod
     def xdel(self, stream: str, ids: Iterable[str]) -> int:
-        """Remove messages, from what groups have pending too; returns how many there were."""
+        """Remove messages, also from what groups have pending; returns how many existed."""
 
     @abstractmethod
     def xtrim(self, stream: str, max_len: int) -> int:
         """Keep the newest ``max_len`` messages; returns how many were removed.
 
-        They leave what groups have pending too.
+        They are removed from what groups have pending, too.
         """
 
     # -- life
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held; blocked reads end with `ConnectionLost`."""
+        """Close all connections; blocked reads end with `ConnectionLost`."""
 
     def __enter__(self: Broker) -> Broker:
         return self

@@ -1,4 +1,4 @@
-"""Checks that every broker makes before it does anything, so that all refuse alike."""
+"""Checks that every broker makes first, so that all reject alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_STREAM_LENGTH = 10_000
 MAX_PENDING = 1_000
 
 MOST = (1 << 63) - 1
-"""The greatest number: more has no room on the wire, nor in Redis."""
+"""The greatest number: larger ones fit neither the wire nor Redis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +70,5 @@ def message_ids(given: Iterable[str]) -> list[MessageId]:
 
 
 def group_start(start: str) -> MessageId | None:
-    """The id behind which a new group starts to read; None is the end of the stream."""
+    """The id after which a new group starts to read; None is the end of the stream."""
     return None if start == "$" else ids.parse(start)

@@ -13,13 +13,13 @@ from nexo.xstreams.nexo_broker import NexoStreamBroker
 from nexo.xstreams.redis_broker import RedisStreamBroker
 
 _DIGITS = 20
-"""More make no number that could be a limit."""
+"""More digits make no number that could be a limit."""
 
 
 def connect(
     url: str, *, max_stream_length: int | None = None, max_pending: int | None = None
 ) -> StreamBroker:
-    """The broker that ``url`` names; the limits may also stand in the URL's query.
+    """The broker that ``url`` names; the limits may also be in the URL's query.
 
     ``memory://`` is a new, empty broker each time. Other query options are those of a
     Nexo or a Redis URL.

@@ -1,4 +1,4 @@
-"""Messages that failed too often, as they lie in ``<stream>.dlq``."""
+"""Messages that failed too often, as stored in ``<stream>.dlq``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nexo.protocol.values import ValueType, decode_content, encode_value, json_b
 from nexo.xstreams.values import StreamMessage
 
 _ERROR_CHARS = 1_000
-"""How much of what a handler said is kept: it may have quoted the data."""
+"""How much of a handler's error is kept: it may quote the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class DeadLetter:
     data: Any
     deliveries: int
     error: str
-    """What the handler last said; empty if it never came to say it."""
+    """The handler's last error; empty if it never raised one."""
     omitted_bytes: int = 0
     """The size of data that was too large for a letter: ``data`` is None then.
 
@@ -31,7 +31,7 @@ class DeadLetter:
     """
 
     def encoded(self) -> dict[str, Any] | bytes:
-        """As added to the dead-letter stream; raw data stands raw behind a line of JSON."""
+        """The encoded letter; raw data follows a line of JSON."""
         fields = asdict(self)
         if not isinstance(self.data, bytes | bytearray | memoryview):
             return fields
@@ -59,10 +59,10 @@ def _fields(data: Any) -> dict[str, Any]:
 
 
 def told(error: BaseException) -> str:
-    """An error in words that fit a letter."""
+    """The text of an error, cut to fit a letter."""
     try:
         text = repr(error)
-    except Exception:  # the handler's own classes may do anything
+    except Exception:  # a custom exception class may do anything
         text = type(error).__name__
     text = text if len(text) <= _ERROR_CHARS else f"{text[:_ERROR_CHARS]}…"
     return text.encode(errors="backslashreplace").decode()

@@ -30,7 +30,7 @@ def steady_ms() -> int:
 
 
 class _LocalStream:
-    """One stream, its groups, and the lock that guards them."""
+    """One stream, its groups, and their lock."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -51,7 +51,7 @@ class _LocalStream:
 
 
 class LocalStreamBroker(StreamBroker):
-    """Streams of this process. Values are kept encoded, so that nobody shares objects.
+    """Streams of this process. Values are kept encoded, so that objects are not shared.
 
     ``clock`` gives the ids' milliseconds and may step; ``ticks`` measures idle times.
     """
@@ -92,7 +92,6 @@ class LocalStreamBroker(StreamBroker):
     # -- producing
 
     def xadd(self, stream: str, data: Any) -> str:
-        """Append a message."""
         checks.names(stream=stream)
         value = encode_value(data)
         here = self._made(stream)
@@ -107,7 +106,6 @@ class LocalStreamBroker(StreamBroker):
     # -- groups
 
     def create_group(self, stream: str, group: str, start: str = "$") -> bool:
-        """Create a group."""
         checks.names(stream=stream, group=group)
         position = checks.group_start(start)
         here = self._made(stream)
@@ -120,7 +118,6 @@ class LocalStreamBroker(StreamBroker):
             return True
 
     def delete_group(self, stream: str, group: str) -> bool:
-        """Forget a group."""
         checks.names(stream=stream, group=group)
         here = self._find(stream)
         if here is None:
@@ -133,14 +130,12 @@ class LocalStreamBroker(StreamBroker):
             return found is not None
 
     def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
-        """Forget a consumer."""
         checks.names(stream=stream, group=group, consumer=consumer)
         here = self._known(stream)
         with here.lock:
             return here.group(group).forget(consumer)
 
     def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
-        """Every group."""
         checks.names(stream=stream)
         here = self._find(stream)
         if here is None:
@@ -167,7 +162,6 @@ class LocalStreamBroker(StreamBroker):
     def xreadgroup(
         self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
     ) -> list[StreamMessage]:
-        """Read new messages as a consumer."""
         checks.names(group=group, consumer=consumer, stream=stream)
         checks.at_least(1, count=count)
         checks.wait(block_ms)
@@ -200,7 +194,7 @@ class LocalStreamBroker(StreamBroker):
         if consumer.pending < self.limits.max_pending:
             return group.arrived
         if group.unread:
-            group.arrived.notify()  # this one was told of a message it may not have
+            group.arrived.notify()  # this one was woken for a message it may not have
         return consumer.room
 
     def _check_still_there(self, name: str, group: LocalGroup) -> None:
@@ -210,7 +204,6 @@ class LocalStreamBroker(StreamBroker):
             raise NotFound(f"group {name!r} was deleted")
 
     def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
-        """Acknowledge messages."""
         checks.names(stream=stream, group=group)
         wanted = checks.message_ids(ids)
         here = self._find(stream)
@@ -223,7 +216,6 @@ class LocalStreamBroker(StreamBroker):
     def xpending(
         self, stream: str, group: str, consumer: str | None = None
     ) -> list[PendingMessage]:
-        """What is not acknowledged."""
         checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
         here = self._known(stream)
         with here.lock:
@@ -237,7 +229,6 @@ class LocalStreamBroker(StreamBroker):
     def xautoclaim(
         self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
     ) -> list[StreamMessage]:
-        """Take over stale messages."""
         checks.names(stream=stream, group=group, consumer=consumer)
         checks.at_least(0, min_idle_ms=min_idle_ms)
         checks.at_least(1, count=count)
@@ -252,7 +243,6 @@ class LocalStreamBroker(StreamBroker):
         return [_message(*each) for each in claimed]
 
     def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
-        """Let idle times start anew."""
         checks.names(stream=stream, group=group, consumer=consumer)
         wanted = checks.message_ids(ids)
         here = self._known(stream)
@@ -263,7 +253,6 @@ class LocalStreamBroker(StreamBroker):
     # -- the stream itself
 
     def xlen(self, stream: str) -> int:
-        """How many messages there are."""
         checks.names(stream=stream)
         here = self._find(stream)
         if here is None:
@@ -274,7 +263,6 @@ class LocalStreamBroker(StreamBroker):
     def xrange(
         self, stream: str, start: str = "-", end: str = "+", count: int | None = None
     ) -> list[StreamMessage]:
-        """Messages by id."""
         checks.names(stream=stream)
         if count is not None:
             checks.at_least(1, count=count)
@@ -288,7 +276,6 @@ class LocalStreamBroker(StreamBroker):
         return [_message(message_id, value, 0) for message_id, value in found]
 
     def xdel(self, stream: str, ids: Iterable[str]) -> int:
-        """Remove messages."""
         checks.names(stream=stream)
         wanted = checks.message_ids(ids)
         here = self._find(stream)
@@ -301,7 +288,6 @@ class LocalStreamBroker(StreamBroker):
             return len(gone)
 
     def xtrim(self, stream: str, max_len: int) -> int:
-        """Keep the newest messages."""
         checks.names(stream=stream)
         checks.at_least(0, max_len=max_len)
         here = self._find(stream)

@@ -1,4 +1,4 @@
-"""One consumer group in memory: where it is, and who has what."""
+"""One consumer group in memory: its position, and its pending messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LocalGroup:
         self.deleted = False
 
     def consumer(self, name: str, now_ms: int) -> LocalConsumer:
-        """A consumer, made on its first appearance."""
+        """A consumer, created on its first appearance."""
         found = self.consumers.get(name)
         if found is None:
             found = self.consumers[name] = LocalConsumer(name, self._lock)
@@ -58,20 +58,20 @@ class LocalGroup:
         return found
 
     def arrive(self, message_id: MessageId) -> None:
-        """A message was added; one below a position that lies ahead is not for this group."""
+        """A message was added; a group whose position is ahead of it skips it."""
         if message_id > self.position:
             self.unread += 1
             self.arrived.notify()
 
     def deliver(self, consumer: LocalConsumer, message_id: MessageId, now_ms: int) -> None:
-        """The next message of the stream goes to a consumer."""
+        """Deliver the next message of the stream to a consumer."""
         self.position = message_id
         self.unread -= 1
         self.held[message_id] = Held(consumer, 1, now_ms)
         consumer.pending += 1
 
     def claim(self, consumer: LocalConsumer, message_id: MessageId, now_ms: int) -> int:
-        """A pending message goes to another consumer; returns its delivery count."""
+        """Give a pending message to another consumer; returns its delivery count."""
         held = self.held[message_id]
         self._lighten(held.consumer)
         consumer.pending += 1
@@ -81,7 +81,7 @@ class LocalGroup:
         return held.count
 
     def renew(self, consumer: str, message_id: MessageId, now_ms: int) -> bool:
-        """A pending message counts as touched now; says whether the consumer has it."""
+        """Restart the idle time of a pending message; returns whether the consumer holds it."""
         held = self.held.get(message_id)
         if held is None or held.consumer.name != consumer:
             return False
@@ -99,7 +99,7 @@ class LocalGroup:
         return sorted(found)[:count]
 
     def finish(self, message_id: MessageId) -> bool:
-        """A message is no longer pending; says whether it was."""
+        """Remove a message from the pending ones; returns whether it was there."""
         held = self.held.pop(message_id, None)
         if held is None:
             return False
@@ -121,7 +121,7 @@ class LocalGroup:
         return len(mine)
 
     def lose(self, gone: Iterable[MessageId], *, trimmed: bool) -> None:
-        """Messages are no longer in the stream."""
+        """Messages were removed from the stream."""
         for message_id in gone:
             if message_id > self.position:
                 self.unread -= 1
@@ -130,7 +130,7 @@ class LocalGroup:
                 self.finish(message_id)
 
     def wake_all(self) -> None:
-        """Let every blocked read look again."""
+        """Let every blocked read check again."""
         self.arrived.notify_all()
         for consumer in self.consumers.values():
             consumer.room.notify_all()

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from nexo.xstreams.ids import ZERO, MessageId
 
 _SMALL = 64
-"""Fewer empty places than this are not worth tidying up."""
+"""Fewer empty places than this are not worth removing."""
 
 
 class LocalLog:
     """Ids and encoded values side by side, in two lists.
 
-    Finding an id is a binary search. What is trimmed from the front or deleted leaves an
-    empty place; empty places are removed once they are the greater part, so every
-    operation's share of that work is constant.
+    Finding an id is a binary search. Trimmed or deleted messages leave an empty place; empty
+    places are removed once they are the majority, so the amortised cost is constant.
     """
 
     __slots__ = ("_empty", "_head", "_ids", "_values", "last_id", "touched")
@@ -61,7 +60,7 @@ class LocalLog:
         return bisect_left(self._ids, message_id, self._head)
 
     def delete(self, message_id: MessageId) -> bool:
-        """Remove a message; says whether it was there."""
+        """Remove a message; returns whether it was there."""
         at = self._place(message_id)
         if at == len(self._ids) or self._ids[at] != message_id or self._values[at] is None:
             return False

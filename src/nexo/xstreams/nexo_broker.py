@@ -32,13 +32,13 @@ from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage
 T = TypeVar("T")
 
 _WAIT_MS = 30_000
-"""A read that waits longer asks again this often."""
+"""A read that waits longer repeats its request this often."""
 _GRACE_S = 30.0
-"""How much longer than the wait itself the reply may take."""
+"""How much longer than the wait the reply may take."""
 
 
 class NexoStreamBroker(StreamBroker):
-    """Streams of a Nexo server; a blocked read has a connection of its own."""
+    """Streams of a Nexo server; a blocked read has its own connection."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class NexoStreamBroker(StreamBroker):
         return unpack(reply, self._link.call(op, pack(ask)) or b"")
 
     def _ask_or(self, default: T, op: Op, ask: object, reply: type[T]) -> T:
-        """A question that an unknown stream or group answers with ``default``."""
+        """A request for which an unknown stream or group gives ``default``."""
         try:
             return self._ask(op, ask, reply)
         except NotFound:
@@ -72,7 +72,6 @@ class NexoStreamBroker(StreamBroker):
     # -- producing
 
     def xadd(self, stream: str, data: Any) -> str:
-        """Append a message."""
         checks.names(stream=stream)
         value = encode_value(data)
         self._check_open()
@@ -83,13 +82,11 @@ class NexoStreamBroker(StreamBroker):
     # -- groups
 
     def create_group(self, stream: str, group: str, start: str = "$") -> bool:
-        """Create a group."""
         checks.names(stream=stream, group=group)
         position = checks.group_start(start)
         return self._ask(Op.S_X_GROUP, wire.MakeGroup(stream, group, position), bool)
 
     def delete_group(self, stream: str, group: str) -> bool:
-        """Forget a group."""
         checks.names(stream=stream, group=group)
         self._check_open()
         try:
@@ -99,13 +96,11 @@ class NexoStreamBroker(StreamBroker):
         return True
 
     def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
-        """Forget a consumer."""
         checks.names(stream=stream, group=group, consumer=consumer)
         ask = wire.ConsumerName(stream, group, consumer)
         return self._ask(Op.S_X_CONSUMER_DELETE, ask, int)
 
     def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
-        """Every group."""
         checks.names(stream=stream)
         return [_group_info(group) for group in self._info(stream).groups]
 
@@ -117,7 +112,6 @@ class NexoStreamBroker(StreamBroker):
     def xreadgroup(
         self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
     ) -> list[StreamMessage]:
-        """Read new messages as a consumer."""
         checks.names(group=group, consumer=consumer, stream=stream)
         checks.at_least(1, count=count)
         checks.wait(block_ms)
@@ -155,7 +149,6 @@ class NexoStreamBroker(StreamBroker):
         return poll
 
     def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
-        """Acknowledge messages."""
         checks.names(stream=stream, group=group)
         return self._by_id(Op.S_X_ACK, stream, group, ids)
 
@@ -166,7 +159,6 @@ class NexoStreamBroker(StreamBroker):
     def xpending(
         self, stream: str, group: str, consumer: str | None = None
     ) -> list[PendingMessage]:
-        """What is not acknowledged."""
         checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
         found: list[PendingMessage] = []
         offset = 0
@@ -181,7 +173,6 @@ class NexoStreamBroker(StreamBroker):
     def xautoclaim(
         self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
     ) -> list[StreamMessage]:
-        """Take over stale messages."""
         checks.names(stream=stream, group=group, consumer=consumer)
         checks.at_least(0, min_idle_ms=min_idle_ms)
         checks.at_least(1, count=count)
@@ -190,7 +181,6 @@ class NexoStreamBroker(StreamBroker):
         return _messages(self._link.call(Op.S_X_CLAIM, pack(ask)) or b"")
 
     def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
-        """Let idle times start anew."""
         checks.names(stream=stream, group=group, consumer=consumer)
         wanted = list[wire.Id](checks.message_ids(ids))
         ask = wire.Renew(stream, group, consumer, wanted)
@@ -200,14 +190,12 @@ class NexoStreamBroker(StreamBroker):
     # -- the stream itself
 
     def xlen(self, stream: str) -> int:
-        """How many messages there are."""
         checks.names(stream=stream)
         return self._info(stream).length
 
     def xrange(
         self, stream: str, start: str = "-", end: str = "+", count: int | None = None
     ) -> list[StreamMessage]:
-        """Messages by id."""
         checks.names(stream=stream)
         if count is not None:
             checks.at_least(1, count=count)
@@ -240,12 +228,10 @@ class NexoStreamBroker(StreamBroker):
             ]
 
     def xdel(self, stream: str, ids: Iterable[str]) -> int:
-        """Remove messages."""
         checks.names(stream=stream)
         return self._by_id(Op.S_X_DELETE, stream, "", ids)
 
     def xtrim(self, stream: str, max_len: int) -> int:
-        """Keep the newest messages."""
         checks.names(stream=stream)
         checks.at_least(0, max_len=max_len)
         return self._ask_or(0, Op.S_X_TRIM, wire.Trim(stream, max_len), int)

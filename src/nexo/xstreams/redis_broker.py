@@ -30,14 +30,14 @@ from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage
 FIELD = "value"
 
 _SLICE_MS = 1_000
-"""A blocked read looks up this often, for a deleted group or a closed broker."""
+"""A blocked read checks this often for a deleted group or a closed broker."""
 _FULL_S = 0.02
-"""How often a consumer that has all it may looks for room."""
+"""How often a consumer at its limit checks for room."""
 _PAGE = 1_000
 
 
 class RedisStreamBroker(StreamBroker):
-    """Streams of a Redis server; a blocked read has a connection of its own."""
+    """Streams of a Redis server; a blocked read has its own connection."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RedisStreamBroker(StreamBroker):
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        """Redis' errors as ours."""
+        """Map Redis errors to ours."""
         if self._closed:
             self._drop_idle()
             raise ConnectionLost("the broker is closed")
@@ -87,7 +87,6 @@ class RedisStreamBroker(StreamBroker):
     # -- producing
 
     def xadd(self, stream: str, data: Any) -> str:
-        """Append a message."""
         checks.names(stream=stream)
         value = encode_value(data)
         return _text(self._add(stream, FIELD, value, self.limits.max_stream_length))
@@ -95,7 +94,6 @@ class RedisStreamBroker(StreamBroker):
     # -- groups
 
     def create_group(self, stream: str, group: str, start: str = "$") -> bool:
-        """Create a group."""
         checks.names(stream=stream, group=group)
         position = checks.group_start(start)
         from redis.exceptions import ResponseError  # noqa: PLC0415 - an extra
@@ -110,18 +108,15 @@ class RedisStreamBroker(StreamBroker):
         return True
 
     def delete_group(self, stream: str, group: str) -> bool:
-        """Forget a group."""
         checks.names(stream=stream, group=group)
         return bool(self._drop_group(stream, group))
 
     def delete_consumer(self, stream: str, group: str, consumer: str) -> int:
-        """Forget a consumer."""
         checks.names(stream=stream, group=group, consumer=consumer)
         with self._mapped():
             return int(self._redis.execute_command("XGROUP DELCONSUMER", stream, group, consumer))
 
     def get_group_info(self, stream: str) -> list[ConsumerGroupInfo]:
-        """Every group."""
         checks.names(stream=stream)
         now_ms = time.time_ns() // 1_000_000
         return sorted(
@@ -133,7 +128,6 @@ class RedisStreamBroker(StreamBroker):
     def xreadgroup(
         self, group: str, consumer: str, stream: str, count: int = 1, block_ms: int | None = 0
     ) -> list[StreamMessage]:
-        """Read new messages as a consumer."""
         checks.names(group=group, consumer=consumer, stream=stream)
         checks.at_least(1, count=count)
         checks.wait(block_ms)
@@ -146,9 +140,9 @@ class RedisStreamBroker(StreamBroker):
             self._await(stream, _text(behind), min(_SLICE_MS, int(left_ms) + 1))
 
     def _await(self, stream: str, behind: str, wait_ms: int) -> None:
-        """Until there is a message behind an id; who gets it is decided by the next read.
+        """Wait for a message after an id; the next read decides who gets it.
 
-        Blocking in the group itself could not keep to ``max_pending``.
+        Blocking in the group itself could not respect ``max_pending``.
         """
         if behind:
             with self._mapped():
@@ -157,7 +151,6 @@ class RedisStreamBroker(StreamBroker):
             time.sleep(min(_FULL_S, wait_ms / 1000))
 
     def xack(self, stream: str, group: str, ids: Iterable[str]) -> int:
-        """Acknowledge messages."""
         checks.names(stream=stream, group=group)
         wanted = [str(each) for each in checks.message_ids(ids)]
         if not wanted:
@@ -168,7 +161,6 @@ class RedisStreamBroker(StreamBroker):
     def xpending(
         self, stream: str, group: str, consumer: str | None = None
     ) -> list[PendingMessage]:
-        """What is not acknowledged."""
         checks.names(stream=stream, group=group, **({"consumer": consumer} if consumer else {}))
         found: list[PendingMessage] = []
         start = "-"
@@ -183,7 +175,6 @@ class RedisStreamBroker(StreamBroker):
     def xautoclaim(
         self, stream: str, group: str, consumer: str, min_idle_ms: int, count: int = 1
     ) -> list[StreamMessage]:
-        """Take over stale messages."""
         checks.names(stream=stream, group=group, consumer=consumer)
         checks.at_least(0, min_idle_ms=min_idle_ms)
         checks.at_least(1, count=count)
@@ -191,7 +182,6 @@ class RedisStreamBroker(StreamBroker):
         return [_message(*row) for row in rows]
 
     def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
-        """Let idle times start anew."""
         checks.names(stream=stream, group=group, consumer=consumer)
         wanted = [str(each) for each in checks.message_ids(ids)]
         pages = [wanted[at : at + _PAGE] for at in range(0, len(wanted), _PAGE)]
@@ -202,7 +192,6 @@ class RedisStreamBroker(StreamBroker):
     # -- the stream itself
 
     def xlen(self, stream: str) -> int:
-        """How many messages there are."""
         checks.names(stream=stream)
         with self._mapped():
             return int(self._redis.xlen(stream))
@@ -210,7 +199,6 @@ class RedisStreamBroker(StreamBroker):
     def xrange(
         self, stream: str, start: str = "-", end: str = "+", count: int | None = None
     ) -> list[StreamMessage]:
-        """Messages by id."""
         checks.names(stream=stream)
         if count is not None:
             checks.at_least(1, count=count)
@@ -222,14 +210,12 @@ class RedisStreamBroker(StreamBroker):
         return [_message(row_id, flat, 0) for row_id, flat in rows]
 
     def xdel(self, stream: str, ids: Iterable[str]) -> int:
-        """Remove messages."""
         checks.names(stream=stream)
         wanted = [str(each) for each in checks.message_ids(ids)]
         pages = range(0, len(wanted), _PAGE)
         return sum(int(self._delete(stream, *wanted[at : at + _PAGE])) for at in pages)
 
     def xtrim(self, stream: str, max_len: int) -> int:
-        """Keep the newest messages."""
         checks.names(stream=stream)
         checks.at_least(0, max_len=max_len)
         return int(self._trim(stream, max_len))
@@ -259,7 +245,7 @@ def _translated(text: str) -> NexoError:
         return NotFound(f"stream or group not found, create it first: {text}")
     if "WRONGTYPE" in text:
         return WrongType(f"the key is no stream: {text}")
-    return NexoError(f"Redis refused: {text}")
+    return NexoError(f"Redis error: {text}")
 
 
 def _text(raw: bytes | str) -> str:
@@ -272,7 +258,7 @@ def _message(raw_id: bytes, flat: Any, delivery_count: int) -> StreamMessage:
 
 
 def _data(flat: Any) -> Any:
-    """The data of one of our messages; what others added comes as its fields."""
+    """The data of one of our messages; messages of other programs are returned as their fields."""
     fields = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
     value = fields.get(FIELD.encode())
     if value is not None and len(fields) == 1:

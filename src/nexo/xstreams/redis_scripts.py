@@ -1,8 +1,8 @@
-"""What Redis does for us in one step each, so that no other client sees it half done.
+"""Scripts that Redis runs atomically, so that no other client sees them half done.
 
-``KEYS[1]`` is the stream, ``KEYS[2]`` a hash that counts, by group, what was trimmed unread.
-Messages that leave the stream leave the pending lists with it. Before that they are looked
-up: only the lowest ids can be trimmed, so that costs what the trimming itself does.
+``KEYS[1]`` is the stream, ``KEYS[2]`` a hash that counts, by group, what was trimmed
+unread. Messages removed from the stream are removed from the pending lists too. They are
+looked up first: only the lowest ids can be trimmed, so that costs as much as the trimming.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ for _, group in ipairs(groups()) do
 end
 """
 )
-"""``group, consumer, count, max_pending``: messages, or else the id to wait behind.
+"""``group, consumer, count, max_pending``: messages, or else the id to wait for.
 
-No id is given when the consumer has all it may.
+No id is returned when the consumer is at its limit.
 """
 
 CLAIM = """

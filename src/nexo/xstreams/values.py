@@ -1,4 +1,4 @@
-"""What a stream broker hands out."""
+"""What a stream broker returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StreamMessage:
     timestamp_ms: int
     """When it was added: the first part of the id."""
     delivery_count: int = 0
-    """How often the group was given it, this time included; 0 when read without a group."""
+    """How often it was delivered to the group, including this time; 0 when read without a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PendingMessage:
 
     id: str
     consumer: str
-    """Who has it."""
+    """The consumer that holds it."""
     idle_ms: int
     """How long ago it was delivered or claimed."""
     delivery_count: int
@@ -43,7 +43,7 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupInfo:
-    """One consumer group. What it has not finished is ``total_pending + lag``."""
+    """One consumer group. Unfinished messages are ``total_pending + lag``."""
 
     name: str
     last_delivered_id: str
@@ -52,5 +52,5 @@ class ConsumerGroupInfo:
     lag: int
     """In the stream and not delivered yet."""
     trimmed_unread: int
-    """Trimmed away before the group was given them, since it was created."""
+    """Trimmed before they were delivered to the group, since it was created."""
     consumers: tuple[ConsumerInfo, ...]

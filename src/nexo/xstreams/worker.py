@@ -1,4 +1,4 @@
-"""A loop that reads, handles, acknowledges and recovers (SPEC J5)."""
+"""A worker loop: reads, handles, acknowledges and recovers (SPEC J5)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ log = logging.getLogger("nexo.xstreams")
 Handler: TypeAlias = Callable[[StreamMessage], Any]
 
 _RETRY_S = 1.0
-"""The pause after the broker could not be asked."""
+"""The pause after the broker was unreachable."""
 _KEEP_S = 60.0
-"""Messages that wait for their turn are renewed at least this often."""
+"""Waiting messages are renewed at least this often."""
 _KEEPS = 10
-"""And so many times within ``min_idle_ms``."""
+"""And this many times within ``min_idle_ms``."""
 
 
 class StreamWorker:
     """One consumer of a group: messages whose handler returns are acknowledged.
 
-    A message whose handler raises stays pending, and whichever worker of the group claims it
-    after ``min_idle_ms`` tries again. After ``max_deliveries`` it goes to ``<stream>.dlq`` as a
-    `DeadLetter`. ``min_idle_ms`` must be longer, by a tenth, than a handler takes with one
-    message; those that wait behind it are kept from being claimed.
+    A message whose handler raises stays pending, and the worker of the group that claims it
+    after ``min_idle_ms`` tries again. After ``max_deliveries`` it is moved to ``<stream>.dlq``
+    as a `DeadLetter`. ``min_idle_ms`` must be longer, by a tenth, than a handler takes for one
+    message; messages waiting after it are renewed, so that nobody claims them.
 
     ``run`` works until `stop`; ``start`` does so in a thread; ``with worker:`` does both.
     """
@@ -64,7 +64,7 @@ class StreamWorker:
     ) -> None:
         """``max_per_s`` limits how many messages are handled; ``start_at`` is for a new group.
 
-        `stop` takes up to ``block_ms`` to be heard while the worker waits for messages.
+        `stop` may take up to ``block_ms`` while the worker waits for messages.
         """
         checks.names(stream=stream, group=group, consumer=consumer)
         checks.names(**{"the dead letters' stream, <stream>.dlq,": f"{stream}.dlq"})
@@ -90,7 +90,7 @@ class StreamWorker:
     # -- life
 
     def run(self) -> None:
-        """Work until `stop` is called; a broker that cannot be asked is asked again."""
+        """Work until `stop` is called; retries while the broker is unreachable."""
         while not self._stopping.is_set():
             try:
                 self.broker.create_group(self.stream, self.group, self._start_at)
@@ -100,7 +100,7 @@ class StreamWorker:
                 log.warning("worker %s lost its broker: %s", self.consumer, error)
                 self._stopping.wait(_RETRY_S)
             except NexoError:
-                log.exception("worker %s cannot go on for now", self.consumer)
+                log.exception("worker %s cannot continue for now", self.consumer)
                 self._stopping.wait(_RETRY_S)
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class StreamWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the message at hand, leave the rest pending, and return when that is done."""
+        """Finish the current message, leave the rest pending, and return when that is done."""
         self._stopping.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -131,7 +131,7 @@ class StreamWorker:
     # -- work
 
     def run_once(self) -> int:
-        """Recover what is stale if it is time to, else read; returns how many were taken."""
+        """Recover stale messages if it is time, otherwise read; returns how many were taken."""
         messages = self._stale() or self.broker.xreadgroup(
             self.group, self.consumer, self.stream, self._count, self._block_ms
         )
@@ -154,7 +154,7 @@ class StreamWorker:
         return found
 
     def _may_go_on(self, waiting: list[StreamMessage]) -> bool:
-        """Keep to ``max_per_s``; False once the worker is to stop."""
+        """Respect ``max_per_s``; False once the worker must stop."""
         left_s = self._keep_s
         while left_s >= self._keep_s:
             left_s = max(0.0, self._next_s - self._clock_s())
@@ -165,7 +165,7 @@ class StreamWorker:
         return True
 
     def _keep(self, waiting: list[StreamMessage]) -> None:
-        """Renew what waits for its turn, if it is time to; what others have claimed is dropped."""
+        """Renew waiting messages, if it is time; drops those that others have claimed."""
         now_s = self._clock_s()
         if now_s - self._kept_s < self._keep_s:
             return
@@ -175,7 +175,7 @@ class StreamWorker:
         waiting[:] = [message for message in waiting if message.id in held]
 
     def _settle(self, message: StreamMessage) -> None:
-        """Work on a message; if the broker refuses what is to become of it, it stays pending."""
+        """Handle a message; if the broker rejects the result, it stays pending."""
         try:
             self._work_on(message)
         except (ConnectionLost, RequestTimeout):
@@ -199,14 +199,16 @@ class StreamWorker:
         self.handled += 1
 
     def _bury(self, message: StreamMessage, error: str) -> None:
-        """To the dead letters. A crash in between leaves it pending: it may come here twice."""
+        """Move it to the dead letters. A crash in between
+        leaves it pending: it may be moved twice.
+        """
         letter = DeadLetter(
             self.stream, self.group, message.id, message.data, message.delivery_count, error
         )
         try:
             self.broker.xadd(self.dlq, letter.encoded())
         except PayloadTooLarge:
-            log.warning("%s of %s is buried without its data", message.id, self.stream)
+            log.warning("%s of %s is dead-lettered without its data", message.id, self.stream)
             self.broker.xadd(self.dlq, letter.without_data().encoded())
         self.broker.xack(self.stream, self.group, [message.id])
         self.buried += 1

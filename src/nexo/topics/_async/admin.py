@@ -1,4 +1,4 @@
-"""Topics as things: create, list, describe, delete, compact (SPEC G1)."""
+"""Administration of topics: create, list, describe, delete, compact (SPEC G1)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from nexo.topics.settings import at_least_one, stream_options
 class AsyncAdminClient:
     """Administration of a cluster's topics.
 
-    ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; without one, ``NEXO_URL``
-    or a local server is meant. The same holds for every class of this package.
+    ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; it defaults to ``NEXO_URL``,
+    then to a local server. The same holds for every class of this package.
     """
 
     def __init__(self, server: AsyncClient | str | None = None) -> None:
@@ -63,11 +63,11 @@ class AsyncAdminClient:
         return await self._backend.compact_topic(name)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """Members, who owns what, what is committed, and the lag."""
+        """Members, owners of partitions, committed offsets, and the lag."""
         return await self._backend.describe_group(group_id)
 
     async def close(self) -> None:
-        """End the connection, unless it is a client's."""
+        """End the connection, unless it belongs to a client."""
         await self._backend.close()
 
     async def __aenter__(self) -> AsyncAdminClient:

@@ -15,7 +15,7 @@ from nexo.topics._async.ports import TopicsBackend
 def backend_for(server: AsyncClient | str | None) -> TopicsBackend:
     """``nexo://``, ``nexos://`` or ``kafka://host:port,host:port``; a client is used as it is.
 
-    Without any, ``NEXO_URL`` or a local server is meant.
+    The default is ``NEXO_URL``, then a local server.
     """
     if isinstance(server, AsyncClient):
         return NexoBackend(server, owned=False)
@@ -26,7 +26,7 @@ def backend_for(server: AsyncClient | str | None) -> TopicsBackend:
 
 
 def url_of(server: str | None) -> str | None:
-    """The URL given, or that of the environment."""
+    """The given URL, or that of the environment."""
     if server is not None and not isinstance(server, str):
         raise InvalidInput(f"server must be a client or a URL, not {server!r}")
     return server or os.environ.get("NEXO_URL")

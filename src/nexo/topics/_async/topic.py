@@ -1,4 +1,4 @@
-"""A topic as a thing to write to and to look things up in (SPEC G2)."""
+"""A topic to write to and to look up keys in (SPEC G2)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AsyncTopic(Generic[T]):
         self._ready = False
 
     async def create(self) -> TopicDescription:
-        """Make sure that it exists as asked for; the other methods do so by themselves."""
+        """Create it unless it exists as requested; the other methods do so automatically."""
         try:
             found = await self._backend.describe_topic(self.name)
         except NotFound:
@@ -138,7 +138,7 @@ class AsyncTopic(Generic[T]):
         return await self.create()
 
     async def close(self) -> None:
-        """End the connection, unless it is a client's."""
+        """End the connection, unless it belongs to a client."""
         if self._sender is not None:
             await self._sender.close()
         await self._backend.close()

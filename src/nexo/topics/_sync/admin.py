@@ -1,5 +1,5 @@
 # Generated from _async/admin.py by tools/unasync.py; edit that file instead.
-"""Topics as things: create, list, describe, delete, compact (SPEC G1)."""
+"""Administration of topics: create, list, describe, delete, compact (SPEC G1)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nexo.topics.settings import at_least_one, stream_options
 class AdminClient:
     """Administration of a cluster's topics.
 
-    ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; without one, ``NEXO_URL``
-    or a local server is meant. The same holds for every class of this package.
+    ``server`` is a client or a URL, ``nexo://…`` or ``kafka://…``; it defaults to ``NEXO_URL``,
+    then to a local server. The same holds for every class of this package.
     """
 
     def __init__(self, server: Client | str | None = None) -> None:
@@ -64,11 +64,11 @@ class AdminClient:
         return self._backend.compact_topic(name)
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """Members, who owns what, what is committed, and the lag."""
+        """Members, owners of partitions, committed offsets, and the lag."""
         return self._backend.describe_group(group_id)
 
     def close(self) -> None:
-        """End the connection, unless it is a client's."""
+        """End the connection, unless it belongs to a client."""
         self._backend.close()
 
     def __enter__(self) -> AdminClient:

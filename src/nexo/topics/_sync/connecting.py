@@ -16,7 +16,7 @@ from nexo.topics._sync.ports import TopicsBackend
 def backend_for(server: Client | str | None) -> TopicsBackend:
     """``nexo://``, ``nexos://`` or ``kafka://host:port,host:port``; a client is used as it is.
 
-    Without any, ``NEXO_URL`` or a local server is meant.
+    The default is ``NEXO_URL``, then a local server.
     """
     if isinstance(server, Client):
         return NexoBackend(server, owned=False)
@@ -27,7 +27,7 @@ def backend_for(server: Client | str | None) -> TopicsBackend:
 
 
 def url_of(server: str | None) -> str | None:
-    """The URL given, or that of the environment."""
+    """The given URL, or that of the environment."""
     if server is not None and not isinstance(server, str):
         raise InvalidInput(f"server must be a client or a URL, not {server!r}")
     return server or os.environ.get("NEXO_URL")

@@ -58,7 +58,7 @@ class NexoBackend:
         self._ask(Op.S_MAKE, wire.Make(stream=name, options=options, fresh=True))
 
     def list_topics(self) -> list[str]:
-        """Every stream but the broker's own."""
+        """Every stream except the broker's own."""
         found: list[str] = []
         while True:
             ask = wire.ListAsk(after=found[-1] if found else "", limit=_PAGE)
@@ -85,13 +85,13 @@ class NexoBackend:
             raise NotFound(f"topic {name!r} not found") from None
 
     def compact_topic(self, name: str) -> int:
-        """Compact the stream; deletions go at once."""
+        """Compact the stream, removing deletions at once."""
         return wire.unpack(int, self._ask(Op.S_COMPACT, wire.Name(stream=name)))
 
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
     ) -> dict[str | bytes, Message[Any]]:
-        """By the broker's index of keys."""
+        """The newest messages, by the broker's index of keys."""
         if key is None:
             return self._all_newest(topic, type_)
         return self._newest_of(topic, key, type_)

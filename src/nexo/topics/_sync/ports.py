@@ -1,5 +1,5 @@
 # Generated from _async/ports.py by tools/unasync.py; edit that file instead.
-"""What `nexo.topics` asks of a cluster: Nexo's streams offer it, and so does a real Kafka."""
+"""What `nexo.topics` needs from a cluster: Nexo's streams offer it, and so does a real Kafka."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Sender(Protocol):
     """Gathers messages into batches and sends them."""
 
     def send(self, topic: str, record: ProducerRecord) -> Delivery:
-        """Add a message to a batch; the result tells where it went."""
+        """Add a message to a batch; the result is its place."""
         ...
 
     def send_together(self, topic: str, records: Sequence[ProducerRecord]) -> list[RecordMetadata]:
-        """Send messages of which all are stored or none."""
+        """Send messages that are all stored, or none."""
         ...
 
     def flush(self) -> None:
-        """Return once everything sent so far is stored, or has failed."""
+        """Wait until everything sent so far is stored, or has failed."""
         ...
 
     def close(self) -> None:
@@ -42,14 +42,14 @@ class Sender(Protocol):
 
 
 class Rebalanced(Protocol):
-    """Whom a reader tells about its partitions."""
+    """Receives a reader's rebalances."""
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are about to go: what was processed may still be committed."""
+        """These are about to be revoked: what was processed may still be committed."""
         ...
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """These have come."""
+        """These were assigned."""
         ...
 
 
@@ -76,39 +76,39 @@ class Reader(Protocol):
         ...
 
     def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
-        """Ask for the next messages: those handed out before are done with."""
+        """Request the next messages: those delivered before are processed."""
         ...
 
     def commit(self, commits: Commits) -> None:
-        """Store what was processed, all or none."""
+        """Commit what was processed, all or none."""
         ...
 
     def committed(self, at: TopicPartition) -> Committed | None:
-        """What the group has stored."""
+        """The committed offset of the group."""
         ...
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on reading there."""
+        """Continue reading there."""
         ...
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Hand out again what lies from these offsets on."""
+        """Deliver again what lies from these offsets on."""
         ...
 
     def bounds(self, at: TopicPartition) -> tuple[int, int]:
-        """The first offset, and the one behind the last."""
+        """The first offset, and one past the last."""
         ...
 
     def offset_at(self, at: TopicPartition, time_ms: int) -> int:
-        """Of the first message at that time or later."""
+        """The offset of the first message at that time or later."""
         ...
 
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
-        """Hand out nothing of these, or again."""
+        """Pause or resume delivery of these."""
         ...
 
     def interrupt(self) -> None:
-        """Have a fetch that waits return."""
+        """Let a waiting fetch return."""
         ...
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class TopicsBackend(Protocol):
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
     ) -> dict[str | bytes, Message[Any]]:
-        """The newest message of a key, or of every key, but those deleted."""
+        """The newest message of a key, or of every key, except deleted ones."""
         ...
 
     def sender(self, options: SenderOptions, partitioner: Any) -> Sender:

@@ -1,5 +1,5 @@
 # Generated from _async/topic.py by tools/unasync.py; edit that file instead.
-"""A topic as a thing to write to and to look things up in (SPEC G2)."""
+"""A topic to write to and to look up keys in (SPEC G2)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Topic(Generic[T]):
         self._ready = False
 
     def create(self) -> TopicDescription:
-        """Make sure that it exists as asked for; the other methods do so by themselves."""
+        """Create it unless it exists as requested; the other methods do so automatically."""
         try:
             found = self._backend.describe_topic(self.name)
         except NotFound:
@@ -139,7 +139,7 @@ class Topic(Generic[T]):
         return self.create()
 
     def close(self) -> None:
-        """End the connection, unless it is a client's."""
+        """End the connection, unless it belongs to a client."""
         if self._sender is not None:
             self._sender.close()
         self._backend.close()

@@ -1,4 +1,4 @@
-"""Consumers: messages one by one or in batches, and what of them is committed (SPEC G4, G5)."""
+"""Consumers: messages one by one or in batches, and their commits (SPEC G4, G5)."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_
 log = logging.getLogger("nexo.topics")
 
 _WAIT_S = 20.0
-"""How long iteration waits before it looks around."""
+"""How long iteration waits before it checks for changes."""
 
 
 class AsyncConsumer(Generic[T]):
     """A member of a consumer group; it joins on first use.
 
-    With ``auto_commit`` a message counts as processed when the next one is asked for, or when
-    the consumer is closed: a crash in between delivers it again, and nothing before it, as
-    every poll stores what was processed. ``auto_commit_interval`` is how long it waits, in
-    seconds, after a commit that the server could not take.
+    With ``auto_commit`` a message counts as processed when the next one is requested, or when
+    the consumer is closed: a crash in between delivers it again, and nothing before it, because
+    every poll commits what was processed. ``auto_commit_interval`` is the pause, in seconds,
+    after a failed commit.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class AsyncConsumer(Generic[T]):
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """Whoever held the guard is not here."""
+        """After a fork, nobody in this process holds the guard."""
         self._guard = Lock()
 
     # -- membership
@@ -115,7 +115,7 @@ class AsyncConsumer(Generic[T]):
 
     @property
     def member_id(self) -> str:
-        """What the group calls it; empty before it joined."""
+        """The group's name for it; empty before it joined."""
         reader = self._subscription.reader
         return "" if reader is None else reader.member
 
@@ -132,18 +132,18 @@ class AsyncConsumer(Generic[T]):
         return () if reader is None else reader.assignment
 
     async def subscribe(self, topics: str | Iterable[str]) -> None:
-        """Read these topics, instead of those before; if that fails, still those before."""
+        """Read these topics instead of the previous ones; if that fails, the previous ones stay."""
         names = topic_names(topics)
         if names != self._subscription.topics:
             await self._leave()
         await self._subscription.change(names)
 
     async def join(self) -> None:
-        """Join the group; every other method does so by itself."""
+        """Join the group; every other method does so automatically."""
         await self._subscription.join()
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """From the reader: these go; what is processed of them is committed first."""
+        """Called by the reader: these are revoked; commits what was processed of them first."""
         await self._handlers.tell("revoked", partitions, self)
         gone = self._progress.leave(partitions)
         reader = self._subscription.reader
@@ -151,11 +151,11 @@ class AsyncConsumer(Generic[T]):
             await reader.commit(gone)
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """From the reader: these came."""
+        """Called by the reader: these were assigned."""
         await self._handlers.tell("assigned", partitions, self)
 
     def on(self, event: str, handler: Any) -> None:
-        """Have ``handler`` called with each `Rebalance`; the only event is ``'rebalance'``."""
+        """Call ``handler`` with each `Rebalance`; the only event is ``'rebalance'``."""
         self._handlers.add(event, handler)
 
     # -- receiving
@@ -182,7 +182,7 @@ class AsyncConsumer(Generic[T]):
         found = await reader.fetch(count, timeout_s)
         with self._guard:
             if self._subscription.closed:
-                return []  # they go to others
+                return []  # they are delivered to others
             self._progress.held, self._handled = found, sys.exc_info()[1]
         for message in found:
             message.source = self._source
@@ -191,7 +191,7 @@ class AsyncConsumer(Generic[T]):
         return found
 
     async def _processed(self, reader: Reader) -> None:
-        """The next messages are asked for: those handed out are done with."""
+        """The next messages are requested: those delivered before are processed."""
         self._progress.finish()
         if self._auto_commit and self._progress.processed and runtime.now_s() >= self._retry_at_s:
             await self._commit_processed(reader)
@@ -205,7 +205,9 @@ class AsyncConsumer(Generic[T]):
             self._retry_at_s = runtime.now_s() + self._retry_s
             return
         except Fenced as error:
-            log.info("group %r could not commit, others do it again: %s", self.group_id, error)
+            log.info(
+                "group %r could not commit, so others process it again: %s", self.group_id, error
+            )
         self._progress.committed(commits)
 
     def __aiter__(self) -> AsyncConsumer[T]:
@@ -225,14 +227,14 @@ class AsyncConsumer(Generic[T]):
     # -- committing
 
     async def commit(self, what: Commitable = None, *, metadata: str = "") -> None:
-        """Store what was processed; without ``what``, everything handed out so far.
+        """Commit what was processed; without ``what``, everything delivered so far.
 
         ``what`` is a message, its offset (then only its partition is meant), a mapping with
         ``topic``, ``partition`` and ``offset``, or several of these.
         """
         reader = await self._subscription.joined()
         if not await self._doubts.settled(_WAIT_S):
-            raise OutcomeUnknown("it is not known whether these were committed in a transaction")
+            raise OutcomeUnknown("whether these were committed in a transaction is unknown")
         if what is None:
             commits = self._progress.so_far(metadata)
         else:
@@ -256,7 +258,7 @@ class AsyncConsumer(Generic[T]):
         *,
         topic: str | None = None,
     ) -> None:
-        """Go on at ``offset`` of a partition that is assigned to this consumer.
+        """Continue at ``offset`` of a partition that is assigned to this consumer.
 
         Also as one mapping: ``seek({'partition': 0, 'offset': 1000})``.
         """
@@ -273,11 +275,11 @@ class AsyncConsumer(Generic[T]):
         await self._seeking.to_end(partitions)
 
     async def seek_to_timestamp(self, time: datetime | int, *partitions: Partition) -> None:
-        """Go on at the first message of that time (or Unix milliseconds) or later."""
+        """Continue at the first message at or after that time (or Unix milliseconds)."""
         await self._seeking.to_time(time_ms(time), partitions)
 
     async def pause(self, *partitions: Partition) -> None:
-        """Hand out nothing of these partitions, or of all that it owns, until `resume`."""
+        """Deliver nothing from these partitions, or from all that it owns, until `resume`."""
         reader, chosen = await self._subscription.chosen(partitions)
         reader.pause(chosen, paused=True)
 
@@ -289,10 +291,10 @@ class AsyncConsumer(Generic[T]):
     # -- ending
 
     async def close(self) -> None:
-        """Leave the group; with ``auto_commit``, what was handed out counts as processed.
+        """Leave the group; with ``auto_commit``, delivered messages count as processed.
 
-        Not so while an exception is being handled that came up since: then what was handed
-        out may have failed, and comes again. `commit` it first if it did not.
+        Except while an exception is being handled that was raised since: then they may have failed,
+        and are delivered again. Call `commit` first if they did not.
         """
         error = sys.exc_info()[1]
         await self._close(failed=error is not None and error is not self._handled)

@@ -19,8 +19,8 @@ class AsyncConsumerGroup(Generic[T]):
     """Every partition of every topic is owned by exactly one live member.
 
     ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
-    turn. A member silent for ``session_timeout`` seconds is out. Further options are those of
-    the members' `AsyncConsumer`.
+    turn. A member that sends nothing for ``session_timeout`` seconds is removed. Further
+    options are those of the members' `AsyncConsumer`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AsyncConsumerGroup(Generic[T]):
         self._members: list[AsyncConsumer[T]] = []
 
     def on(self, event: str, handler: Callable[[Rebalance], Any]) -> None:
-        """Have ``handler`` called with each `Rebalance` of the members that `join` makes."""
+        """Call ``handler`` with each `Rebalance` of the members that `join` makes."""
         self._handlers.add(event, handler)
 
     async def join(self, **options: Any) -> AsyncConsumer[T]:
@@ -67,11 +67,11 @@ class AsyncConsumerGroup(Generic[T]):
         return consumer
 
     async def describe(self) -> GroupDescription:
-        """Generation, leader, members, who owns what, what is committed, and the lag."""
+        """Generation, leader, members, owners of partitions, committed offsets, and the lag."""
         return await self._backend.describe_group(self.group_id)
 
     async def close(self) -> None:
-        """Have the members that `join` made leave."""
+        """Let the members that `join` made leave."""
         members, self._members = self._members, []
         failure: NexoError | None = None
         for member in members:

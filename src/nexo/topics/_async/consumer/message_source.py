@@ -1,4 +1,4 @@
-"""What transactions ask of the consumer whose messages they commit (SPEC H1, H3)."""
+"""What transactions need from the consumer whose messages they commit (SPEC H1, H3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nexo.topics.progress import Progress, last_of
 
 
 class MessageSource:
-    """A consumer as transactions know it: the `Message.source` of all that it hands out.
+    """A consumer as transactions see it: the `Message.source` of its messages.
 
     ``client.transaction()`` collects messages and calls `commit_within` and `ended_within`; a
     transaction of an exactly-once context collects offsets and calls the others.
@@ -37,11 +37,10 @@ class MessageSource:
         self._doubts = doubts
 
     async def commit_within(self, transaction: Transaction, messages: list[Message[Any]]) -> None:
-        """Have these committed with it."""
+        """Commit these with the transaction."""
         await self.give_commits(transaction, last_of(messages))
 
     def ended_within(self, messages: list[Message[Any]], *, committed: bool) -> None:
-        """It has ended."""
         commits = last_of(messages)
         if committed:
             self.committed(commits)
@@ -49,7 +48,7 @@ class MessageSource:
             self.rolled_back(messages, commits)
 
     def doubt(self, transaction: Doubted) -> None:
-        """Nobody knows how it ended, so nothing may be handed out yet."""
+        """The outcome is unknown, so nothing may be delivered yet."""
         self._doubts.add(transaction)
 
     async def give_commits(self, transaction: Transaction, commits: Commits) -> None:
@@ -62,13 +61,13 @@ class MessageSource:
         await reader.commit_within(transaction, commits)
 
     def committed(self, commits: Commits) -> None:
-        """A transaction has stored these."""
+        """A transaction has committed these."""
         self._progress.committed_within(commits)
 
     def rolled_back(
         self, messages: Sequence[Message[Any]], partitions: Collection[TopicPartition]
     ) -> None:
-        """Hand these out again, and what the user holds of the partitions to be committed."""
+        """Deliver these again, and what the user holds of the partitions to be committed."""
         held = [each for each in self._progress.held if each.position.lane in partitions]
         first = self._progress.take_back([*messages, *held])
         if self._subscription.reader is not None:
@@ -76,15 +75,15 @@ class MessageSource:
 
 
 class Doubted(Protocol):
-    """A transaction of which it is not known whether it was committed."""
+    """A transaction whose outcome is unknown."""
 
     async def settle(self, wait_s: float) -> None:
-        """Find out and tell its consumers; `TransactionAborted` if it was rolled back."""
+        """Find the outcome and inform its consumers; `TransactionAborted` if it was rolled back."""
         ...
 
 
 class Doubts:
-    """The transactions in doubt that have messages of one consumer."""
+    """Transactions in doubt that have messages of one consumer."""
 
     def __init__(self) -> None:
         self._doubted: list[Doubted] = []
@@ -93,16 +92,15 @@ class Doubts:
         return len(self._doubted)
 
     def add(self, transaction: Doubted) -> None:
-        """One more; the same one counts once."""
+        """Add one; the same one counts once."""
         if transaction not in self._doubted:
             self._doubted.append(transaction)
 
     def clear(self) -> None:
-        """Nobody asks any more."""
         self._doubted.clear()
 
     async def settled(self, wait_s: float) -> bool:
-        """Whether it is known by now how all of them have ended."""
+        """Whether the outcome of all of them is known by now."""
         while self._doubted:
             try:
                 await self._doubted[0].settle(wait_s)
@@ -111,6 +109,6 @@ class Doubts:
             except (ConnectionLost, RequestTimeout, Unavailable):
                 return False
             except TransactionAborted:
-                pass  # its messages are handed out again
+                pass  # its messages are delivered again
             del self._doubted[0]
         return True

@@ -24,11 +24,11 @@ from nexo.topics.model import Commits, Committed, Message, ReaderOptions, TopicP
 log = logging.getLogger("nexo.topics")
 
 _GRACE_S = 30.0
-"""How much longer than the long poll itself its reply may take."""
+"""How much longer than the long poll its reply may take."""
 _IDLE_S = 0.05
-"""Between looks while nothing is owned."""
+"""The pause between checks while nothing is owned."""
 _LOOK_S = 0.5
-"""Between looks whether it was closed, while there is no connection."""
+"""The pause between checks for a close, while there is no connection."""
 _MAX_WAIT_S = 600.0
 """Longest wait asked of the server at a time."""
 
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class Lane:
-    """One partition: what was read ahead of it, and where reading goes on."""
+    """One partition: messages read ahead, and where reading continues."""
 
     __slots__ = ("at", "next_fetch", "paused", "rows")
 
@@ -47,7 +47,7 @@ class Lane:
         self.paused = False
 
     def restart(self, offset: int) -> None:
-        """Forget what was read, and go on elsewhere."""
+        """Drop what was read, and continue elsewhere."""
         self.rows.clear()
         self.next_fetch = offset
 
@@ -74,17 +74,14 @@ class NexoReader:
 
     @property
     def member(self) -> str:
-        """The member's name."""
         return self._members.member
 
     @property
     def generation(self) -> int:
-        """The member's generation."""
         return self._members.generation
 
     @property
     def assignment(self) -> Sequence[TopicPartition]:
-        """What the member owns."""
         return tuple(self._members.owned)
 
     async def join(self) -> None:
@@ -92,18 +89,18 @@ class NexoReader:
         await self._members.join()
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """From the membership: stop reading these."""
+        """Called by the membership: stop reading these."""
         try:
             await self._told.revoked(partitions)
         except NexoError as error:
-            # They go in any case, and the next owner does again what could not be committed.
+            # They are lost in any case, and the next owner repeats what could not be committed.
             log.info("group %r: %s", self._options.group_id, error)
         for at in partitions:
             self._lanes.pop(at, None)
             self._sought.discard(at)
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """From the membership: read these from what is committed on."""
+        """Called by the membership: read these from the committed offset on."""
         stored = await self._stored(None)
         topics = {at.topic for at in partitions}
         infos = {topic: await self._partitions(topic) for topic in topics}
@@ -111,7 +108,7 @@ class NexoReader:
             at: self._start(stored.get(at), infos[at.topic][at.partition]) for at in partitions
         }
         if self._options.reset == "latest":
-            # Or the next owner would skip what comes before anything is committed. Of a
+            # Otherwise the next owner would skip what arrives before the first commit. For a
             # partition that was always empty it is -1: nothing processed.
             begun = {at: (starts[at] - 1, "") for at in partitions if at not in stored}
             if begun:
@@ -165,7 +162,7 @@ class NexoReader:
         return found
 
     def _pick(self, count: int) -> list[Message[Any]]:
-        """One of each partition after another; the first goes last the next time."""
+        """One of each partition in turn; the first is last the next time."""
         found: list[Message[Any]] = []
         ready = deque(lane for lane in self._lanes.values() if lane.rows and not lane.paused)
         while ready and len(found) < count:
@@ -217,7 +214,7 @@ class NexoReader:
                 lanes[number].next_fetch = following
 
     def interrupt(self) -> None:
-        """Have a fetch that waits look again."""
+        """Let a waiting fetch check again."""
         poll = self._poll
         if poll is not None:
             poll.cancel()
@@ -228,13 +225,13 @@ class NexoReader:
         return await self._link.call(op, wire.pack(message)) or b""
 
     async def commit(self, commits: Commits) -> None:
-        """Store offsets with the group's newest generation."""
+        """Commit with the group's newest generation."""
         for rewind, rows in self._rows(commits):
             await self._commit(rows, rewind=rewind)
         self._sought.difference_update(commits)
 
     async def commit_within(self, transaction: Transaction, commits: Commits) -> None:
-        """With the group's newest generation: what it revokes is still owned until then."""
+        """Commit with the group's newest generation: until then what it revokes is still owned."""
         generation = await self._members.refresh()
         for rewind, rows in self._rows(commits):
             transaction.commit_offsets(
@@ -242,7 +239,7 @@ class NexoReader:
             )
 
     def _rows(self, commits: Commits) -> list[tuple[bool, list[ordered.OffsetRow]]]:
-        """Offsets as they travel: those sought back apart from the others."""
+        """Offsets in wire form: those sought back separate from the others."""
         back = [(*at, *commits[at]) for at in commits if at in self._sought]
         on = [(*at, *commits[at]) for at in commits if at not in self._sought]
         return [(rewind, rows) for rewind, rows in ((True, back), (False, on)) if rows]
@@ -264,13 +261,12 @@ class NexoReader:
             except Fenced as error:
                 if isinstance(error, NotMember | NotOwner):
                     raise
-                # In a storm of joins and leaves there may be the next one already.
+                # While many join and leave there may be another one already.
                 known, generation = generation, await self._members.refresh()
                 if generation == known:
                     raise
 
     async def committed(self, at: TopicPartition) -> Committed | None:
-        """What the group has stored."""
         found = (await self._stored(at.topic)).get(at)
         if found is None:
             await self.bounds(at)  # is there such a partition?
@@ -287,7 +283,7 @@ class NexoReader:
         }
 
     async def bounds(self, at: TopicPartition) -> tuple[int, int]:
-        """What readers may see of a partition."""
+        """The offsets of a partition that readers may see."""
         part = _nth(await self._partitions(at.topic), at)
         return part.start_offset, part.stable_offset
 
@@ -296,13 +292,12 @@ class NexoReader:
         return wire.unpack(wire.StreamInfo, reply).partitions
 
     async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
-        """By the log's times."""
         ask = wire.OffsetsAt(stream=at.topic, time_ms=time_ms)
         found = wire.unpack(list[int], await self._ask(Op.S_OFFSETS_AT, ask))
         return _nth(found, at)
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on reading there; what is committed changes with the next commit."""
+        """Continue reading there; the committed offset changes with the next commit."""
         self._check_owned(positions)
         starts: dict[TopicPartition, int] = {}
         for at, offset in positions.items():
@@ -317,7 +312,7 @@ class NexoReader:
         self.interrupt()
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Hand these messages out again, as if they never had been."""
+        """Deliver these messages again, as if they never had been."""
         for at, offset in positions.items():
             if at in self._lanes:
                 self._lanes[at].restart(offset)
@@ -328,14 +323,13 @@ class NexoReader:
                 raise NotOwner(f"{at.topic}/{at.partition} is not assigned to this consumer")
 
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
-        """Hand out nothing of these, or again."""
+        """Pause or resume delivery of these."""
         self._check_owned(partitions)
         for at in partitions:
             self._lanes[at].paused = paused
         self.interrupt()
 
     async def close(self) -> None:
-        """Leave the group."""
         self._closed = True
         self.interrupt()
         try:
@@ -345,7 +339,7 @@ class NexoReader:
 
 
 def _nth(parts: Sequence[_T], at: TopicPartition) -> _T:
-    """What a topic's partitions have, of this one."""
+    """The part of this partition in a topic's list."""
     if not 0 <= at.partition < len(parts):
         raise InvalidInput(f"topic {at.topic!r} has no partition {at.partition}")
     return parts[at.partition]

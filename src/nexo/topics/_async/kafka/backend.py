@@ -1,4 +1,4 @@
-"""Topics on a real Kafka, through aiokafka: the way out for those who outgrow one machine."""
+"""Topics on a real Kafka, through aiokafka: for those who outgrow one machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class KafkaBackend:
 
     @asynccontextmanager
     async def _consumer(self) -> AsyncIterator[Any]:
-        """A consumer without a group, to look around."""
+        """A consumer without a group, to inspect topics."""
         consumer = library().AIOKafkaConsumer(
             **self._options, enable_auto_commit=False, isolation_level="read_committed"
         )
@@ -90,7 +90,7 @@ class KafkaBackend:
             return sorted(name for name in await admin.list_topics() if not name.startswith("__"))
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """Partitions and offsets; the configuration where the cluster tells it."""
+        """Partitions and offsets; the configuration where the cluster reports it."""
         async with self._admin() as admin:
             (found,) = await admin.describe_topics([name])
             if found["error_code"] == _UNKNOWN_TOPIC:
@@ -106,7 +106,7 @@ class KafkaBackend:
         )
 
     async def delete_topic(self, name: str) -> None:
-        """Delete it; what groups stored for it Kafka forgets by itself."""
+        """Delete it; Kafka removes what groups stored for it."""
         async with self._admin() as admin:
             reply = await admin.delete_topics([name])
             for topic, code, *_ in reply.topic_error_codes:
@@ -114,13 +114,13 @@ class KafkaBackend:
                     raise NotFound(f"topic {topic!r} not found")
 
     async def compact_topic(self, name: str) -> int:
-        """Kafka compacts when it sees fit."""
+        """Raise: Kafka compacts when it sees fit."""
         raise InvalidOption("Kafka compacts by itself: it cannot be asked to do it now")
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
     ) -> dict[str | bytes, Message[Any]]:
-        """By reading the whole topic: Kafka has no index of keys."""
+        """The newest message by reading the whole topic: Kafka has no index of keys."""
         found: dict[str | bytes, Message[Any]] = {}
         async with self._consumer() as consumer:
             numbers = consumer.partitions_for_topic(topic) or await self._numbers(topic)
@@ -143,7 +143,7 @@ class KafkaBackend:
     # -- groups
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """Members and stored offsets; Kafka tells neither generation nor leader."""
+        """Members and stored offsets; Kafka reports neither generation nor leader."""
         async with self._admin() as admin:
             (reply,) = await admin.describe_consumer_groups([group_id])
             members = reply.groups[0][5]
@@ -188,7 +188,7 @@ class KafkaBackend:
         return KafkaReader(self._options, options, told, type_)
 
     async def close(self) -> None:
-        """Each of its parts has connections of its own."""
+        """Nothing to do: each of its parts has its own connections."""
 
 
 def _assignment(raw: bytes) -> list[tuple[str, list[int]]]:

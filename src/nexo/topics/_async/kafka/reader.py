@@ -12,7 +12,7 @@ from nexo.topics.kafka import library, row_of, translated
 from nexo.topics.model import Commits, Committed, Message, ReaderOptions, TopicPartition
 
 _SLICE_MS = 200
-"""How long aiokafka is waited for at a time, so that `interrupt` is heard."""
+"""How long one call to aiokafka waits, so that `interrupt` takes effect."""
 _JOIN_S = 30.0
 
 
@@ -35,12 +35,12 @@ class KafkaReader:
 
     @property
     def member(self) -> str:
-        """Kafka's member id is not shown by aiokafka."""
+        """Empty: aiokafka does not expose Kafka's member id."""
         return ""
 
     @property
     def generation(self) -> int:
-        """Nor is the generation."""
+        """Unknown: aiokafka does not expose it."""
         return -1
 
     @property
@@ -119,7 +119,7 @@ class KafkaReader:
     # -- offsets
 
     async def commit(self, commits: Commits) -> None:
-        """Kafka stores the next offset, not the last processed."""
+        """Commit; Kafka stores the next offset, not the last processed."""
         with translated():
             await self._consumer.commit(kafka_offsets(commits))
 
@@ -130,7 +130,7 @@ class KafkaReader:
         return Committed(following - 1) if following else None
 
     async def bounds(self, at: TopicPartition) -> tuple[int, int]:
-        """The first offset, and the one behind the last."""
+        """The first offset, and one past the last."""
         lane = library().TopicPartition(*at)
         with translated():
             first = await self._consumer.beginning_offsets([lane])
@@ -138,26 +138,25 @@ class KafkaReader:
         return first[lane], end[lane]
 
     async def offset_at(self, at: TopicPartition, time_ms: int) -> int:
-        """The end if there is nothing that late."""
+        """The offset of a time; the end if there is nothing that late."""
         lane = library().TopicPartition(*at)
         with translated():
             found = (await self._consumer.offsets_for_times({lane: time_ms}))[lane]
         return (await self.bounds(at))[1] if found is None else int(found.offset)
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on reading there."""
         self._check(positions)
         self.unread(positions)
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Hand out again what lies from these offsets on."""
+        """Deliver again what lies from these offsets on."""
         owned = self.assignment
         for at, offset in positions.items():
             if at in owned:
                 self._consumer.seek(library().TopicPartition(*at), offset)
 
     def pause(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
-        """Hand out nothing of these, or again."""
+        """Pause or resume delivery of these."""
         self._check(partitions)
         lanes = [library().TopicPartition(*at) for at in partitions]
         (self._consumer.pause if paused else self._consumer.resume)(*lanes)

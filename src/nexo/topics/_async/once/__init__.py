@@ -1,1 +1,1 @@
-"""Exactly-once processing: what was done is kept with what it changed."""
+"""Exactly-once processing: results are kept with the changes they made."""

@@ -43,16 +43,16 @@ from nexo.topics.progress import current_transaction
 from nexo.topics.settings import span_ms
 
 _FLUSHED_TOGETHER = 100
-"""Events that leave the outbox in one transaction."""
+"""Events that one transaction delivers from the outbox."""
 
 
 class AsyncExactlyOnceContext:
-    """What a program keeps so that every effect happens once, whatever is killed when.
+    """State that makes every effect happen exactly once, whatever is killed when.
 
     ``server`` is a client, a URL, or ``memory://`` for tests: nothing of that outlives the
     process. Contexts of one ``name`` share everything, in any number of processes. Results of
-    `process_once` are kept for ``ttl``. ``deliver`` takes the events of the outbox; without
-    it they go to their topics.
+    `process_once` are kept for ``ttl``. ``deliver`` receives the events of the outbox; without
+    it they are sent to their topics.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class AsyncExactlyOnceContext:
 
     @property
     def ledger(self) -> Ledger:
-        """Where everything is kept; with ``memory://``, a test can look into it."""
+        """The storage behind the context; with ``memory://``, a test can inspect it."""
         return self._ledger
 
     # -- transactions
@@ -88,8 +88,8 @@ class AsyncExactlyOnceContext:
     ) -> Any:
         """Run ``work(tx)`` in a transaction and return what it returns.
 
-        An exception rolls everything back: messages and state are as before, and consumers
-        polled in it hand the same messages out again.
+        An exception rolls everything back: messages and state are as before, and consumers polled
+        in it deliver the same messages again.
         """
         function(work, "the work")
         async with self.begin(timeout=timeout) as tx:
@@ -105,7 +105,7 @@ class AsyncExactlyOnceContext:
     # -- state
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """A value of the state; within a transaction, as that sees it."""
+        """A value of the state; within a transaction, as it sees it."""
         if (tx := self._joined()) is not None:
             return await tx.get(key, default)
         entry = await self._ledger.load(STATE, state_key(key))
@@ -132,7 +132,7 @@ class AsyncExactlyOnceContext:
     async def process_once(
         self, event_id: str, work: Callable[[], Any], *, ttl: str | timedelta | None = None
     ) -> Any:
-        """Run ``work`` unless that was done for ``event_id``; returns its result, then or now.
+        """Run ``work`` unless that was done for ``event_id``; returns its stored or new result.
 
         It runs in a transaction of its own: what it does with this context takes effect with
         the result. If it fails, nothing has happened and it may be tried again. The result
@@ -198,8 +198,8 @@ class AsyncExactlyOnceContext:
     async def flush(self) -> int:
         """Deliver what waits, in order; returns how many.
 
-        To topics exactly once. ``deliver`` is called at least once per event: it stops at the
-        first that fails, which stays with all behind it, and raises.
+        To topics exactly once. ``deliver`` is called at least once per event: it stops at the first
+        that fails, which stays with all after it, and raises.
         """
         async with self._flushing:
             entries = waiting(await self._ledger.scan(STATE))
@@ -241,7 +241,7 @@ class AsyncExactlyOnceContext:
     async def on_barrier(self, epoch: int) -> bool:
         """Everything up to here belongs to ``epoch``: deliver the outbox, take a checkpoint.
 
-        False for an epoch that has passed already: a barrier may be sent again.
+        False for an epoch that has already passed: a barrier may be sent again.
         """
         whole(epoch, "the epoch", 0, 2**63 - 1)
         async with self._barrier:
@@ -252,7 +252,7 @@ class AsyncExactlyOnceContext:
             return True
 
     async def checkpoint(self) -> Checkpoint:
-        """Keep everything as it is now, durably, and return it; see `restore`."""
+        """Save everything as it is now, durably, and return it; see `restore`."""
         return await self._save(None)
 
     async def _save(self, epoch: int | None) -> Checkpoint:
@@ -302,7 +302,7 @@ class AsyncExactlyOnceContext:
     # -- ending
 
     async def close(self) -> None:
-        """End the connection, unless it is a client's."""
+        """End the connection, unless it belongs to a client."""
         await self._ledger.close()
 
     async def __aenter__(self) -> AsyncExactlyOnceContext:

@@ -29,7 +29,7 @@ class NexoLedger:
         self._streams = {table: f"exactly-once/{name}/{table}" for table in (STATE, ONCE)}
         self._options: dict[str, dict[str, Any]] = {
             STATE: {"cleanup": "compact", "retention_ms": 0, "retention_bytes": 0},
-            # The broker forgets results by itself once none of them can be asked for.
+            # The broker removes results once none of them can be requested.
             ONCE: {"cleanup": "delete,compact", "retention_ms": ttl_ms, "retention_bytes": 0},
         }
 
@@ -105,24 +105,19 @@ class _NexoTransaction:
         return RecordMetadata(topic, *place)
 
     async def commit(self, source: MessageSource, commits: Commits) -> None:
-        """When it ends."""
         await source.give_commits(self._transaction, commits)
 
     async def finish(self) -> None:
-        """Commit."""
         await self._transaction.commit()
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the broker has not said how the commit went."""
         return self._transaction.in_doubt
 
     async def settle(self, wait_s: float) -> None:
-        """Ask it."""
         await self._transaction.settle(wait_s)
 
     async def abort(self) -> None:
-        """Roll back."""
         await self._transaction.abort()
 
 

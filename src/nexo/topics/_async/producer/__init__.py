@@ -1,1 +1,1 @@
-"""Sends messages: single ones gathered into batches, or a batch whole."""
+"""Sends messages: single ones gathered into batches, or a whole batch."""

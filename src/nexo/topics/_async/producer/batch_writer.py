@@ -1,8 +1,8 @@
-"""Writes batches of messages to partitions, each of them once (SPEC G3).
+"""Writes batches of messages to partitions, each exactly once (SPEC G3).
 
-A batch is sent again until it is known to be stored, or its time is over. Its sequence tells
-the broker that it has it already. Sequences belong to the producer id they were counted under:
-when nobody knows whether a batch was stored, the next one is written under a new id.
+A batch is sent again until it is known to be stored, or its time is up. Its sequence lets
+the broker recognise a repeat. Sequences belong to the producer id they were counted under:
+when it is unknown whether a batch was stored, the next one is written under a new id.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from nexo.topics.packing import Packed, batch_of
 _T = TypeVar("_T")
 
 _AGAIN_S = 0.05
-"""Before a batch is sent again."""
+"""The pause before a batch is sent again."""
 _UNCERTAIN = (ConnectionLost, RequestTimeout)
-"""After these nobody knows whether the batch was stored."""
+"""Errors after which it is unknown whether the batch was stored."""
 _PASSING = (*_UNCERTAIN, Unavailable)
-"""What may go well the next time."""
+"""Errors that a retry may avoid."""
 
 
 class _Identity:
-    """What the broker knows a producer by."""
+    """A producer's identity at the broker."""
 
     __slots__ = ("epoch", "id", "stored")
 
@@ -46,7 +46,7 @@ class _Identity:
 
 
 class BatchWriter:
-    """Whoever calls it writes one batch of a partition at a time: that keeps the order."""
+    """Callers write one batch of a partition at a time, which keeps the order."""
 
     def __init__(self, link: Link, options: SenderOptions) -> None:
         self._link = link
@@ -59,14 +59,14 @@ class BatchWriter:
     async def write(self, at: TopicPartition, count: int, batch: Sequence[Packed[Any]]) -> int:
         """Returns the offset of the first.
 
-        `PartitionsChanged` if the topic has not ``count`` partitions; then nothing is stored.
+        `PartitionsChanged` if the topic does not have ``count`` partitions; then nothing is stored.
         """
         identity = await self._identified() if self._options.idempotent else None
         head, body = batch_of(batch).encode(
             int(time.time() * 1000), producer=_producer(identity, at), compression=self._compression
         )
         where = publish_head(*at, count)
-        # Without a sequence, what is sent again might be stored twice.
+        # Without a sequence, a batch that is sent again might be stored twice.
         passing = (Unavailable,) if identity is None else _PASSING
         try:
             reply = await self.insist(
@@ -74,7 +74,7 @@ class BatchWriter:
             )
         except _UNCERTAIN:
             if self._identity is identity:
-                self._identity = None  # nobody knows where its sequence goes on
+                self._identity = None  # its next sequence is unknown
             raise
         if identity is not None:
             identity.stored[at] += len(batch)
@@ -98,7 +98,7 @@ class BatchWriter:
     async def insist(
         self, ask: Callable[[], Awaitable[_T]], passing: tuple[type[NexoError], ...] = _PASSING
     ) -> _T:
-        """Ask again, for as long as a message may take, after errors that are ``passing``."""
+        """Repeat a request after ``passing`` errors, for as long as a message may take."""
         deadline_s = runtime.now_s() + self._options.delivery_timeout_s
         while True:
             try:
@@ -113,12 +113,12 @@ class BatchWriter:
             await runtime.sleep(_AGAIN_S)
 
     def close(self) -> None:
-        """Insist no more."""
+        """Stop repeating."""
         self._closed = True
 
 
 def _producer(identity: _Identity | None, at: TopicPartition) -> Producer:
-    """Who the next batch of a partition is from."""
+    """The producer identity of the next batch of a partition."""
     if identity is None:
         return ANONYMOUS
     return Producer(identity.id, identity.epoch, identity.stored[at])

@@ -1,4 +1,4 @@
-"""A message under way: await it for its place."""
+"""A message in flight: await it for its place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nexo.topics.model import RecordMetadata
 
 
 class Delivery:
-    """Awaiting it gives where the message went, or raises why it was not stored.
+    """Awaiting it returns where the message was stored, or raises why it was not.
 
     Not awaiting it is fine: ``producer.flush()`` waits for all.
     """
@@ -20,7 +20,7 @@ class Delivery:
         self._future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
-        # Shielded: cancelling one who waits must not take the message back.
+        # Shielded: cancelling a waiter must not withdraw the message.
         return asyncio.shield(self._future).__await__()
 
     async def result(self, timeout: float | None = None) -> RecordMetadata:
@@ -33,12 +33,10 @@ class Delivery:
         return self._future.done()
 
     def settle(self, place: RecordMetadata) -> None:
-        """It was stored."""
         if not self._future.done():
             self._future.set_result(place)
 
     def fail(self, error: BaseException) -> None:
-        """It was not."""
         if not self._future.done():
             self._future.set_exception(error)
-            self._future.exception()  # seen: often nobody waits for it
+            self._future.exception()  # mark as retrieved: often nobody waits for it

@@ -18,7 +18,7 @@ from nexo.topics.settings import at_least_one, not_negative, option_ms
 class AsyncProducer:
     """Sends messages to topics, in batches per partition.
 
-    A batch leaves when it holds ``batch_size`` messages or ``linger_ms`` after its first. With
+    A batch is sent when it holds ``batch_size`` messages or ``linger_ms`` after its first. With
     ``idempotent`` a batch that has to be sent again is stored once. A producer with a ``name``
     fences those that were started before under that name.
     """
@@ -57,18 +57,18 @@ class AsyncProducer:
         headers: Headers = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Send a message; await the result for where it went, or `flush` later.
+        """Send a message; await the result for its place, or `flush` later.
 
         A value of None deletes the key. Messages of one key keep their order.
         """
         return self._sender.send(topic, ProducerRecord.made(value, key, headers, partition))
 
     async def flush(self) -> None:
-        """Return once everything sent so far is stored, or has failed."""
+        """Wait until everything sent so far is stored, or has failed."""
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush, and end the connection unless it is a client's."""
+        """Flush, and end the connection unless it belongs to a client."""
         await self._sender.close()
         await self._backend.close()
 

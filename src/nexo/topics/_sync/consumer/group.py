@@ -20,8 +20,8 @@ class ConsumerGroup(Generic[T]):
     """Every partition of every topic is owned by exactly one live member.
 
     ``range`` gives each member a run of neighbouring partitions, ``roundRobin`` deals them in
-    turn. A member silent for ``session_timeout`` seconds is out. Further options are those of
-    the members' `Consumer`.
+    turn. A member that sends nothing for ``session_timeout`` seconds is removed. Further
+    options are those of the members' `Consumer`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ConsumerGroup(Generic[T]):
         self._members: list[Consumer[T]] = []
 
     def on(self, event: str, handler: Callable[[Rebalance], Any]) -> None:
-        """Have ``handler`` called with each `Rebalance` of the members that `join` makes."""
+        """Call ``handler`` with each `Rebalance` of the members that `join` makes."""
         self._handlers.add(event, handler)
 
     def join(self, **options: Any) -> Consumer[T]:
@@ -68,11 +68,11 @@ class ConsumerGroup(Generic[T]):
         return consumer
 
     def describe(self) -> GroupDescription:
-        """Generation, leader, members, who owns what, what is committed, and the lag."""
+        """Generation, leader, members, owners of partitions, committed offsets, and the lag."""
         return self._backend.describe_group(self.group_id)
 
     def close(self) -> None:
-        """Have the members that `join` made leave."""
+        """Let the members that `join` made leave."""
         members, self._members = self._members, []
         failure: NexoError | None = None
         for member in members:

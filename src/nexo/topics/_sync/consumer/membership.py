@@ -1,9 +1,9 @@
 # Generated from _async/consumer/membership.py by tools/unasync.py; edit that file instead.
-"""Being a member of an ordered group: join, stay alive, give up and take over partitions.
+"""Membership in an ordered group: join, heartbeat, give up and take over partitions.
 
-A partition changes hands in two steps (`nexo.brokers.stream.groups.ordered`). Here that
-means: what a newer generation revokes is given up only when no message of it is in the
-user's hands, so that no two members ever work on one partition.
+A partition changes its owner in two steps (`nexo.brokers.stream.groups.ordered`). Here that
+means: what a newer generation revokes is given up only when the user holds none of its
+messages, so that no two members ever work on one partition.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from nexo.topics.model import ReaderOptions, TopicPartition
 log = logging.getLogger("nexo.topics")
 
 _BEATS = 3
-"""Heartbeats per session timeout. The broker answers them early when there is news."""
+"""Heartbeats per session timeout. The broker answers them early when something changes."""
 _GRACE_S = 30.0
-"""How much longer than it waits for news a heartbeat's reply may take."""
+"""How much longer than it waits for a change a heartbeat's reply may take."""
 _DEFAULT_SESSION_MS = 30_000
 _RETRY_S = 0.5
-"""The pause after a failure, so that one that stays does not keep the group busy."""
+"""The pause after a failure, so that a persistent one does not keep the group busy."""
 
 
 class Membership:
-    """One member. Whoever reads sets `in_hand` and calls `settle` between messages."""
+    """One member. The reader sets `in_hand` and calls `settle` between messages."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Membership:
         return self._out or self._news is not None
 
     def lost(self) -> None:
-        """The group went on without it, or is out of reach: `settle` joins again."""
+        """The group continued without it, or is unreachable: `settle` joins again."""
         self._out = True
 
     # -- joining and leaving
@@ -91,7 +91,7 @@ class Membership:
     def _join(self) -> None:
         gone, self.owned, self._news = self.owned, [], None
         if gone:
-            # Lost already: told so that what was read of them is forgotten.
+            # Lost already: reported so that what was read of them is dropped.
             self._told.revoked(gone)
         if self._stays:
             self._resign()
@@ -134,7 +134,7 @@ class Membership:
     def _stay(self) -> None:
         while not self._stopping.is_set():
             if self.unsettled:
-                # Someone has to ask for the next message first; until then, just stay alive.
+                # The next message must be requested first; until then, only send heartbeats.
                 self._beat.wait(self._pause_s)
                 self._beat.clear()
             try:
@@ -145,7 +145,7 @@ class Membership:
                 self._stopping.wait(_RETRY_S)
 
     def _listen(self) -> None:
-        """Wait for news, for as long as a heartbeat may take."""
+        """Wait for a change, for as long as a heartbeat may take."""
         if self._out or self._stopping.is_set():
             return
         wait_s = 0.0 if self.unsettled else self._pause_s
@@ -168,7 +168,7 @@ class Membership:
             log.warning("group %r: %s", self._options.group_id, error)
 
     def refresh(self) -> int:
-        """A sign of life that confirms nothing new; returns the group's generation."""
+        """A heartbeat that confirms nothing new; returns the group's generation."""
         if self._out:
             return self.generation
         news = self._heartbeat(self.generation)
@@ -198,7 +198,7 @@ class Membership:
     # -- partitions that come and go
 
     def settle(self) -> None:
-        """Do what the group asks for, as far as nothing of it is in the user's hands."""
+        """Do what the group asks for, as far as the user holds none of it."""
         if not self.unsettled:
             return
         with self.lock:
@@ -214,13 +214,13 @@ class Membership:
         return not self.in_hand.intersection(self._gone(news))
 
     def _gone(self, news: ordered.Assigned) -> list[TopicPartition]:
-        """What is lost with a new generation; within one, partitions only come."""
+        """What is lost with a new generation; within one, partitions are only added."""
         if news.generation <= self.generation:
             return []
         return [at for at in self.owned if at not in _lanes(news)]
 
     def _take(self, news: ordered.Assigned) -> None:
-        """Give up what is revoked, confirm, and take over what came."""
+        """Give up what is revoked, confirm, and take over what was assigned."""
         gone = self._gone(news)
         self.generation = max(self.generation, news.generation)
         if gone:
@@ -241,7 +241,7 @@ class Membership:
         try:
             self._told.assigned(new)
         except Exception:
-            # They are owned and nobody would read them: start anew.
+            # They are owned and nobody would read them: start over.
             self.owned, self._stays = known, True
             self.lost()
             raise

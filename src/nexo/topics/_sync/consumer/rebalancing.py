@@ -15,32 +15,25 @@ log = logging.getLogger("nexo.topics")
 
 
 class Member(Protocol):
-    """Whose partitions they are."""
+    """The member whose partitions change."""
 
     @property
-    def member_id(self) -> str:
-        """What the group calls it."""
-        ...
+    def member_id(self) -> str: ...
 
     @property
-    def generation(self) -> int:
-        """The generation it works in."""
-        ...
+    def generation(self) -> int: ...
 
     @property
-    def assignment(self) -> Sequence[TopicPartition]:
-        """What it owns."""
-        ...
+    def assignment(self) -> Sequence[TopicPartition]: ...
 
 
 class RebalanceHandlers:
-    """Who is told, in the order they asked for it."""
+    """The handlers, in the order they were added."""
 
     def __init__(self) -> None:
         self._handlers: list[Callable[[Rebalance], Any]] = []
 
     def add(self, event: str, handler: Callable[[Rebalance], Any]) -> None:
-        """Have ``handler`` called with each event."""
         if event != "rebalance":
             raise InvalidInput(f"there is no event {event!r}: the only one is 'rebalance'")
         self._handlers.append(handler)
@@ -51,12 +44,11 @@ class RebalanceHandlers:
         partitions: Sequence[TopicPartition],
         member: Member,
     ) -> None:
-        """Call every handler."""
         left = [at for at in member.assignment if kind == "assigned" or at not in partitions]
         event = Rebalance(kind, tuple(partitions), tuple(left), member.member_id, member.generation)
         for handler in self._handlers:
             try:
                 runtime.invoke(handler, event)
             except Exception:
-                # It runs within a heartbeat: its failure must not cost the membership.
+                # It runs within a heartbeat: its failure must not end the membership.
                 log.exception("a rebalance handler failed on %s", event)

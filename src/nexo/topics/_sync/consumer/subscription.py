@@ -16,7 +16,7 @@ from nexo.topics.progress import Progress
 
 
 class Subscription:
-    """Makes the member when it is first needed, and another one after it left."""
+    """Creates the member when it is first needed, and another one after it left."""
 
     def __init__(
         self, backend: TopicsBackend, options: ReaderOptions, told: Rebalanced, type_: Any
@@ -33,7 +33,7 @@ class Subscription:
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """Who joins here has to be another member."""
+        """After a fork, joining creates another member."""
         self.reader, self._inherited = None, True
 
     @property
@@ -42,7 +42,7 @@ class Subscription:
         return self._options.topics
 
     def change(self, topics: tuple[str, ...]) -> None:
-        """Join for these topics; if that fails, still those before are read."""
+        """Join for these topics; if that fails, the previous ones stay."""
         before, self._options = self._options, replace(self._options, topics=topics)
         try:
             self.join()
@@ -52,7 +52,7 @@ class Subscription:
             raise
 
     def join(self) -> None:
-        """Be a member of the group."""
+        """Become a member of the group."""
         if self.closed:
             raise Conflict("the consumer is closed")
         if self._inherited:
@@ -74,7 +74,7 @@ class Subscription:
         return reader
 
     def chosen(self, partitions: Sequence[Partition]) -> tuple[Reader, Sequence[TopicPartition]]:
-        """The member, and of its partitions those named, or all."""
+        """The member, and those of its partitions that are named, or all."""
         named = lanes_of(partitions, self.topics)
         reader = self.joined()
         return reader, named or reader.assignment
@@ -87,28 +87,28 @@ class Subscription:
 
 
 class Seeking:
-    """Without ``partitions``, all that the consumer owns are meant."""
+    """Seeking; without ``partitions``, in all that the consumer owns."""
 
     def __init__(self, subscription: Subscription, progress: Progress[Any]) -> None:
         self._subscription = subscription
         self._progress = progress
 
     def to(self, place: Position) -> None:
-        """The message at ``place`` is the next of its partition."""
+        """Continue at ``place``."""
         self._seek({place.lane: place.offset})
 
     def to_beginning(self, partitions: Sequence[Partition]) -> None:
-        """The first message that is kept is the next."""
+        """Continue at the first message that is kept."""
         reader, chosen = self._subscription.chosen(partitions)
         self._seek({at: (reader.bounds(at))[0] for at in chosen})
 
     def to_end(self, partitions: Sequence[Partition]) -> None:
-        """The first message that comes from now on is the next."""
+        """Continue at the first message that arrives from now on."""
         reader, chosen = self._subscription.chosen(partitions)
         self._seek({at: (reader.bounds(at))[1] for at in chosen})
 
     def to_time(self, since_ms: int, partitions: Sequence[Partition]) -> None:
-        """The first message of ``since_ms`` or later is the next."""
+        """Continue at the first message at or after ``since_ms``."""
         reader, chosen = self._subscription.chosen(partitions)
         self._seek({at: reader.offset_at(at, since_ms) for at in chosen})
 

@@ -44,16 +44,16 @@ from nexo.topics.progress import current_transaction
 from nexo.topics.settings import span_ms
 
 _FLUSHED_TOGETHER = 100
-"""Events that leave the outbox in one transaction."""
+"""Events that one transaction delivers from the outbox."""
 
 
 class ExactlyOnceContext:
-    """What a program keeps so that every effect happens once, whatever is killed when.
+    """State that makes every effect happen exactly once, whatever is killed when.
 
     ``server`` is a client, a URL, or ``memory://`` for tests: nothing of that outlives the
     process. Contexts of one ``name`` share everything, in any number of processes. Results of
-    `process_once` are kept for ``ttl``. ``deliver`` takes the events of the outbox; without
-    it they go to their topics.
+    `process_once` are kept for ``ttl``. ``deliver`` receives the events of the outbox; without
+    it they are sent to their topics.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ExactlyOnceContext:
 
     @property
     def ledger(self) -> Ledger:
-        """Where everything is kept; with ``memory://``, a test can look into it."""
+        """The storage behind the context; with ``memory://``, a test can inspect it."""
         return self._ledger
 
     # -- transactions
@@ -87,8 +87,8 @@ class ExactlyOnceContext:
     def transaction(self, work: Callable[[OnceTransaction], Any], *, timeout: float = 60.0) -> Any:
         """Run ``work(tx)`` in a transaction and return what it returns.
 
-        An exception rolls everything back: messages and state are as before, and consumers
-        polled in it hand the same messages out again.
+        An exception rolls everything back: messages and state are as before, and consumers polled
+        in it deliver the same messages again.
         """
         function(work, "the work")
         with self.begin(timeout=timeout) as tx:
@@ -104,7 +104,7 @@ class ExactlyOnceContext:
     # -- state
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value of the state; within a transaction, as that sees it."""
+        """A value of the state; within a transaction, as it sees it."""
         if (tx := self._joined()) is not None:
             return tx.get(key, default)
         entry = self._ledger.load(STATE, state_key(key))
@@ -131,7 +131,7 @@ class ExactlyOnceContext:
     def process_once(
         self, event_id: str, work: Callable[[], Any], *, ttl: str | timedelta | None = None
     ) -> Any:
-        """Run ``work`` unless that was done for ``event_id``; returns its result, then or now.
+        """Run ``work`` unless that was done for ``event_id``; returns its stored or new result.
 
         It runs in a transaction of its own: what it does with this context takes effect with
         the result. If it fails, nothing has happened and it may be tried again. The result
@@ -197,8 +197,8 @@ class ExactlyOnceContext:
     def flush(self) -> int:
         """Deliver what waits, in order; returns how many.
 
-        To topics exactly once. ``deliver`` is called at least once per event: it stops at the
-        first that fails, which stays with all behind it, and raises.
+        To topics exactly once. ``deliver`` is called at least once per event: it stops at the first
+        that fails, which stays with all after it, and raises.
         """
         with self._flushing:
             entries = waiting(self._ledger.scan(STATE))
@@ -240,7 +240,7 @@ class ExactlyOnceContext:
     def on_barrier(self, epoch: int) -> bool:
         """Everything up to here belongs to ``epoch``: deliver the outbox, take a checkpoint.
 
-        False for an epoch that has passed already: a barrier may be sent again.
+        False for an epoch that has already passed: a barrier may be sent again.
         """
         whole(epoch, "the epoch", 0, 2**63 - 1)
         with self._barrier:
@@ -251,7 +251,7 @@ class ExactlyOnceContext:
             return True
 
     def checkpoint(self) -> Checkpoint:
-        """Keep everything as it is now, durably, and return it; see `restore`."""
+        """Save everything as it is now, durably, and return it; see `restore`."""
         return self._save(None)
 
     def _save(self, epoch: int | None) -> Checkpoint:
@@ -301,7 +301,7 @@ class ExactlyOnceContext:
     # -- ending
 
     def close(self) -> None:
-        """End the connection, unless it is a client's."""
+        """End the connection, unless it belongs to a client."""
         self._ledger.close()
 
     def __enter__(self) -> ExactlyOnceContext:

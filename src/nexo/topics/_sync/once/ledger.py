@@ -1,5 +1,5 @@
 # Generated from _async/once/ledger.py by tools/unasync.py; edit that file instead.
-"""Where an exactly-once context keeps things: the port, and the one in memory for tests."""
+"""The storage of an exactly-once context: the port, and the one in memory for tests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from nexo.topics.once import ABSENT, Entry
 class LedgerTransaction(Protocol):
     """Changes that take effect together or not at all."""
 
-    def begin(self) -> None:
-        """Open it."""
-        ...
+    def begin(self) -> None: ...
 
     def put(self, table: str, key: str, content: bytes | None) -> None:
         """Store a value; None deletes it."""
@@ -37,21 +35,21 @@ class LedgerTransaction(Protocol):
         ...
 
     def finish(self) -> None:
-        """Make it so; `TransactionAborted` if it was rolled back instead."""
+        """Commit; `TransactionAborted` if it was rolled back instead."""
         ...
 
     @property
     def in_doubt(self) -> bool:
-        """Whether nobody knows how `finish` went; then `settle` finds out."""
+        """Whether the outcome of `finish` is unknown; then `settle` finds it."""
         ...
 
     def settle(self, wait_s: float) -> None:
-        """Find out; errors are those of `finish`, and of asking for longer than ``wait_s``."""
+        """Find the outcome; raises the errors of `finish`, and
+        of asking for longer than ``wait_s``.
+        """
         ...
 
-    def abort(self) -> None:
-        """Roll back."""
-        ...
+    def abort(self) -> None: ...
 
 
 class Ledger(Protocol):
@@ -75,7 +73,7 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """Nothing outlives the process: for tests without a server."""
+    """Nothing survives the process: for tests without a server."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, Entry]] = {}
@@ -85,11 +83,9 @@ class MemoryLedger:
         self._versions = itertools.count()
 
     def load(self, table: str, key: str) -> Entry:
-        """A value and its version."""
         return self.tables.get(table, {}).get(key, ABSENT)
 
     def scan(self, table: str) -> Mapping[str, Entry]:
-        """Everything in a table."""
         return dict(self.tables.get(table, {}))
 
     def transaction(self, timeout_s: float) -> LedgerTransaction:
@@ -97,26 +93,23 @@ class MemoryLedger:
         return _MemoryTransaction(self)
 
     def apply(self, table: str, key: str, content: bytes | None) -> None:
-        """From a transaction that commits."""
+        """Apply a change of a committing transaction."""
         entries = self.tables.setdefault(table, {})
         entries.pop(key, None)
         if content is not None:
             entries[key] = Entry(content, next(self._versions))
 
-    def close(self) -> None:
-        """There is nothing to end."""
+    def close(self) -> None: ...
 
 
 class Certain:
-    """Part of a transaction that is known to be rolled back if `finish` failed."""
+    """Mixin of transactions that are known to be rolled back if `finish` failed."""
 
     @property
     def in_doubt(self) -> bool:
-        """It never is."""
         return False
 
-    def settle(self, wait_s: float) -> None:
-        """There is nothing to find out."""
+    def settle(self, wait_s: float) -> None: ...
 
 
 class _MemoryTransaction(Certain):
@@ -127,28 +120,23 @@ class _MemoryTransaction(Certain):
         self._messages: list[tuple[str, ProducerRecord]] = []
         self._commits: dict[TopicPartition, tuple[int, str]] = {}
 
-    def begin(self) -> None:
-        """Nothing to open."""
+    def begin(self) -> None: ...
 
     def put(self, table: str, key: str, content: bytes | None) -> None:
-        """Note a change."""
         self._changes.append((table, key, content))
 
     def rely_on(self, table: str, key: str, offset: int) -> None:
-        """Note what was read."""
         self._relied.append((table, key, offset))
 
     def produce(self, topic: str, record: ProducerRecord) -> RecordMetadata:
-        """Note a message; its place is known once it is committed."""
+        """Collect a message; its place is known once it is committed."""
         self._messages.append((topic, record))
         return RecordMetadata(topic, 0, len(self._ledger.produced.get(topic, ())))
 
     def commit(self, source: MessageSource, commits: Commits) -> None:
-        """Note offsets."""
         self._commits.update(commits)
 
     def finish(self) -> None:
-        """Apply everything."""
         for table, key, offset in self._relied:
             if (self._ledger.load(table, key)).offset != offset:
                 raise TransactionAborted(f"rolled back: key {key!r} has changed meanwhile")
@@ -158,5 +146,4 @@ class _MemoryTransaction(Certain):
             self._ledger.produced.setdefault(topic, []).append(record)
         self._ledger.committed.update(self._commits)
 
-    def abort(self) -> None:
-        """Forget everything."""
+    def abort(self) -> None: ...

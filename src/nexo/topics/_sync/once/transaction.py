@@ -32,7 +32,7 @@ from nexo.topics.progress import Polls, current_transaction
 class OnceTransaction:
     """Everything done through it takes effect together at its end, or not at all.
 
-    Consumers polled while it is open take part: rolled back, they hand the same messages out
+    Consumers polled while it is open take part: after a rollback they deliver the same messages
     again.
     """
 
@@ -56,7 +56,7 @@ class OnceTransaction:
         key: Key = None,
         headers: Headers = None,
     ) -> RecordMetadata:
-        """Write a message that nobody sees before the commit."""
+        """Write a message that stays invisible until the commit."""
         self._check_open()
         return self._changes.produce(topic, ProducerRecord.made(value, key, headers))
 
@@ -78,7 +78,7 @@ class OnceTransaction:
         raise InvalidInput(f"{place} was not polled in this transaction: commit the message itself")
 
     def polled(self, source: Any, messages: Sequence[Message[Any]]) -> None:
-        """From a consumer: these were handed out while the transaction was open."""
+        """Called by a consumer: these were delivered while the transaction was open."""
         self._polled += [(source, message) for message in messages]
 
     # -- state
@@ -102,7 +102,7 @@ class OnceTransaction:
         self.store(STATE, outbox_key(uuid.uuid4().hex), content)
 
     def load(self, table: str, key: str) -> bytes | None:
-        """A stored value; if it changes before the commit, that is refused."""
+        """A stored value; if it changes before the commit, that is rejected."""
         self._check_open()
         if (table, key) in self._written:
             return self._written[table, key]
@@ -125,7 +125,7 @@ class OnceTransaction:
 
     def __enter__(self) -> OnceTransaction:
         if current_transaction.get() is not None:
-            raise Conflict("a transaction is open here already: they do not nest")
+            raise Conflict("a transaction is already open here: they do not nest")
         self._changes.begin()
         self._open = True
         self._token = current_transaction.set(self)
@@ -165,7 +165,7 @@ class OnceTransaction:
         self._stored()
 
     def settle(self, wait_s: float) -> None:
-        """From a consumer: find out how it ended, if the commit's reply never came."""
+        """Called by a consumer: find the outcome, if the commit's reply never came."""
         try:
             self._changes.settle(wait_s)
         except TransactionAborted:
@@ -178,7 +178,7 @@ class OnceTransaction:
             source.committed(commits)
 
     def _roll_back(self) -> None:
-        with suppress(NexoError):  # then it is rolled back by itself
+        with suppress(NexoError):  # then the server rolls it back by itself
             self._changes.abort()
 
     def _unread(self) -> None:
@@ -186,7 +186,7 @@ class OnceTransaction:
             source.rolled_back(messages, self._commits.get(source, {}))
 
     def _involved(self) -> dict[MessageSource, list[Message[Any]]]:
-        """Those that take part, each with what was polled from it."""
+        """Participating consumers, each with what was polled from it."""
         found: dict[MessageSource, list[Message[Any]]] = {each: [] for each in self._commits}
         for source, message in self._polled:
             found.setdefault(source, []).append(message)

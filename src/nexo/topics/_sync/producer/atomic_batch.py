@@ -1,5 +1,5 @@
 # Generated from _async/producer/atomic_batch.py by tools/unasync.py; edit that file instead.
-"""Stores messages of which all are to be there or none (SPEC G2)."""
+"""Stores messages all or none (SPEC G2)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def store_together(
     count: int,
     compression: Compression,
 ) -> list[RecordMetadata]:
-    """In a transaction, unless all go to one partition: a batch is stored whole anyway.
+    """Store in a transaction, unless all are for one partition: a batch is stored whole anyway.
 
-    ``lanes`` says by partition, of which there are ``count``, the numbers of its messages.
+    ``lanes`` maps each of the ``count`` partitions to the indexes of its messages.
     """
     if len(lanes) == 1 and sum(each.size_bytes for each in packed) <= BATCH_BYTES:
         (partition,) = lanes

@@ -1,12 +1,13 @@
 # Generated from _async/producer/sender.py by tools/unasync.py; edit that file instead.
-"""Gathers messages into batches by partition, and says when each leaves (SPEC G3).
+"""Gathers messages into batches by partition, and decides when each is sent (SPEC G3).
 
-A batch leaves when it is full or when its first message has waited for the linger time. Of
-one partition one batch is under way at a time, so that writing it again after a lost
+A batch is sent when it is full or when its first message has waited for the linger time.
+Each partition has one batch in flight at a time, so that writing it again after a lost
 connection keeps the order.
 
-A batch says by how many partitions it was chosen where it goes. If the topic was created anew
-with another number the broker refuses it, and everything that waits is placed again.
+A batch carries the partition count by which its partition was chosen. If the topic was
+created again with another count the broker rejects it, and all waiting messages are placed
+again.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from nexo.topics.packing import BATCH_BYTES, Lane, Packed
 from nexo.topics.partitioning import Chooser, Partitioner
 
 _CONCURRENT = 8
-"""Partitions sent to at once."""
+"""Partitions with a batch in flight at once."""
 _LOOK_S = 0.05
-"""Between looks whether everything is decided."""
+"""The pause between checks whether everything is decided."""
 
 
 class NexoSender:
@@ -66,7 +67,9 @@ class NexoSender:
         tell_when_forked(self)
 
     def forked(self) -> None:
-        """Both processes would count on, and the server would take one's messages for repeats."""
+        """After a fork both processes would continue the sequence, and the
+        server would take the messages of one for repeats.
+        """
         self._guard, self._wake, self._idle = Lock(), runtime.Event(), runtime.Event()
         self._task, self._open, self._unplaced, self._lanes = None, 0, {}, {}
         self._fatal = Conflict(from_before("the producer"))
@@ -97,7 +100,7 @@ class NexoSender:
         count = self._counts[topic]
         try:
             partition = self._chooser.partition_of(topic, packed.partition, packed.key, count)
-        except Exception as error:  # whatever a partitioner of one's own raises
+        except Exception as error:  # whatever a custom partitioner raises
             packed.delivery.fail(error)
             self._settled(1)
             return
@@ -138,7 +141,7 @@ class NexoSender:
         try:
             self._send_all()
         finally:
-            if not self._closed:  # or else whoever sends would wait for ever
+            if not self._closed:  # otherwise senders would wait for ever
                 text = (
                     "the producer has ended with the event loop or thread it ran on: make another"
                 )
@@ -158,7 +161,7 @@ class NexoSender:
         self._workers.drain()
 
     def _pause_s(self) -> float | None:
-        """Until the next batch is due."""
+        """Time until the next batch is due."""
         lanes = list(self._lanes.values())  # other threads add to it
         waiting = [each.first_s for each in lanes if self._may_go(each) and not each.busy]
         if not waiting:
@@ -166,7 +169,7 @@ class NexoSender:
         return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
 
     def _may_go(self, lane: Lane[Delivery]) -> bool:
-        """Whether something waits, and its place is not in doubt."""
+        """Whether something waits, and its place is certain."""
         return bool(lane.waiting) and lane.at.topic in self._counts
 
     def _due(self, lane: Lane[Delivery]) -> bool:
@@ -183,10 +186,10 @@ class NexoSender:
         return [lane for lane in list(self._lanes.values()) if lane.at.topic == topic]
 
     def _learn(self, topic: str) -> None:
-        """Ask how many partitions a topic has, and place what waits for it, in order."""
+        """Look up a topic's partition count, and place what waits for it, in order."""
         try:
             count = self._writer.insist(lambda: self._writer.count(topic))
-        except Exception as error:  # these messages fail; those of other topics go on
+        except Exception as error:  # these messages fail; those of other topics continue
             with self._guard:
                 waiting = self._take_back(topic)
             self._decided(waiting, error)
@@ -197,7 +200,7 @@ class NexoSender:
                 self._place(topic, packed)
 
     def _take_back(self, topic: str) -> list[Packed[Delivery]]:
-        """What waits for a topic, those placed before first: of one key, in order."""
+        """The waiting messages of a topic, those placed before first: in order per key."""
         found: list[Packed[Delivery]] = []
         for lane in self._lanes_of(topic):
             found += lane.waiting
@@ -205,7 +208,7 @@ class NexoSender:
         return found + self._unplaced.pop(topic)
 
     def _forget_count(self, topic: str) -> None:
-        """The topic was created anew: what waits is placed again once nothing is under way."""
+        """The topic was created again: place waiting messages again once nothing is in flight."""
         self._counts.pop(topic, None)
         self._unplaced.setdefault(topic, [])
         self._wake.set()
@@ -235,14 +238,14 @@ class NexoSender:
             return batch
 
     def _send(self, lane: Lane[Delivery], batch: list[Packed[Delivery]]) -> list[Packed[Delivery]]:
-        """Returns what has to be placed again."""
+        """Send a batch; returns what has to be placed again."""
         try:
             first = self._writer.write(lane.at, lane.count, batch)
         except PayloadTooLarge as error:
             return self._send_singly(lane, batch, error)
         except PartitionsChanged:
             return batch
-        except Exception as error:  # these messages fail; those behind them go on
+        except Exception as error:  # these messages fail; those after them continue
             if isinstance(error, Fenced):
                 self._fatal = error
             self._decided(batch, error)
@@ -255,7 +258,7 @@ class NexoSender:
     def _send_singly(
         self, lane: Lane[Delivery], batch: list[Packed[Delivery]], error: PayloadTooLarge
     ) -> list[Packed[Delivery]]:
-        """Only the message that is too large shall fail."""
+        """Send one by one, so that only the message that is too large fails."""
         if len(batch) == 1:
             self._decided(batch, error)
             return []
@@ -283,7 +286,7 @@ class NexoSender:
     # -- all or none
 
     def send_together(self, topic: str, records: Sequence[ProducerRecord]) -> list[RecordMetadata]:
-        """All of them or none."""
+        """Send all of them or none."""
         packed = [Packed(record, None) for record in records]
         if not packed:
             return []
@@ -306,6 +309,6 @@ class NexoSender:
     def _known_count(self, topic: str) -> int:
         count = self._writer.count(topic)
         with self._guard:
-            if topic not in self._unplaced:  # else it is `_learn` that says so
+            if topic not in self._unplaced:  # otherwise `_learn` reports it
                 self._counts.setdefault(topic, count)
         return count
