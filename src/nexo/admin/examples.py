@@ -12,9 +12,9 @@ _TIME_MS = 1_767_225_600_000
 _BY_NAME: dict[str, Any] = {
     "address": "127.0.0.1", "client": "shop-42", "cron": "0 3 * * *", "dedup_key": "order-7",
     "error": "KeyError: 'to'", "group": "billing", "id": _JOB, "key": "greeting", "kind": "value",
-    "name": "nightly", "pattern": "news/#", "persistence": "file_sync", "queue": "emails",
-    "reason": "too many retries", "stream": "orders", "topic": "news/today", "user": "ana",
-    "version": "0.2.0",
+    "lease": "7", "name": "nightly", "pattern": "news/#", "persistence": "file_sync",
+    "queue": "emails", "reason": "too many retries", "stream": "orders", "topic": "news/today",
+    "user": "ana", "version": "0.2.0",
 }  # fmt: skip
 """What fields are usually called, and hold."""
 _BY_TITLE: dict[str, dict[str, Any]] = {
