@@ -1,7 +1,7 @@
-"""Checks the files of a server that does not run, and mends what can be mended.
+"""Checks the files of a stopped server, and repairs what can be repaired.
 
-A check changes nothing: it recovers every log, journal and snapshot on files that only note
-what would be done to them. Mending lets the same code do it for real.
+A check changes nothing: it recovers every log, journal and snapshot on files that only
+record what would be done to them. A repair runs the same code on the real files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Kind: TypeAlias = Literal[
 ]
 
 SERIOUS: frozenset[Kind] = frozenset({"damage", "journal"})
-"""Acknowledged data may be lost; the rest is mended at the next start, or is none."""
+"""Acknowledged data may be lost; anything else is repaired at the next start, or harmless."""
 _LEFTOVERS = (".backup-*", ".removed-*", "*.new", "*.restoring")
 _COPIES = ("*.cut", "*.damaged")
 
@@ -57,7 +57,7 @@ class Checkup:
     """All files of one server."""
 
     def __init__(self, settings: Settings, advance: Advance = lambda steps: None) -> None:
-        """``advance`` hears of every log's size once it was read."""
+        """``advance`` is called with every log's size once it was read."""
         self._folders = {broker: settings.folder(broker) for broker in Broker}
         self._advance = advance
 
@@ -80,7 +80,7 @@ class Checkup:
             try:
                 self._recover(files, log)
             except NexoError:
-                continue  # what cannot be mended is found again
+                continue  # what cannot be repaired is found again
         for folder in self._folders.values():
             for path in _matching(folder, _LEFTOVERS):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -189,7 +189,7 @@ def _damage(log: SegmentedLog, folder: Path, damage: Damage) -> Finding:
     if damage.offset == damage.next_offset:
         return Finding(path, "header", "the file header is damaged; all entries are intact")
     lost = f"offsets {damage.offset} to {damage.next_offset - 1} at byte {damage.position}"
-    return Finding(path, "damage", f"{lost} are lost; readers are told and go on behind them")
+    return Finding(path, "damage", f"{lost} are lost; readers get an error and continue after them")
 
 
 def _planned(changes: list[Change]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import time
 _LOOK_NS = 1_000_000_000
 """How often the clock is compared with the machine's."""
 _SLEW = 20
-"""The wall clock is followed by at most one part in so many of the time that passed."""
+"""The wall clock is followed by at most one part in this many of the time that passed."""
 _UNSET_NS = 24 * 3_600 * 1_000_000_000
 """A wall clock that jumps ahead by more was not set when the server started."""
 _ASLEEP_NS = 100_000_000
@@ -17,9 +17,9 @@ _ASLEEP_NS = 100_000_000
 class SteadyClock:
     """Wall-clock milliseconds that never go back and do not step when the clock is set.
 
-    Moved by the monotonic clock, so that leases, delays and TTLs keep their length. A difference
-    from the wall clock is made up for slowly; only time that the machine was suspended, and
-    the first setting of a clock that had not been set, are jumped over.
+    Driven by the monotonic clock, so that leases, delays and TTLs keep their length. A
+    difference from the wall clock is corrected slowly; only time during which the machine was
+    suspended, and the first setting of an unset clock, are skipped at once.
     """
 
     __slots__ = ("_floor_ms", "_look_ns", "_slept_ns", "_zero_ns")

@@ -1,9 +1,9 @@
 """Backups of a running broker: its files as they are at one moment, kept by hard links.
 
-A broker's process writes its files on one thread, and what it has replied to is in them. So
-the files between two requests are what a kill at that moment would leave, which recovery is
-made for. Links keep them: logs only grow, and only what was there is read; other files are
-replaced as a whole, never changed. Indexes are left out, for they are rebuilt.
+A broker's process writes its files on one thread, before it replies. So the files between
+two requests are what a kill at that moment would leave, which recovery handles. Hard links
+preserve them: logs only grow, and only the part that existed is read; other files are
+replaced as a whole, never changed. Indexes are left out, because they are rebuilt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEFT_OUT = (".idx", ".new", ".sock", ".lock")
 class Backup:
     """The files of one folder as they were when this was made, until `close`.
 
-    The broker stands still meanwhile, so each file costs one link, under its number, and no more.
+    The broker is blocked meanwhile, so each file costs only one link, named by its number.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
@@ -47,7 +47,7 @@ class Backup:
             self.files.append((path[len(root) + 1 :], size))
 
     def read(self, number: int, position: int) -> bytes:
-        """Some bytes of a file, of which only what it had at the beginning counts."""
+        """Some bytes of a file, up to its length when the backup began."""
         if not 0 <= number < len(self.files) or position < 0:
             raise InvalidInput(f"the backup has no file {number} with byte {position}")
         size = self.files[number][1]
@@ -56,7 +56,6 @@ class Backup:
             return file.read(max(0, min(wire.READ_BYTES, size - position)))
 
     def close(self) -> None:
-        """Let the files go."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -68,7 +67,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _data_files(folder: str) -> Iterator[tuple[str, int]]:
-    """Path and length of every file that counts."""
+    """Path and length of every file in the backup."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -79,14 +78,14 @@ def _data_files(folder: str) -> Iterator[tuple[str, int]]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what processes that ended left behind."""
+    """Remove the backups of processes that have ended."""
     for path in folder.glob(f"{_PREFIX}*"):
         if not path.name.startswith(f"{_PREFIX}{os.getpid()}-"):
             shutil.rmtree(path, ignore_errors=True)
 
 
 class Backups:
-    """The backups under way in one host; each belongs to a connection."""
+    """The backups in progress in one host; each belongs to a connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -108,11 +107,11 @@ class Backups:
 
     def _begin(self, key: tuple[int, Path]) -> Backup:
         if key in self._open:
-            raise Conflict("this connection's backup is not at its end")
+            raise Conflict("this connection has a backup in progress")
         try:
             self._open[key] = Backup(key[1], key[0])
         except OSError as error:
-            raise Unavailable(f"the files cannot be kept: {error.strerror}") from None
+            raise Unavailable(f"the files cannot be linked: {error.strerror}") from None
         return self._open[key]
 
     def _of(self, key: tuple[int, Path]) -> Backup:
@@ -121,7 +120,7 @@ class Backups:
         return self._open[key]
 
     def _read(self, peer: Peer, request_id: int, read: partial[bytes]) -> None:
-        """Read in a thread: a cold disk must not hold up the broker."""
+        """Read in a thread: a cold disk must not block the broker."""
 
         def done(future: asyncio.Future[bytes]) -> None:
             error = future.exception()
@@ -135,6 +134,6 @@ class Backups:
         self._loop.run_in_executor(None, read).add_done_callback(done)
 
     def peer_closed(self, peer: Peer) -> None:
-        """End what the connection began."""
+        """End the connection's backup."""
         for key in [key for key in self._open if key[0] == peer.id]:
             self._open.pop(key).close()

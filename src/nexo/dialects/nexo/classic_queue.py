@@ -25,7 +25,7 @@ from nexo.services.queue.work import Outcome
 T = TypeVar("T")
 
 RETURNED = "Consumer stopped"
-"""The reason with which that client gives back what it never started."""
+"""The reason with which that client returns jobs that it never started."""
 MAX_PAGE = 1_000
 
 
@@ -53,7 +53,7 @@ def _options(text: str, type_: type[T]) -> T:
 
 @contextmanager
 def _in_its_words(lease_lost: str = "") -> Iterator[None]:
-    """The error texts that client looks for."""
+    """The error texts that the existing client matches."""
     try:
         yield
     except NotFound:

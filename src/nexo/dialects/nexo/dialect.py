@@ -1,4 +1,4 @@
-"""Nexo's own protocol as a dialect: whose first bytes are ours, and who serves them."""
+"""Nexo's own protocol as a dialect: recognises its connections and serves them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class NexoDialect:
         return frame(Kind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
 
     def start(self, host: HostPort) -> NexoSpeaker:
-        """Build the table of requests."""
         return NexoSpeaker(Shared(host, build_table(host.services)))
 
 
@@ -65,6 +64,6 @@ class NexoSpeaker:
         return Session(self._shared, origin)
 
     def stop(self) -> None:
-        """Refuse requests from now on."""
+        """Reject requests from now on."""
         self._shared.table.refuse_all()
         self._shared.before_login.refuse_all()

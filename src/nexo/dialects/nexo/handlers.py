@@ -17,19 +17,16 @@ class Peer(Connection, Protocol):
     """
 
     said_hello: bool
-    """Speaks our additions (coded errors, timestamped pushes)."""
+    """Supports our additions (coded errors, timestamped pushes)."""
 
-    def ok(self, request_id: int) -> None:
-        """Reply OK."""
+    def ok(self, request_id: int) -> None: ...
 
-    def null(self, request_id: int) -> None:
-        """Reply NULL."""
+    def null(self, request_id: int) -> None: ...
 
     def data(self, request_id: int, *parts: Buffer) -> None:
         """Reply DATA; the parts follow one another on the wire and must not change later."""
 
-    def fail(self, request_id: int, error: NexoError) -> None:
-        """Reply with an error."""
+    def fail(self, request_id: int, error: NexoError) -> None: ...
 
     def push(self, frames: Buffer) -> None:
         """Send whole frames that answer no request."""
@@ -40,12 +37,13 @@ Handler: TypeAlias = Callable[[Peer, int, memoryview], None]
 a `NexoError`, which is sent as the reply. ``payload`` is only valid during the call."""
 
 Answer: TypeAlias = Callable[[Peer, memoryview], bytes | None]
-"""``answer(peer, payload)``, for requests that never wait: what it returns is the reply, NULL for
-None and OK for nothing but ``b""``. Cheaper than a `Handler`, which see for the rest."""
+"""``answer(peer, payload)``, for requests that never wait: it returns the reply, None for
+NULL and ``b""`` for OK. Cheaper than a `Handler`; otherwise the same.
+"""
 
 
 def handler_of(answer: Answer) -> Handler:
-    """The same request for those who call handlers."""
+    """Wrap an answer as a handler."""
 
     def handle(peer: Peer, request_id: int, payload: memoryview) -> None:
         reply = answer(peer, payload)

@@ -1,8 +1,8 @@
 """Cuts a connection's bytes into frames, reading large ones straight into their own buffer.
 
 All sessions of a loop share one read buffer: a read and its callback are never interleaved
-with another session's. What is left of a frame at the end of a read is kept aside, so an
-idle connection holds no buffer at all.
+with another session's. An incomplete frame at the end of a read is copied, so an idle
+connection holds no buffer at all.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from nexo.errors import PayloadTooLarge, ProtocolError
 from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind
 
 READ_BYTES = 256 * 1024
-"""Most that one connection may deliver per callback, for fairness between connections."""
+"""The most that one connection may deliver per callback, for fairness between connections."""
 
 LEAST_BYTES, GROWTH = 16 * 1024, 4
-"""A large frame's buffer begins this small, and has at most this many times what has arrived:
-bytes that are only announced take no memory."""
+"""A large frame's buffer starts this small, and has at most this many times what has arrived:
+bytes that are only announced take no memory.
+"""
 
 FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
 """``sink(kind, meta, id, payload)``; the payload is only valid during the call."""
@@ -71,11 +72,11 @@ class Inbox:
         self.halted, self._until = True, 0
 
     def go_on(self) -> None:
-        """Hand frames on again."""
+        """Deliver frames again."""
         self.halted = False
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         if self._large is not None:
             return self._large[self._large_end :]
         if not self._kept:
@@ -85,7 +86,7 @@ class Inbox:
         return self._shared[size:]
 
     def received(self, size: int) -> None:
-        """``size`` more bytes are in the buffer: hand on every whole frame.
+        """``size`` more bytes are in the buffer: deliver every whole frame.
 
         Raises `PayloadTooLarge` or `ProtocolError` when the boundary of the next frame can
         no longer be trusted; the connection must then be closed.
@@ -167,7 +168,7 @@ class Inbox:
 
 
 class Drain:
-    """Drops what still arrives on a connection that is being closed; stands in for an `Inbox`."""
+    """Drops what still arrives on a connection that is being closed; replaces an `Inbox`."""
 
     __slots__ = ("_shared",)
 
@@ -179,14 +180,10 @@ class Drain:
         self._shared = shared.view
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go."""
         return self._shared
 
-    def received(self, size: int) -> None:
-        """Drop them."""
+    def received(self, size: int) -> None: ...
 
-    def halt(self) -> None:
-        """Nothing is handed on anyway."""
+    def halt(self) -> None: ...
 
-    def go_on(self) -> None:
-        """Nothing is handed on anyway."""
+    def go_on(self) -> None: ...

@@ -31,25 +31,22 @@ class LinkedClient(Protocol):
     congested: bool
 
     def relayed(self, reply: Buffer) -> None:
-        """Pass on a whole reply."""
+        """Forward a whole reply."""
 
     def unanswered(self) -> None:
-        """The request is one that gets no reply."""
+        """The request gets no reply."""
 
     def push(self, frames: Buffer) -> None:
-        """Pass on whole frames that answer no request."""
+        """Forward whole frames that answer no request."""
 
-    def fail(self, request_id: int, error: NexoError) -> None:
-        """Reply with an error."""
+    def fail(self, request_id: int, error: NexoError) -> None: ...
 
-    def finish(self) -> None:
-        """Close the connection."""
+    def finish(self) -> None: ...
 
     def hold(self) -> None:
-        """Read no more requests until `release`."""
+        """Stop reading requests until `release`."""
 
-    def release(self) -> None:
-        """Read on."""
+    def release(self) -> None: ...
 
 
 class Link(asyncio.BufferedProtocol):
@@ -64,7 +61,7 @@ class Link(asyncio.BufferedProtocol):
         read_buffer: ReadBuffer,
         buffer_bytes: int,
     ) -> None:
-        """``buffer_bytes`` may wait for the broker before the client is held."""
+        """The client is held once more than ``buffer_bytes`` wait for the broker."""
         self._inbox = Inbox(read_buffer, 2**32 - 1, self._on_frame)
         self._client = client
         self._broker = broker
@@ -107,7 +104,7 @@ class Link(asyncio.BufferedProtocol):
             self._hold()
 
     def pause_reading(self) -> None:
-        """The client does not read: take no more replies for it."""
+        """The client does not read: stop reading replies for it."""
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -151,7 +148,7 @@ class Link(asyncio.BufferedProtocol):
             self._release()
 
     def pause_writing(self) -> None:
-        """The broker does not read: take no more requests for it."""
+        """The broker does not read: stop reading requests for it."""
         self._hold()
 
     def resume_writing(self) -> None:

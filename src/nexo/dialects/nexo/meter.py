@@ -1,8 +1,8 @@
-"""What one connection has sent and got, and how long its requests take.
+"""What one connection has sent and received, and how long its requests take.
 
 Nothing is done per request that is answered at once: all requests of one read share one
-reading of the clock and one addition. Those that wait, for a sync or for something to come,
-are noted one by one and counted together at the end of the turn that answers them.
+reading of the clock and one addition. Those that wait, for a sync or for an event, are
+recorded one by one and counted together at the end of the turn that answers them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Meter:
         """Opcodes of those which the read going on has left waiting."""
 
     def read(self, size: int, inbox: Inbox | Drain) -> int:
-        """Everything that a read brought was run, and the replies so far are written: when."""
+        """Everything that a read brought was run, and the
+        replies so far are written; returns when.
+        """
         now_ns = monotonic_ns()
         took_ns = now_ns - self.arrived_ns
         count, times = inbox.count, self._by_op[inbox.op]

@@ -1,4 +1,4 @@
-"""What a use case's ``done`` does in this dialect: send the result, or the error, as the reply."""
+"""Callbacks that send a use case's result, or its error, as the reply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reply_ok(peer: Peer, request_id: int) -> Done[Any]:
 
 
 def reply_data(peer: Peer, request_id: int, encode: Callable[[T], Buffer]) -> Done[T]:
-    """Reply with the bytes that ``encode`` makes of the result."""
+    """Reply with the result encoded by ``encode``."""
 
     def done(result: T | NexoError) -> None:
         if isinstance(result, NexoError):

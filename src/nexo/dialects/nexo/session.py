@@ -32,13 +32,14 @@ JOIN_BYTES = 64 * 1024
 """Replies up to this size are joined into one write; larger ones are written in parts."""
 
 EARLY_PARTS = 24
-"""So many parts of replies leave before the rest of a run of requests is served: the peer
-has something to work on meanwhile."""
+"""Send this many parts of replies before the rest of a run of requests is served, so that the
+peer has something to work on.
+"""
 EARLY_BYTES = 8 * 1024
-"""So does a part of this size."""
+"""A part of this size is also sent early."""
 SHOWN_PEERS = 1_000
 
-# Plain numbers: looking a member up in its enum costs as much as packing a header.
+# Plain numbers: looking up an enum member costs as much as packing a header.
 _REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 _pack = HEADER.pack
@@ -81,7 +82,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
 
     @property
     def introduced(self) -> bool:
-        """Has sent a request, or logged in where authentication is on."""
+        """Whether it sent a request, or logged in where authentication is on."""
         if self._host.guard is None:
             return self._meter.requests > 0
         return self.identity is not None
@@ -89,7 +90,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
     # -- asyncio's side -------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the transport reads to."""
+        """The buffer that the transport reads to."""
         return self._inbox.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -120,7 +121,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: its requests wait, also those that have arrived."""
+        """The client reads too slowly: hold its requests, including those that have arrived."""
         self.congested = True
         self._stop_reading()
         for link in self._links.values():
@@ -137,12 +138,12 @@ class Session(BaseSession, asyncio.BufferedProtocol):
             self._host.drained(self)
 
     def hold(self) -> None:
-        """Read no more requests: a link's broker does not take them."""
+        """Stop reading requests: a link's broker accepts no more."""
         self._holds += 1
         self._stop_reading()
 
     def release(self) -> None:
-        """A link's broker takes requests again."""
+        """A link's broker accepts requests again."""
         self._holds -= 1
         self._read_on()
 
@@ -192,7 +193,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
             self._replying = False
 
     def _answered(self, request_id: int, reply: bytes | None) -> None:
-        """As `handler_of` an answer does it, without the detour."""
+        """Like `handler_of` an answer, without the extra call."""
         self._in_flight -= 1
         out = self._out
         if reply:
@@ -290,7 +291,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
         return Link(self, broker, path, introduction, shared.read_buffer, buffer_bytes)
 
     def refuse(self, error: NexoError) -> None:
-        """No request can be taken, as when the next frame's boundary is unknown: say why, close."""
+        """Reject the connection, as when the next frame's boundary is unknown: say why, close."""
         self._in_flight += 1
         self.fail(0, error)
         self.finish()
@@ -298,17 +299,14 @@ class Session(BaseSession, asyncio.BufferedProtocol):
     # -- replies (Peer) ---------------------------------------------------------
 
     def ok(self, request_id: int) -> None:
-        """Reply OK."""
         self._in_flight -= 1
         self._send(_pack(_RESPONSE, _OK, request_id, 0), request_id)
 
     def null(self, request_id: int) -> None:
-        """Reply NULL."""
         self._in_flight -= 1
         self._send(_pack(_RESPONSE, _NULL, request_id, 0), request_id)
 
     def data(self, request_id: int, *parts: Buffer) -> None:
-        """Reply DATA."""
         self._in_flight -= 1
         if self.closed:
             return
@@ -335,7 +333,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
         if self._replying or self.closed:
             self._send(frames)
             return
-        self._out.append(frames)  # as `_send` does, but here: thousands may get a message
+        self._out.append(frames)  # as `_send` does, but inlined: thousands may get a message
         if not self._touched:
             self._touched = True
             self._shared.touched(self)
@@ -346,7 +344,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
         self._send(reply)
 
     def unanswered(self) -> None:
-        """The request is one that gets no reply."""
+        """The request gets no reply."""
         self._in_flight -= 1
 
     def _send(self, data: Buffer, request_id: int = -1) -> None:
@@ -358,7 +356,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
                 self.flush()
 
     def _late(self, request_id: int) -> None:
-        """Something leaves that a read does not send by itself, as it may have waited."""
+        """A reply may belong to a request that waited: flush it with this turn."""
         if self._meter.waiting:
             self._meter.answered(request_id)
         if not self._touched:
@@ -399,7 +397,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
 
     @property
     def _may_ping(self) -> bool:
-        """Clients without HELLO know no ping; the end of a link's process shows by itself."""
+        """Clients without HELLO know no ping; a link notices by itself when its process ends."""
         return self.said_hello and self.origin is not Origin.LINK
 
     @property

@@ -15,7 +15,7 @@ from nexo.protocol.ops import Op
 
 
 class Table:
-    """What runs each opcode; where there is nothing, the session looks further."""
+    """The handler of each opcode; without one, the session looks elsewhere."""
 
     __slots__ = ("answers", "handlers")
 
@@ -27,13 +27,13 @@ class Table:
         """Tried before the handler of the same opcode."""
 
     def refuse_all(self) -> None:
-        """Refuse every request from now on."""
+        """Reject every request from now on."""
         self.handlers[:] = [_stopping] * 256
         self.answers[:] = [None] * 256
 
 
 def login_table() -> Table:
-    """For connections that must log in: HELLO alone is taken."""
+    """For connections that must log in: accepts only HELLO."""
     return Table((None if op == Op.HELLO else _login_first for op in range(256)), [None] * 256)
 
 
@@ -46,10 +46,9 @@ def _stopping(peer: Peer, request_id: int, payload: memoryview) -> None:
 
 
 class Flushable(Protocol):
-    """A session that has gathered replies."""
+    """A session with gathered replies."""
 
-    def flush(self) -> None:
-        """Write them."""
+    def flush(self) -> None: ...
 
 
 class Shared:
@@ -65,7 +64,7 @@ class Shared:
         self._touched: list[Flushable] = []
 
     def touched(self, session: Flushable) -> None:
-        """Have the session flushed at the end of this turn, together with all others."""
+        """Flush the session at the end of this turn, together with all others."""
         if not self._touched:
             self.host.loop.call_soon(self._flush)
         self._touched.append(session)

@@ -29,11 +29,13 @@ class Timings:
         self._answered: list[Waiting] = []
 
     def answered(self, request: Waiting) -> None:
-        """A request that waited has its reply, which leaves at the end of this turn."""
+        """A request that waited has its reply, which is sent at the end of this turn."""
         self._answered.append(request)
 
     def written(self) -> int:
-        """The replies of this turn are written: when, or 0 if none was to a request that waited."""
+        """The replies of this turn are written; returns when,
+        or 0 if none was to a waiting request.
+        """
         if not self._answered:
             return 0
         now_ns, answered, self._answered = monotonic_ns(), self._answered, []

@@ -1,7 +1,7 @@
 """Connections that have not introduced themselves yet, oldest first.
 
-They cost their senders nothing, so they have deadlines and a limit per address, and give way
-to others when places are rare.
+They cost their senders nothing, so they have deadlines and a limit per address, and are
+dropped first when places are rare.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Strangers(Generic[C]):
 
     @property
     def oldest(self) -> C | None:
-        """Whoever has been here longest."""
+        """The longest waiting connection."""
         return next(iter(self._entered), None)
 
     def enter(self, one: C, address: str, now_s: float) -> C | None:
-        """Take one in; returns the oldest of the address, taken out, if it had too many."""
+        """Add one; returns the oldest of its address, removed, if that had too many."""
         self._entered[one] = (address, now_s)
         same = self._of_address.setdefault(address, {})
         same[one] = None
@@ -43,7 +43,7 @@ class Strangers(Generic[C]):
         return oldest
 
     def leave(self, one: C) -> None:
-        """Take one out, if it is here."""
+        """Remove one, if it is here."""
         entered = self._entered.pop(one, None)
         if entered is not None:
             same = self._of_address[entered[0]]
@@ -52,12 +52,12 @@ class Strangers(Generic[C]):
                 del self._of_address[entered[0]]
 
     def forget(self, known: Callable[[C], bool]) -> None:
-        """Take out the oldest ones that are ``known`` by now."""
+        """Remove the oldest ones that are ``known`` by now."""
         while (one := self.oldest) is not None and known(one):
             self.leave(one)
 
     def overdue(self, entered_s: float) -> list[C]:
-        """Take out whoever came no later than ``entered_s``."""
+        """Remove those that came no later than ``entered_s``."""
         found: list[C] = []
         for one, (_, came_s) in self._entered.items():
             if came_s > entered_s:

@@ -30,7 +30,6 @@ class GroupRequests:
         }
 
     def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Become a consumer."""
         ask = wire.unpack(wire.GroupJoin, payload)
         self._groups.join(
             peer,
@@ -44,13 +43,11 @@ class GroupRequests:
         )
 
     def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Stop being a consumer."""
         ask = wire.unpack(wire.GroupLeave, payload)
         done = reply_ok(peer, request_id)
         self._groups.leave(peer, ask.stream, ask.group, ask.consumer, done, unstarted=ask.unstarted)
 
     def take(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Lease records."""
         ask = wire.unpack(wire.Take, payload)
 
         def done(taken: Taken | NexoError) -> None:
@@ -77,7 +74,6 @@ class GroupRequests:
         )
 
     def settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Ack, nack, release, extend or start leased records."""
         ask = wire.unpack(wire.Settle, payload)
         said = Settlement(
             ask.consumer,
@@ -92,18 +88,15 @@ class GroupRequests:
         self._groups.settle(peer, ask.stream, ask.group, said, done)
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Reset a group."""
         ask = wire.unpack(wire.GroupSeek, payload)
         done = reply_packed(peer, request_id, int)
         self._groups.seek(peer, ask.stream, ask.group, done, to=ask.to, to_ms=ask.to_ms)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Forget a group."""
         ask = wire.unpack(wire.GroupName, payload)
         self._groups.delete(peer, ask.stream, ask.group, reply_ok(peer, request_id))
 
     def show_parked(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show parked records."""
         ask = wire.unpack(wire.ParkedAsk, payload)
 
         def done(parked: ParkedRecords | NexoError) -> None:
@@ -116,7 +109,6 @@ class GroupRequests:
         self._parked.show(peer, ask.stream, ask.group, done, limit=ask.limit, skip=ask.skip)
 
     def settle_parked(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Replay or discard parked records."""
         ask = wire.unpack(wire.ParkedSettle, payload)
         done = reply_packed(peer, request_id, int)
         self._parked.settle(peer, ask.stream, ask.group, ask.verb, ask.spans, done)

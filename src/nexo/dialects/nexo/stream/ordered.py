@@ -31,7 +31,6 @@ class OrderedRequests:
         }
 
     def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Become a member."""
         ask = unpack(wire.OrderedJoin, payload)
         done = reply_packed(peer, request_id, _assigned)
         self._ordered.join(
@@ -39,7 +38,6 @@ class OrderedRequests:
         )
 
     def heartbeat(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Note a sign of life."""
         ask = unpack(wire.Heartbeat, payload)
         self._ordered.heartbeat(
             peer,
@@ -53,12 +51,10 @@ class OrderedRequests:
         )
 
     def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Stop being a member."""
         ask = unpack(wire.OrderedLeave, payload)
         self._ordered.leave(peer, ask.group, ask.member, reply_ok(peer, request_id))
 
     def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Store offsets."""
         ask = unpack(wire.Commit, payload)
         self._ordered.commit(
             peer,
@@ -71,25 +67,21 @@ class OrderedRequests:
         )
 
     def committed(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show stored offsets."""
         ask = unpack(wire.CommittedAsk, payload)
         rows = self._ordered.committed(peer, ask.group, ask.topic)
         peer.data(request_id, pack(_stored(rows)))
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Reset stored offsets."""
         ask = unpack(wire.OrderedSeek, payload)
         offsets = [OffsetCommit(*row) for row in ask.offsets]
         self._ordered.seek(peer, ask.group, offsets, reply_packed(peer, request_id, int))
 
     def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show groups."""
         ask = unpack(wire.OrderedAsk, payload)
         views = self._ordered.groups(peer, ask.group, ask.stream)
         peer.data(request_id, pack([_info(view) for view in views]))
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Forget a group."""
         ask = unpack(wire.OrderedName, payload)
         self._ordered.delete(peer, ask.group, reply_ok(peer, request_id))
 

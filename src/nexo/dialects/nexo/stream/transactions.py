@@ -29,12 +29,10 @@ class TransactionRequests:
         }
 
     def begin(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Open a transaction."""
         ask = wire.unpack(transactions.TxBegin, payload)
         peer.data(request_id, wire.pack(self._transact.begin(peer, ask.timeout_ms)))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Store a batch that nobody sees yet."""
         reader = Reader(payload)
         number = reader.u64()
         name, partition, partitions, entry = read_publish(reader.rest())
@@ -42,7 +40,6 @@ class TransactionRequests:
         self._transact.publish(peer, number, name, entry, done, partition, partitions)
 
     def inputs(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Note what the transaction has read."""
         ask = wire.unpack(transactions.TxInputs, payload)
         acks = [AckInput(a.stream, a.group, a.consumer, a.generation, a.spans) for a in ask.acks]
         offsets = [
@@ -53,13 +50,10 @@ class TransactionRequests:
         peer.ok(request_id)
 
     def commit(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Make everything visible together."""
         self._transact.commit(peer, wire.unpack(int, payload), reply_ok(peer, request_id))
 
     def abort(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Hide everything it wrote."""
         self._transact.abort(peer, wire.unpack(int, payload), reply_ok(peer, request_id))
 
     def outcome(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Tell how a transaction ended."""
         self._transact.outcome(peer, wire.unpack(int, payload), reply_ok(peer, request_id))

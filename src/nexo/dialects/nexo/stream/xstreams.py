@@ -38,7 +38,6 @@ class XRequests:
     # -- messages ----------------------------------------------------------------------
 
     def add(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Append one message."""
         ask, value = unpack_headed(wire.Add, payload)
         if not value or value[0] not in tuple(ValueType):
             raise InvalidInput("a message needs a value: a type byte and its content")
@@ -46,19 +45,16 @@ class XRequests:
         self._messages.add(peer, ask.stream, value[0], bytes(value[1:]), ask.max_length, done)
 
     def range(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show a page of messages."""
         ask = unpack(wire.RangeAsk, payload)
         page = self._messages.range(peer, ask.stream, ask.first, ask.last, ask.count, ask.offset)
         head = pack_headed(wire.Page(page.first, page.end, page.following))
         peer.data(request_id, head, *page.entries)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Remove messages."""
         ask = unpack(wire.Ids, payload)
         self._messages.delete(peer, ask.stream, ask.ids, reply_packed(peer, request_id, int))
 
     def trim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Keep the newest messages."""
         ask = unpack(wire.Trim, payload)
         done = reply_packed(peer, request_id, int)
         self._messages.trim(peer, ask.stream, ask.max_length, done)
@@ -66,25 +62,21 @@ class XRequests:
     # -- groups ------------------------------------------------------------------------
 
     def make_group(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Create a group unless it is there."""
         ask = unpack(wire.MakeGroup, payload)
         done = reply_packed(peer, request_id, bool)
         self._groups.make_group(peer, ask.stream, ask.group, ask.start, done)
 
     def delete_consumer(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Forget a consumer."""
         ask = unpack(wire.ConsumerName, payload)
         done = reply_packed(peer, request_id, int)
         self._groups.delete_consumer(peer, ask.stream, ask.group, ask.consumer, done)
 
     def info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show the stream's length and its groups."""
         ask = unpack(wire.Name, payload)
         length, groups = self._groups.info(peer, ask.stream)
         peer.data(request_id, pack(wire.Info(length, [_group(group) for group in groups])))
 
     def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Deliver new messages."""
         ask = unpack(wire.ReadGroup, payload)
         self._groups.read(
             peer,
@@ -99,13 +91,11 @@ class XRequests:
         )
 
     def ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Finish messages."""
         ask = unpack(wire.Ids, payload)
         done = reply_packed(peer, request_id, int)
         self._groups.ack(peer, ask.stream, ask.group, ask.ids, done)
 
     def pending(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Show a page of what is held."""
         ask = unpack(wire.PendingAsk, payload)
         rows = self._groups.pending(
             peer, ask.stream, ask.group, ask.consumer, ask.offset, wire.PAGE
@@ -116,7 +106,6 @@ class XRequests:
         peer.data(request_id, pack(reply))
 
     def claim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Take over what was held for long."""
         ask = unpack(wire.Claim, payload)
         done = _reply_messages(peer, request_id)
         self._groups.claim(
@@ -124,7 +113,6 @@ class XRequests:
         )
 
     def renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        """Restart the idle time of messages."""
         ask = unpack(wire.Renew, payload)
         done: Done[list[wire.Id]] = reply_packed(peer, request_id)
         self._groups.renew(peer, ask.stream, ask.group, ask.consumer, ask.ids, done)
