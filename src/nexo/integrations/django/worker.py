@@ -57,7 +57,7 @@ class Worker:
         self._threads = threads
         self._stopping = threading.Event()
         self._subscriptions: list[Subscription[Any]] = []
-        self._relay = threading.Thread(target=self._keep_relaying, name="nexo-outbox")
+        self._relay = threading.Thread(target=self._keep_relaying, name="nexo-outbox", daemon=True)
         self._relays = relays and self._backend.outbox != "never"
 
     @property
