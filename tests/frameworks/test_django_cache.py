@@ -55,6 +55,9 @@ class Pair:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        return f"Pair{self.sides}"
+
 
 @pytest.mark.parametrize(
     "value",
