@@ -220,7 +220,7 @@ def test_only_closed_segments_can_be_rewritten(place: Place) -> None:
     log = place.open()
     fill(log, range(30))
     for first, end in ((0, 30), (1, 9), (0, 8), (40, 50)):
-        with pytest.raises(InvalidInput, match="borders"):
+        with pytest.raises(InvalidInput, match="bounds"):
             rewrite(log, first, end, [])
     assert bodies(log) == [body_of(n) for n in range(30)]
 

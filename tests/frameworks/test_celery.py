@@ -194,6 +194,7 @@ def _lines(folder: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("SOAK"), reason="the soak kills workers and brokers")
 def test_prefork_workers_and_the_broker_are_killed(served: testing.Process, tmp_path: Path) -> None:
     """Nothing is lost, and what was done before the kills is not done again."""
     marks, log = tmp_path / "marks", tmp_path / "worker.log"

@@ -31,6 +31,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import Commit
 from nexo.testing import Process, Server, process
 from tests.raw_connection import RawConnection
+from tests.timing import wait_until
 from tests.unit.access.samples import REQUESTS
 
 PASSWORD = "correct horse"
@@ -127,8 +128,16 @@ def test_a_lock_out_holds_for_the_right_password_too_but_not_for_tokens(guarded:
         for password in ("another guess", PASSWORD):
             hello = encode_hello(Broker.STORE, Hello(user="root", password=password))
             assert b"too many failed logins" in connection.ask(Op.HELLO, hello)[1]
-    with nexo.connect(f"nexo://127.0.0.1:{guarded.port}?token={token}") as client:
-        assert client.store.get("k") == 1
+    wait_until(lambda: _may_read(f"nexo://127.0.0.1:{guarded.port}?token={token}"))
+
+
+def _may_read(url: str) -> bool:
+    """Whether the server knows the login: it reads its users file once a second."""
+    try:
+        with nexo.connect(url) as client:
+            return bool(client.store.get("k") == 1)
+    except Unauthenticated:
+        return False
 
 
 def test_who_is_new_waits_while_too_many_log_in_at_once(

@@ -161,7 +161,8 @@ def test_the_documented_example_is_a_sensible_request(
 @pytest.mark.parametrize("row", [row for row in TABLE if not row.live], ids=lambda row: row.path)
 def test_the_documented_reply_has_the_shape_of_the_real_one(row: Endpoint) -> None:
     content = DOCUMENT["paths"][row.path][row.method.lower()]["responses"]["200"]["content"]
-    msgspec.convert(content["application/json"]["example"], row.gives)
+    example = msgspec.json.encode(content["application/json"]["example"])
+    msgspec.json.decode(example, type=row.gives)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 5_000, b'{"key":"\\ud800"}', b"0"])

@@ -159,7 +159,7 @@ def test_the_progress_of_a_backup_moves_within_large_files(
 @pytest.fixture
 def archive(nexo_server: testing.Server, tmp_path: Path) -> Path:
     with nexo.connect(nexo_server.url) as client:
-        client.stream("s").create().publish("x" * 5_000)
+        client.stream("s").create().publish("x" * 50_000)
     run("backup", str(tmp_path / "b.tar"), "--url", nexo_server.url)
     return tmp_path / "b.tar"
 

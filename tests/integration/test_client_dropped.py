@@ -100,7 +100,7 @@ def test_handlers_go_on_without_their_client(nexo_server: testing.Server) -> Non
             client.stream("s").publish(value)
             assert got.get(timeout=30) == value
     for each in running:
-        each.unsubscribe() if hasattr(each, "unsubscribe") else each.stop()
+        each.close()
 
 
 def test_handlers_that_nobody_holds_go_on_too(nexo_server: testing.Server) -> None:  # SPEC K1
@@ -114,7 +114,7 @@ def test_handlers_that_nobody_holds_go_on_too(nexo_server: testing.Server) -> No
         gc.collect()
         client.pubsub.publish("t", "still there")
         assert got.get(timeout=30) == "still there"
-    found().unsubscribe()
+    found().close()
     eventually(lambda: found() is None)
 
 

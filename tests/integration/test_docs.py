@@ -62,8 +62,8 @@ def test_the_snippets_of_a_page_run(page: Path, tmp_path: Path) -> None:
         run(page, tmp_path)
         return
     # The page may stop Spark, of which a process has one; here that may be other tests' too.
-    command = [sys.executable, __file__, str(page), str(tmp_path)]
-    alone = subprocess.run(command, check=False, capture_output=True)
+    command = [sys.executable, "-m", __name__, str(page), str(tmp_path)]
+    alone = subprocess.run(command, check=False, capture_output=True, cwd=ROOT)
     assert alone.returncode == 0, alone.stderr.decode()
 
 

@@ -289,7 +289,7 @@ async def test_a_transaction_refuses_what_no_consumer_handed_out(
     (record,) = await topics.stream("in").read(place.partition)
     async with topics.transaction() as tx:
         for bad in (record, "x"):
-            with pytest.raises(InvalidInput, match="handed out"):
+            with pytest.raises(InvalidInput, match="what a consumer delivered"):
                 await tx.ack(bad)  # type: ignore[arg-type]
     with pytest.raises(Conflict, match="not open"):
         tx.ack(record)

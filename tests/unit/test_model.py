@@ -93,4 +93,4 @@ def test_anything_else_is_no_duration(text: str) -> None:
 
 def test_brokers_and_modes_have_the_names_the_documents_use() -> None:
     assert [broker.label for broker in Broker] == ["store", "pubsub", "queue", "stream"]
-    assert [str(mode) for mode in Persistence] == ["file_async", "file_sync"]
+    assert [str(mode) for mode in Persistence] == ["file_async", "file_sync", "replicated"]

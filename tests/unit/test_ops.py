@@ -12,7 +12,7 @@ import pytest
 from nexo import cli, config
 
 OPS = Path(__file__).parents[2] / "ops"
-FOREIGN = {"PYTHONUNBUFFERED"}
+FOREIGN = {"PATH", "PYTHONUNBUFFERED"}
 
 
 def variables() -> list[tuple[str, str, str]]:

@@ -109,4 +109,4 @@ def _plain(schema: Schema, name: str) -> Any:
             return False
         case "string":
             return _BY_NAME.get(name, name or "text")
-    return None
+    return "hello" if name == "data" else None
