@@ -32,6 +32,7 @@ from celery import Celery
 import nexo.integrations.celery  # noqa: F401 - as an installed package this is not needed
 from benchmarks import peers
 from benchmarks.proxy import Proxy
+from nexo.ports import free_port
 
 VISIBILITY_S = 5
 """Short for all of them, so that a short run meets it."""
@@ -78,15 +79,15 @@ class Peer:
 
 def nexo_peer(folder: Path) -> Peer:
     """Nexo, with its defaults: every push and ack is synced."""
-    port = peers.free_port()
+    port = free_port()
     command = [sys.executable, "-m", "nexo", "serve", "--port", str(port), "--no-dashboard"]
-    command += ["--data-dir", str(folder), "--health-port", str(peers.free_port())]
+    command += ["--data-dir", str(folder), "--health-port", str(free_port())]
     return Peer("nexo", "nexo://127.0.0.1:{}".format, port, command, {})
 
 
 def redis_peer(folder: Path) -> Peer:
     """Redis with every write synced."""
-    port = peers.free_port()
+    port = free_port()
     command = [peers.binary("redis-server"), "--port", str(port), "--dir", str(folder)]
     command += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
     return Peer("redis", "redis://127.0.0.1:{}/0".format, port, command, {})
@@ -94,7 +95,7 @@ def redis_peer(folder: Path) -> Peer:
 
 def rabbitmq_peer(folder: Path) -> Peer:
     """RabbitMQ with durable queues."""
-    port = peers.free_port()
+    port = free_port()
     command, environ = [peers.binary(*peers.RABBITMQ)], peers.rabbitmq_environ(folder, port)
     url = "amqp://guest:guest@127.0.0.1:{}//"
     return Peer("rabbitmq", url.format, port, command, environ)

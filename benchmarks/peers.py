@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.machine import SEARCH
+from nexo.ports import free_port
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _SEARCH = os.pathsep.join([SEARCH, "/usr/lib/rabbitmq/bin"])
@@ -266,13 +267,6 @@ def binary(*names: str) -> str:
         if path := shutil.which(name, path=_SEARCH):
             return path
     raise Missing(f"{Path(names[-1]).name} is not installed")
-
-
-def free_port() -> int:
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from threading import Thread
 import uvloop
 
 from benchmarks.harness import Bench, Measure, latencies_us, percentile
-from benchmarks.peers import free_port
 from benchmarks.pubsub_raw import DIALECTS, FanOut
 from nexo.config import load as load_settings
+from nexo.ports import free_port
 from nexo.protocol.frames import Kind, frame, pack_str
 from nexo.protocol.ops import Op
 from nexo.server.embedded import EmbeddedServer

@@ -144,7 +144,7 @@ class Process:
 
     def __init__(self, data_dir: Path | str | None = None, **settings: Any) -> None:
         require("server")
-        from nexo.server.embedded import free_port
+        from nexo.ports import free_port
 
         self._own_folder = data_dir is None
         self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="nexo-"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from fastapi.testclient import TestClient
 import nexo
 from nexo.errors import Conflict
 from nexo.integrations.asgi import Nexo
+from nexo.ports import free_port
 from tests.frameworks import web
 from tests.timing import wait_until
 
@@ -33,9 +33,7 @@ BROWSERS = 100
 @contextmanager
 def served(url: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """`tests/frameworks/web.py` under uvicorn, and its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "uvicorn", "tests.frameworks.web:app", "--port", str(port)]
     env = {**os.environ, "NEXO_URL": url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     server = subprocess.Popen([*command, "--log-level", "warning"], env=env, cwd=ROOT)

@@ -12,7 +12,7 @@ import pytest
 
 import nexo
 from nexo.config import Settings
-from nexo.server.embedded import free_port
+from nexo.ports import free_port
 from nexo.server.processes import folder_format
 
 SERVE = [sys.executable, "-m", "nexo", "serve", "--no-dashboard"]

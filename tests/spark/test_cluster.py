@@ -15,7 +15,7 @@ import nexo
 from nexo import testing
 from nexo.lake.catalog import Lake
 from nexo.lake.settings import LakeSettings
-from nexo.server.embedded import free_port
+from nexo.ports import free_port
 from pyspark_nexo.java import find_java
 
 SOAK = bool(os.environ.get("SOAK"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -86,11 +85,3 @@ class EmbeddedServer:
         for session in list(self.host.sessions):
             session.kick("the server has ended")
         await asyncio.sleep(0)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -251,6 +251,9 @@ class PlainSocket(socket.socket):
         except OSError:
             return
 
+    def __del__(self) -> None:
+        self.close()  # the client has warned, and garbage ends in any order
+
 
 def connect_any(address: Address, broker: Broker) -> Wire:
     """To the first server of the address that answers, and leads."""
