@@ -23,7 +23,7 @@ from nexo.client.address import parse_url
 from nexo.config import load
 from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.model import Broker
-from nexo.protocol.frames import Kind, Status, frame
+from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.ops import Op
 from nexo.server.embedded import EmbeddedServer
 from nexo.storage.log import SegmentedLog
@@ -84,7 +84,7 @@ def _plain(work: Callable[[], object]) -> Work:
 async def _frames(_: Ground) -> Work:
     buffer = ReadBuffer()
     inbox = Inbox(buffer, 1 << 20, lambda *_: None)
-    run = frame(Kind.REQUEST, Op.MAP_GET, 1, VALUE) * RUN
+    run = frame(FrameKind.REQUEST, Op.MAP_GET, 1, VALUE) * RUN
 
     def received() -> None:
         inbox.buffer()[: len(run)] = run
@@ -144,7 +144,7 @@ async def _wire(_: Ground) -> Work:
         waiting = [link.call(Op.MAP_GET, VALUE) for _ in range(RUN)]
         await asyncio.sleep(0)
         ids = [number for number, future in wire.waiting.items() if not future.done()]
-        replies = b"".join(frame(Kind.RESPONSE, Status.DATA, n, VALUE) for n in ids)
+        replies = b"".join(frame(FrameKind.RESPONSE, Status.DATA, n, VALUE) for n in ids)
         wire.get_buffer(-1)[: len(replies)] = replies
         wire.buffer_updated(len(replies))
         assert all(future.done() for future in waiting)

@@ -22,7 +22,7 @@ from benchmarks.harness import Bench, Measure, latencies_us, percentile
 from benchmarks.pubsub_raw import DIALECTS, FanOut
 from nexo.config import load as load_settings
 from nexo.ports import free_port
-from nexo.protocol.frames import Kind, frame, pack_str
+from nexo.protocol.frames import FrameKind, frame, pack_str
 from nexo.protocol.ops import Op
 from nexo.server.embedded import EmbeddedServer
 
@@ -81,9 +81,9 @@ async def load(port: str) -> None:
     """Push jobs without end, in the existing client's frames, which cost the server most."""
     with socket.create_connection(("127.0.0.1", int(port))) as sock:
         create = pack_str("load") + pack_str("{}")
-        sock.sendall(frame(Kind.REQUEST, Op.Q_DELETE, 1, pack_str("load")))
-        sock.sendall(frame(Kind.REQUEST, Op.Q_CREATE, 2, create))
-        push = frame(Kind.REQUEST, Op.Q_PUSH, 3, create + b"\0" + b"x" * 64)
+        sock.sendall(frame(FrameKind.REQUEST, Op.Q_DELETE, 1, pack_str("load")))
+        sock.sendall(frame(FrameKind.REQUEST, Op.Q_CREATE, 2, create))
+        push = frame(FrameKind.REQUEST, Op.Q_PUSH, 3, create + b"\0" + b"x" * 64)
         Thread(target=_discard, args=(sock,), daemon=True).start()
         while True:
             sock.sendall(push * 1_000)

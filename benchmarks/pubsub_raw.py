@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER_SIZE, Kind, frame
+from nexo.protocol.frames import HEADER_SIZE, FrameKind, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Subscribe, message_frame, pack_command
@@ -40,7 +40,7 @@ class Dialect:
 
 def _nexo_burst(count: int) -> bytes:
     run = message_frame(TOPIC, b"\0" + PAYLOAD, 1_700_000_000_000) * count
-    return frame(Kind.REQUEST, Op.PUBLISH_RUN, 7, run)
+    return frame(FrameKind.REQUEST, Op.PUBLISH_RUN, 7, run)
 
 
 def _bulk(*parts: bytes) -> bytes:
@@ -67,9 +67,9 @@ _MQTT_CONNECT = _mqtt(0x10, _mqtt_text(b"MQTT") + b"\x04\x02\x00\x00" + _mqtt_te
 
 DIALECTS = {
     "nexo": Dialect(
-        frame(Kind.REQUEST, Op.HELLO, 0, encode_hello(Broker.PUBSUB, Hello("bench"))),
-        frame(Kind.REQUEST, Op.SUBSCRIBE, 1, pack_command(Subscribe(TOPIC.decode()))),
-        frame(Kind.RESPONSE, 0, 1),
+        frame(FrameKind.REQUEST, Op.HELLO, 0, encode_hello(Broker.PUBSUB, Hello("bench"))),
+        frame(FrameKind.REQUEST, Op.SUBSCRIBE, 1, pack_command(Subscribe(TOPIC.decode()))),
+        frame(FrameKind.RESPONSE, 0, 1),
         _nexo_burst,
         HEADER_SIZE + 8 + 4 + len(TOPIC) + 1 + len(PAYLOAD),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from nexo.protocol.frames import HEADER, Kind, frame
+from nexo.protocol.frames import HEADER, FrameKind, frame
 
 WAIT_S = 30.0
 
@@ -22,7 +22,8 @@ class RawConnection:
         """Send all requests in one go: the server gets them in one read."""
         first = self.asked + 1
         data = b"".join(
-            frame(Kind.REQUEST, op, n, payload) for n, (op, payload) in enumerate(requests, first)
+            frame(FrameKind.REQUEST, op, n, payload)
+            for n, (op, payload) in enumerate(requests, first)
         )
         self.asked += len(requests)
         self.sent += len(data)
@@ -38,7 +39,7 @@ class RawConnection:
         while True:
             kind, status, request_id, size = HEADER.unpack(self._take(HEADER.size))
             payload = self._take(size)
-            if kind == Kind.RESPONSE and request_id == self.asked:
+            if kind == FrameKind.RESPONSE and request_id == self.asked:
                 return status, payload
 
     def _take(self, size: int) -> bytes:

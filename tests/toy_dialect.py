@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from nexo.blocks import pack_block, values_of
-from nexo.brokers.pubsub.message import Message, Publication
+from nexo.brokers.pubsub.message import Publication, PubSubMessage
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.dialects.dialect import Claim, HostPort, Origin
 from nexo.dialects.session import BaseSession
@@ -21,8 +21,8 @@ from nexo.protocol.hello import Hello
 from nexo.services.pubsub import PubSubService
 from nexo.services.pubsub.service import Receivers
 from nexo.services.queue import QueueService
-from nexo.services.queue.views import Delivered
-from nexo.services.queue.work import Outcome, Settlement
+from nexo.services.queue.views import LeasedJobs
+from nexo.services.queue.work import JobSettlement, Outcome
 from nexo.services.store import StoreService
 
 VERBS = {
@@ -126,7 +126,7 @@ class ToySession(BaseSession, asyncio.Protocol):
         return cast("QueueService", self._host.services[Broker.QUEUE])
 
     def _publish(self, topic: str, value: str) -> None:
-        message = Message(topic, b"\x01" + value.encode(), self._host.clock.now_ms())
+        message = PubSubMessage(topic, b"\x01" + value.encode(), self._host.clock.now_ms())
         pubsub = cast("PubSubService", self._host.services[Broker.PUBSUB])
 
         def published(result: Receivers | NexoError) -> None:
@@ -144,13 +144,13 @@ class ToySession(BaseSession, asyncio.Protocol):
     def _pop(self, name: str) -> None:
         """Take a job and acknowledge it at once, waiting a second for one."""
 
-        def popped(found: Delivered | NexoError | None) -> None:
-            if not isinstance(found, Delivered):
+        def popped(found: LeasedJobs | NexoError | None) -> None:
+            if not isinstance(found, LeasedJobs):
                 self._answer(found)
                 return
             (job,) = found.slices
             value = values_of(job.ends, job.content)[0][1:]
-            whole = [Settlement(found.lease.token)]
+            whole = [JobSettlement(found.lease.token)]
             self._queues.settle(self, name, Outcome.ACK, whole, lambda _: self._answer(value))
 
         self._queues.pop(self, self._lines, name, 1, 1_000, popped)

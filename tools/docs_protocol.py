@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nexo.errors import BY_CODE
 from nexo.model import Broker
-from nexo.protocol.frames import Kind, Status
+from nexo.protocol.frames import FrameKind, Status
 from nexo.protocol.ops import BROKER_OF, Op
 from tools.docs_text import blocks, member_notes, prose, table
 
@@ -43,7 +43,7 @@ additions. Integers in frames and fields are big-endian.
 
 def page() -> str:
     """The whole page."""
-    parts = [INTRO, "### Types\n", _enum("frames.py", "Kind", Kind)]
+    parts = [INTRO, "### Types\n", _enum("frames.py", "FrameKind", FrameKind)]
     parts += ["### Status of a response\n", _enum("frames.py", "Status", Status)]
     parts += ["## Any broker\n", _opcodes(None), *_structs(["hello.py", "backup.py"])]
     for broker in Broker:
@@ -63,7 +63,7 @@ def _introduction(broker: Broker) -> Iterator[str]:
                 yield table(block[0], block[1:])
 
 
-def _enum(file: str, name: str, members: type[Kind] | type[Status]) -> str:
+def _enum(file: str, name: str, members: type[FrameKind] | type[Status]) -> str:
     notes = member_notes(_class(file, name))
     rows = [(f"0x{member:02X}", member.name, notes.get(member.name, "")) for member in members]
     return table(("number", "name", "meaning"), rows)

@@ -9,7 +9,7 @@ from nexo.batch import Batch, decode, entries
 from nexo.client._sync.link.link import Link
 from nexo.client.address import Address, parse_url
 from nexo.errors import OffsetOutOfRange
-from nexo.lake.plan import Held
+from nexo.lake.plan import HotPartition
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
@@ -19,14 +19,14 @@ from nexo.protocol.stream_publishing import publish_head
 READ_BYTES = 8 * 1024**2
 
 
-class StreamBroker:
+class HotLog:
     """Requests about streams; ``with`` closes the connection."""
 
     def __init__(self, url: str | Address | None) -> None:
         address = url if isinstance(url, Address) else parse_url(url)
         self._link = Link(address, Broker.STREAM)
 
-    def __enter__(self) -> StreamBroker:
+    def __enter__(self) -> HotLog:
         return self
 
     def __exit__(
@@ -50,7 +50,9 @@ class StreamBroker:
 
     def describe(self, stream: str) -> wire.StreamInfo:
         """A stream's options and partitions; `NotFound` if there is none."""
-        return wire.unpack(wire.StreamInfo, self._call(Op.S_DESCRIBE, wire.Name(stream=stream)))
+        return wire.unpack(
+            wire.StreamInfo, self._call(Op.S_DESCRIBE, wire.StreamName(stream=stream))
+        )
 
     def groups(self, stream: str) -> list[wire.GroupInfo]:
         """A stream's shared groups."""
@@ -107,9 +109,9 @@ class StreamBroker:
         return self._link.call(op, wire.pack(ask)) or b""
 
 
-def held(info: wire.StreamInfo) -> list[Held]:
+def held(info: wire.StreamInfo) -> list[HotPartition]:
     """What the broker holds of each partition, as planning needs it."""
     return [
-        Held(part.hot_offset, part.stable_offset, part.size_bytes, part.start_offset)
+        HotPartition(part.hot_offset, part.stable_offset, part.size_bytes, part.start_offset)
         for part in info.partitions
     ]

@@ -10,36 +10,35 @@ from nexo.client._async.queue.admin import DeadLetters as AsyncDeadLetters
 from nexo.client._async.queue.jobs import Job as AsyncJob
 from nexo.client._async.queue.jobs import JobBatch as AsyncJobBatch
 from nexo.client._async.queue.queue import Queue as AsyncQueue
-from nexo.client._async.queue.subscription import Subscription as AsyncQueueSubscription
+from nexo.client._async.queue.subscription import QueueSubscription as AsyncQueueSubscription
 from nexo.client._async.store.collections import StoreList as AsyncStoreList
 from nexo.client._async.store.collections import StoreMap as AsyncStoreMap
 from nexo.client._async.store.collections import StoreSet as AsyncStoreSet
 from nexo.client._async.store.coordination import Lock as AsyncLock
 from nexo.client._async.store.coordination import RateLimiter as AsyncRateLimiter
 from nexo.client._async.store.store import Store as AsyncStore
-from nexo.client._async.stream.consumer import Consumer as AsyncStreamConsumer
-from nexo.client._async.stream.consumer import Delivered as AsyncStreamRecord
 from nexo.client._async.stream.consumer import Records as AsyncStreamRecords
+from nexo.client._async.stream.consumer import StreamConsumer as AsyncStreamConsumer
+from nexo.client._async.stream.consumer import StreamRecord as AsyncStreamRecord
 from nexo.client._async.stream.groups import Group as AsyncGroup
 from nexo.client._async.stream.groups import Parked as AsyncParked
 from nexo.client._async.stream.stream import Stream as AsyncStream
-from nexo.client._async.stream.subscription import Subscription as AsyncStreamSubscription
+from nexo.client._async.stream.subscription import StreamSubscription as AsyncStreamSubscription
 from nexo.client._async.stream.transaction import Transaction as AsyncTransaction
 from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client._sync.pubsub.subscription import Subscription
 from nexo.client._sync.queue.admin import DeadLetters
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.client._sync.queue.queue import Queue
-from nexo.client._sync.queue.subscription import Subscription as QueueSubscription
+from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client._sync.store.collections import StoreList, StoreMap, StoreSet
 from nexo.client._sync.store.coordination import Lock, RateLimiter
 from nexo.client._sync.store.store import Store
-from nexo.client._sync.stream.consumer import Consumer as StreamConsumer
-from nexo.client._sync.stream.consumer import Delivered as StreamRecord
 from nexo.client._sync.stream.consumer import Records as StreamRecords
+from nexo.client._sync.stream.consumer import StreamConsumer, StreamRecord
 from nexo.client._sync.stream.groups import Group, Parked, ParkedRecord
 from nexo.client._sync.stream.stream import Stream
-from nexo.client._sync.stream.subscription import Subscription as StreamSubscription
+from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client._sync.stream.transaction import Transaction
 from nexo.client.address import ConnectOptions
 from nexo.client.checks import Duration

@@ -13,7 +13,7 @@ from nexo.errors import InvalidInput, LockedOut, NexoError, Unauthenticated
 from nexo.lake.upkeep import EVERY_S, Plan, Upkeep
 from pyspark_nexo.failures import SparkEnded
 from pyspark_nexo.pace import Pace
-from pyspark_nexo.pipeline import Pipeline, Progress
+from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
 
 RESCAN_S = 5.0
 """How often new streams are looked for."""
@@ -22,7 +22,7 @@ SAVE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _SMOOTH = 0.3
 
-Report = Callable[[Progress], None]
+Report = Callable[[MicroBatchResult], None]
 Note = Callable[[str], None]
 
 

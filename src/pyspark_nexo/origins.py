@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Protocol
 
 from nexo.batch import Batch
-from nexo.hot_log import StreamBroker, held
-from nexo.lake.plan import Held
+from nexo.hot_log import HotLog, held
+from nexo.lake.plan import HotPartition
 from pyspark_nexo.options import SourceOptions
 from pyspark_nexo.segments import open_files
 
 
-class Origin(Protocol):
+class RecordOrigin(Protocol):
     """One stream's records; travels to the executors."""
 
     def created_ms(self) -> int:
         """When the stream was made, which tells it from an earlier one of its name."""
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HotPartition]:
         """What there is of each partition."""
 
     def offsets_at(self, time_ms: int) -> list[int]:
@@ -39,26 +39,26 @@ class BrokerOrigin:
 
     def created_ms(self) -> int:
         """As the broker noted it."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             return broker.describe(self.stream).created_ms
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HotPartition]:
         """What the broker gives readers of each partition."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             return held(broker.describe(self.stream))
 
     def offsets_at(self, time_ms: int) -> list[int]:
         """Found by the broker's time index."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             return broker.offsets_at(self.stream, time_ms)
 
     def read(self, partition: int, first: int, end: int) -> Iterator[Batch]:
         """Over a connection of its own."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             yield from broker.read(self.stream, partition, first, end)
 
 
-def open_origin(options: SourceOptions) -> Origin:
+def open_origin(options: SourceOptions) -> RecordOrigin:
     """What the options name: ``dataDir`` is a server's files, anything else its broker."""
     if options.data_dir is not None:
         return open_files(Path(options.data_dir), options.stream)

@@ -30,19 +30,19 @@ from nexo.errors import (
     Unauthenticated,
     Unavailable,
 )
-from nexo.hot_log import StreamBroker, held
+from nexo.hot_log import HotLog, held
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
-from nexo.lake.commit import LostRace, Taken, commit, offsets_of
+from nexo.lake.commit import LostRace, TakenRange, commit, offsets_of
 from nexo.lake.files import DataFileFacts, target
 from nexo.lake.paths import delete_files
-from nexo.lake.plan import Advance, Held, Limits, advances, cost_s
-from nexo.lake.progress import Batch, Tracker, now_ms, total
+from nexo.lake.plan import Advance, BatchLimits, HotPartition, advances, cost_s
+from nexo.lake.progress import MicroBatch, Tracker, now_ms, total
 from nexo.lake.schema import raw_schema
 from nexo.lake.typed import REJECTED
 from nexo.protocol import stream as wire
 from pyspark_nexo.failures import SparkEnded
-from pyspark_nexo.tiering import Derivation, Probe, Range, no_probe, run_tasks, take
+from pyspark_nexo.tiering import Derivation, Probe, TableRange, no_probe, run_tasks, take
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -63,7 +63,7 @@ _FAILURES_IN_A_ROW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MicroBatchResult:
     """What one micro-batch did to one stream; ``lost`` says why nothing was committed."""
 
     stream: str
@@ -74,20 +74,22 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """One stream's part of a micro-batch."""
 
     info: wire.StreamInfo
     table: Table
     advances: Sequence[Advance]
 
-    def ranges(self, limits: Limits) -> Iterator[Range]:
+    def ranges(self, limits: BatchLimits) -> Iterator[TableRange]:
         """Its work, cut for Spark."""
         where, info = target(self.table), self.info
         for each in self.advances:
             for first, end in each.tasks(limits):
                 cost = cost_s(end - first, (end - first) * each.record_bytes)
-                yield Range(info.name, info.created_ms, each.partition, first, end, where, cost)
+                yield TableRange(
+                    info.name, info.created_ms, each.partition, first, end, where, cost
+                )
 
     @property
     def complete(self) -> bool:
@@ -96,10 +98,10 @@ class Step:
         parts = enumerate(self.info.partitions)
         return all(ends.get(p, part.stable_offset) == part.stable_offset for p, part in parts)
 
-    def taken(self, files: Files) -> list[Taken]:
+    def taken(self, files: Files) -> list[TakenRange]:
         """What is to be committed once ``files`` are written."""
         return [
-            Taken(step.partition, step.after, step.end, files[self.info.name, step.partition])
+            TakenRange(step.partition, step.after, step.end, files[self.info.name, step.partition])
             for step in self.advances
         ]
 
@@ -115,7 +117,7 @@ class Pipeline:
     lake: Lake
     url: str | None = None
     streams: Sequence[str] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: BatchLimits = field(default_factory=BatchLimits)
     probe: Probe = no_probe
     tracker: Tracker = field(default_factory=Tracker)
     """What it did so far, for those who watch (`nexo.lake.progress`)."""
@@ -127,13 +129,13 @@ class Pipeline:
     """Streams whose dead letters are in their table, as far as this pipeline knows."""
     _tiering: dict[str, bool] = field(default_factory=dict)
 
-    def run_once(self, report: Callable[[Progress], None] = lambda _: None) -> int:
+    def run_once(self, report: Callable[[MicroBatchResult], None] = lambda _: None) -> int:
         """Take everything that is there at the start; returns the rows taken.
 
         Raises what is wrong with a stream after the others were taken.
         """
         folder = self.lake.settings.folder
-        with StreamBroker(self.url) as broker, self.tracker.running(folder):
+        with HotLog(self.url) as broker, self.tracker.running(folder):
             targets = {name: _ends(broker.describe(name)) for name in self._names(broker)}
             taken = 0
             while True:
@@ -148,19 +150,21 @@ class Pipeline:
                     self.tracker.went_well()
                     return taken
 
-    def run_batch(self, names: Iterable[str], wanted: Wanted = lambda *_: True) -> list[Progress]:
+    def run_batch(
+        self, names: Iterable[str], wanted: Wanted = lambda *_: True
+    ) -> list[MicroBatchResult]:
         """One micro-batch of these streams over what is there now; empty if nothing is new."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             return self._batch(broker, dict.fromkeys(names), wanted)
 
     # -- which streams -----------------------------------------------------------------
 
     def names(self) -> list[str]:
         """The streams it takes now."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             return self._names(broker)
 
-    def _names(self, broker: StreamBroker) -> list[str]:
+    def _names(self, broker: HotLog) -> list[str]:
         """Streams with tiering on; of those without, only some are looked at each time."""
         if self.streams:
             return list(self.streams)
@@ -177,10 +181,10 @@ class Pipeline:
 
     def _batch(
         self,
-        broker: StreamBroker,
+        broker: HotLog,
         targets: Mapping[str, list[int] | None],
         wanted: Wanted = lambda *_: True,
-    ) -> list[Progress]:
+    ) -> list[MicroBatchResult]:
         started_s = time.monotonic()
         self.refused = {}
         steps = list(self._steps(broker, targets, wanted))
@@ -189,8 +193,8 @@ class Pipeline:
         return done
 
     def _steps(
-        self, broker: StreamBroker, targets: Mapping[str, list[int] | None], wanted: Wanted
-    ) -> Iterator[Step]:
+        self, broker: HotLog, targets: Mapping[str, list[int] | None], wanted: Wanted
+    ) -> Iterator[StreamStep]:
         failures = 0
         for name, ends in targets.items():
             try:
@@ -217,8 +221,8 @@ class Pipeline:
         self.tracker.refused(name, error.message)
 
     def _plan(
-        self, broker: StreamBroker, name: str, ends: list[int] | None, wanted: Wanted
-    ) -> Step | None:
+        self, broker: HotLog, name: str, ends: list[int] | None, wanted: Wanted
+    ) -> StreamStep | None:
         """A stream's next step; None if there is nothing to do, or not yet."""
         info, asked_ms = broker.describe(name), now_ms()
         known = self._tables.get(name)
@@ -236,12 +240,12 @@ class Pipeline:
 
     def _step(
         self,
-        broker: StreamBroker,
+        broker: HotLog,
         info: wire.StreamInfo,
         table: Table,
         ends: list[int] | None,
         asked_ms: int,
-    ) -> Step | None:
+    ) -> StreamStep | None:
         offsets, parts = offsets_of(table.properties), held(info)
         self.tracker.looked(info.name, table, _behind(table, parts)[0], asked_ms)
         if ends is not None and len(ends) == len(parts):  # else it was created again meanwhile
@@ -253,9 +257,9 @@ class Pipeline:
         self._tell(broker, info, table)
         if REJECTED not in table.schema().column_names:
             self._collected.add(info.name)
-        return Step(info, table, found) if found else None
+        return StreamStep(info, table, found) if found else None
 
-    def _described(self, broker: StreamBroker, name: str, created_ms: int) -> wire.StreamInfo:
+    def _described(self, broker: HotLog, name: str, created_ms: int) -> wire.StreamInfo:
         """A stream, if it is still the same one."""
         info = broker.describe(name)
         if info.created_ms != created_ms:
@@ -263,8 +267,8 @@ class Pipeline:
         return info
 
     def _take(
-        self, broker: StreamBroker, steps: Sequence[Step], started_s: float
-    ) -> list[Progress]:
+        self, broker: HotLog, steps: Sequence[StreamStep], started_s: float
+    ) -> list[MicroBatchResult]:
         """Write what is new of all streams, then commit their tables, several at a time.
 
         If Spark fails as a whole, each half is tried, so that a stream that kills its task stops
@@ -288,9 +292,9 @@ class Pipeline:
         for step, outcome in zip(ready, done, strict=True):
             if isinstance(outcome, Exception):
                 self._refuse(step.info.name, outcome)
-        return [outcome for outcome in done if isinstance(outcome, Progress)]
+        return [outcome for outcome in done if isinstance(outcome, MicroBatchResult)]
 
-    def _write(self, steps: Sequence[Step]) -> Files:
+    def _write(self, steps: Sequence[StreamStep]) -> Files:
         """Files of every range; a stream of which one range failed is refused as a whole."""
         files: Files = defaultdict(list)
         ranges = [part for step in steps for part in step.ranges(self.limits)]
@@ -306,8 +310,8 @@ class Pipeline:
         return files
 
     def _finish(
-        self, broker: StreamBroker, files: Files, started_s: float, step: Step
-    ) -> Progress | Exception:
+        self, broker: HotLog, files: Files, started_s: float, step: StreamStep
+    ) -> MicroBatchResult | Exception:
         """Commit a stream's files and report it to the broker; runs in a thread."""
         name = step.info.name
         try:
@@ -315,11 +319,13 @@ class Pipeline:
         except (LostRace, StreamReplaced, NotFound) as error:
             self._tables.pop(name, None)
             self.tracker.of(name).lost_races += isinstance(error, LostRace)
-            return Progress(name, 0, 0, error.message, time.monotonic() - started_s)
+            return MicroBatchResult(name, 0, 0, error.message, time.monotonic() - started_s)
         except Exception as error:  # raised by the thread that owns the micro-batch
             return error
 
-    def _commit(self, broker: StreamBroker, files: Files, started_s: float, step: Step) -> Progress:
+    def _commit(
+        self, broker: HotLog, files: Files, started_s: float, step: StreamStep
+    ) -> MicroBatchResult:
         taken, name = step.taken(files), step.info.name
         self.probe("before the commit")
         try:
@@ -336,10 +342,10 @@ class Pipeline:
         rows = sum(facts.count for part in taken for facts in part.files)
         count = sum(len(part.files) for part in taken)
         seconds = time.monotonic() - started_s
-        self.tracker.took(name, table, Batch(rows, count, seconds, step.complete))
-        return Progress(name, rows, count, "", seconds)
+        self.tracker.took(name, table, MicroBatch(rows, count, seconds, step.complete))
+        return MicroBatchResult(name, rows, count, "", seconds)
 
-    def _tell(self, broker: StreamBroker, info: wire.StreamInfo, table: Table) -> None:
+    def _tell(self, broker: HotLog, info: wire.StreamInfo, table: Table) -> None:
         """Tell the broker what is safe; also what an earlier pipeline could not tell any more."""
         for partition, offset in offsets_of(table.properties).items():
             if offset > info.partitions[partition].tiered_offset:
@@ -368,14 +374,14 @@ class Pipeline:
         count = sum(dead_letters.count(self.lake, stream).values())
         self.tracker.of(stream.name).dead_letters = count
 
-    def compact(self, names: Sequence[str]) -> list[Progress]:
+    def compact(self, names: Sequence[str]) -> list[MicroBatchResult]:
         """Bring the tables of newest records up to date, of those streams that compact."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             infos = [broker.describe(name) for name in names]
         found = [self._compact(i) for i in infos if "compact" in i.options.get("cleanup", "")]
         return [progress for progress in found if progress is not None]
 
-    def _compact(self, info: wire.StreamInfo) -> Progress | None:
+    def _compact(self, info: wire.StreamInfo) -> MicroBatchResult | None:
         started_s = time.monotonic()
         table, steps = latest.plan(self.lake, StreamId(info.name, info.created_ms))
         if not steps:
@@ -386,7 +392,9 @@ class Pipeline:
         rows = sum(facts.count for files in written for facts in files)
         count = sum(map(len, written))
         self.tracker.of(info.name).newest_records = total(table.refresh(), "total-records")
-        return Progress(f"{info.name}_latest", rows, count, "", time.monotonic() - started_s)
+        return MicroBatchResult(
+            f"{info.name}_latest", rows, count, "", time.monotonic() - started_s
+        )
 
 
 def _is_of(table: Table, info: wire.StreamInfo) -> bool:
@@ -399,7 +407,7 @@ def _is_ahead(table: Table, info: wire.StreamInfo) -> bool:
     return any(offsets.get(p, 0) > part.stable_offset for p, part in enumerate(info.partitions))
 
 
-def _behind(table: Table, parts: Sequence[Held]) -> tuple[int, float]:
+def _behind(table: Table, parts: Sequence[HotPartition]) -> tuple[int, float]:
     """Records, and about how many bytes, that the broker has and the table lacks."""
     offsets, rows, size_bytes = offsets_of(table.properties), 0, 0.0
     for number, part in enumerate(parts):
@@ -409,7 +417,7 @@ def _behind(table: Table, parts: Sequence[Held]) -> tuple[int, float]:
     return rows, size_bytes
 
 
-def _discard(step: Step, files: Files) -> None:
+def _discard(step: StreamStep, files: Files) -> None:
     """Delete files that will not be committed."""
     for part in step.advances:
         delete_files(step.table.io, (each.path for each in files[step.info.name, part.partition]))

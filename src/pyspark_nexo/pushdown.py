@@ -22,26 +22,26 @@ _COMPARED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NumberRange:
     """Whole numbers from ``first`` up to before ``end``; None is no limit."""
 
     first: int = 0
     end: int | None = None
 
-    def __and__(self, other: Span) -> Span:
+    def __and__(self, other: NumberRange) -> NumberRange:
         ends = [end for end in (self.end, other.end) if end is not None]
-        return Span(max(self.first, other.first), min(ends, default=None))
+        return NumberRange(max(self.first, other.first), min(ends, default=None))
 
     def __contains__(self, number: int) -> bool:
         return self.first <= number and (self.end is None or number < self.end)
 
 
-EVERYTHING = Span()
+EVERYTHING = NumberRange()
 
 
-def spans(filters: Iterable[spark.Filter]) -> Mapping[str, Span]:
+def spans(filters: Iterable[spark.Filter]) -> Mapping[str, NumberRange]:
     """By column what all filters together leave: partitions, offsets, and milliseconds."""
-    found: dict[str, Span] = {}
+    found: dict[str, NumberRange] = {}
     for each in filters:
         name, span = _span(each)
         if span is not None:
@@ -49,7 +49,7 @@ def spans(filters: Iterable[spark.Filter]) -> Mapping[str, Span]:
     return found
 
 
-def _span(each: spark.Filter) -> tuple[str, Span | None]:
+def _span(each: spark.Filter) -> tuple[str, NumberRange | None]:
     """The column and what is left of it; None for what narrows nothing here."""
     if not isinstance(each, (*_COMPARED, spark.In)) or len(each.attribute) != 1:
         return "", None
@@ -66,14 +66,16 @@ def _span(each: spark.Filter) -> tuple[str, Span | None]:
     return name, _between(name, value, value)
 
 
-def _hull(found: list[Span | None]) -> Span | None:
+def _hull(found: list[NumberRange | None]) -> NumberRange | None:
     known = [span for span in found if span is not None]
     if not known or len(known) < len(found):
         return None
-    return reduce(lambda a, b: Span(min(a.first, b.first), max(a.end or 0, b.end or 0)), known)
+    return reduce(
+        lambda a, b: NumberRange(min(a.first, b.first), max(a.end or 0, b.end or 0)), known
+    )
 
 
-def _between(name: str, low: Any, high: Any, strict: bool = False) -> Span | None:
+def _between(name: str, low: Any, high: Any, strict: bool = False) -> NumberRange | None:
     """Values from ``low`` to ``high``, without these if ``strict``; None is open."""
     unit = 1_000 if name == "timestamp" else 1
     lowest, highest = _number(name, low), _number(name, high)
@@ -81,7 +83,7 @@ def _between(name: str, low: Any, high: Any, strict: bool = False) -> Span | Non
         return None
     first = 0 if lowest is None else lowest // unit + 1 if strict else -(-lowest // unit)
     end = None if highest is None else -(-highest // unit) if strict else highest // unit + 1
-    return Span(max(first, 0), None if end is None else max(end, 0))
+    return NumberRange(max(first, 0), None if end is None else max(end, 0))
 
 
 def _number(name: str, value: Any) -> int | None:

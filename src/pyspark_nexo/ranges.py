@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nexo.errors import InvalidOption, OffsetOutOfRange
-from nexo.lake.plan import Held
+from nexo.lake.plan import HotPartition
 from nexo.lake.rows import chunked, rows
-from nexo.lake.typed import Column, Terms, parsed
+from nexo.lake.typed import ParsedColumn, Terms, parsed
 from pyspark_nexo.options import Position, SourceOptions
-from pyspark_nexo.origins import Origin
-from pyspark_nexo.pushdown import EVERYTHING, Span
+from pyspark_nexo.origins import RecordOrigin
+from pyspark_nexo.pushdown import EVERYTHING, NumberRange
 
 SMALL_ROWS = 2_048
 """Arrow batches below this are put together before they go to the JVM."""
@@ -28,10 +28,14 @@ class Range:
     end: int
 
 
-def plan(options: SourceOptions, origin: Origin, spans: Mapping[str, Span]) -> list[Range]:
+def plan(
+    options: SourceOptions, origin: RecordOrigin, spans: Mapping[str, NumberRange]
+) -> list[Range]:
     """What a batch query reads: between its offsets and times, as far as ``spans`` leave it."""
     found = parts(options, origin)
-    limits = spans.get("timestamp", EVERYTHING) & Span(options.from_ms or 0, options.until_ms)
+    limits = spans.get("timestamp", EVERYTHING) & NumberRange(
+        options.from_ms or 0, options.until_ms
+    )
     ends = resolve(options, options.ending, found, "latest")
     _check_order(options.stream, resolve(options, options.starting, found), ends)
     starts = begin(options, origin, found, limits)
@@ -53,7 +57,10 @@ def _check_order(stream: str, starts: Mapping[int, int], ends: Mapping[int, int]
 
 
 def begin(
-    options: SourceOptions, origin: Origin, found: Mapping[int, Held], limits: Span
+    options: SourceOptions,
+    origin: RecordOrigin,
+    found: Mapping[int, HotPartition],
+    limits: NumberRange,
 ) -> dict[int, int]:
     """Where each partition begins: the starting offsets, or the first time if that is later."""
     starts = resolve(options, options.starting, found)
@@ -63,13 +70,13 @@ def begin(
     return starts
 
 
-def until(options: SourceOptions, origin: Origin) -> dict[int, int]:
+def until(options: SourceOptions, origin: RecordOrigin) -> dict[int, int]:
     """Where each partition ends now, or at the ending time if that is earlier."""
     found = {key: part.stable for key, part in parts(options, origin).items()}
     return _least(found, _times(origin, options.until_ms))
 
 
-def _times(origin: Origin, time_ms: int | None) -> Sequence[int] | None:
+def _times(origin: RecordOrigin, time_ms: int | None) -> Sequence[int] | None:
     return None if time_ms is None else origin.offsets_at(time_ms)
 
 
@@ -77,7 +84,7 @@ def _least(ends: Mapping[int, int], others: Sequence[int] | None) -> dict[int, i
     return {p: end if others is None else min(end, others[p]) for p, end in ends.items()}
 
 
-def parts(options: SourceOptions, origin: Origin) -> dict[int, Held]:
+def parts(options: SourceOptions, origin: RecordOrigin) -> dict[int, HotPartition]:
     """What there is of the partitions that were asked for."""
     found = origin.held()
     wanted = range(len(found)) if options.partitions is None else options.partitions
@@ -94,7 +101,10 @@ def _check_partition(stream: str, partition: int, count: int) -> None:
 
 
 def resolve(
-    options: SourceOptions, at: Position, held_by: Mapping[int, Held], other: str = "earliest"
+    options: SourceOptions,
+    at: Position,
+    held_by: Mapping[int, HotPartition],
+    other: str = "earliest",
 ) -> dict[int, int]:
     """A position as an offset for every partition; ``other`` is where it leaves one out."""
     if isinstance(at, dict):
@@ -117,7 +127,7 @@ def resolve(
     return found
 
 
-def _checked(stream: str, partition: int, offset: int, part: Held) -> int:
+def _checked(stream: str, partition: int, offset: int, part: HotPartition) -> int:
     if not part.earliest <= offset <= part.stable:
         raise OffsetOutOfRange(
             f"stream {stream!r}, partition {partition}: offset {offset} is outside "
@@ -135,7 +145,7 @@ def cut(starts: Mapping[int, int], ends: Mapping[int, int], rows_per_task: int) 
     ]
 
 
-def read(options: SourceOptions, origin: Origin, part: Range) -> Iterator[pa.RecordBatch]:
+def read(options: SourceOptions, origin: RecordOrigin, part: Range) -> Iterator[pa.RecordBatch]:
     """The records of a range as Arrow batches of the columns asked for."""
     found = origin.read(part.partition, part.first, part.end)
     batches = (rows(batch, part.partition, part.first, part.end) for batch in found)
@@ -144,7 +154,9 @@ def read(options: SourceOptions, origin: Origin, part: Range) -> Iterator[pa.Rec
 
 
 def _terms(options: SourceOptions) -> Terms | None:
-    columns = [Column(each.field, number, each.kind) for number, each in enumerate(options.typed)]
+    columns = [
+        ParsedColumn(each.field, number, each.kind) for number, each in enumerate(options.typed)
+    ]
     names = {number: each.name for number, each in enumerate(options.typed)}
     return Terms(columns, names, options.permissive) if columns else None
 

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from nexo.errors import Conflict
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.schema import raw_schema
 
@@ -19,7 +19,7 @@ SAMPLE = 1_000
 
 def known_table(lake: Lake, url: str | None, stream: str) -> tuple[Table | None, bool]:
     """A stream's table if it has one, and whether the stream has tiering on."""
-    with StreamBroker(url) as broker:
+    with HotLog(url) as broker:
         info = broker.describe(stream)
     return lake.known(StreamId(stream, info.created_ms)), bool(info.options.get("tiering"))
 
@@ -29,7 +29,7 @@ def stream_table(lake: Lake, url: str | None, stream: str) -> Table:
 
     `Conflict` if it has no table and none is to be expected, because its tiering is off.
     """
-    with StreamBroker(url) as broker:
+    with HotLog(url) as broker:
         info = broker.describe(stream)
     made = StreamId(stream, info.created_ms)
     if not info.options.get("tiering") and lake.known(made) is None:
@@ -43,7 +43,7 @@ def stream_table(lake: Lake, url: str | None, stream: str) -> Table:
 def sample(url: str | None, stream: str) -> list[bytes | None]:
     """The newest values of a stream."""
     found: list[bytes | None] = []
-    with StreamBroker(url) as broker:
+    with HotLog(url) as broker:
         for number, part in enumerate(broker.describe(stream).partitions):
             first = max(part.hot_offset, part.stable_offset - SAMPLE)
             batches = broker.read(stream, number, first, part.stable_offset)

@@ -17,13 +17,13 @@ import msgspec
 from nexo.batch import Batch, decode, entries
 from nexo.brokers.stream.delivery import first_since
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.partition import Checkpoint
-from nexo.brokers.stream.records import Aborted, JournalRecord, Snapshot
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.partition import PartitionCheckpoint
+from nexo.brokers.stream.records import Aborted, JournalRecord, StreamSnapshot
+from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.state import BrokerState
 from nexo.config import Settings
 from nexo.errors import InvalidOption, NexoError, OffsetOutOfRange, Unavailable
-from nexo.lake.plan import Held
+from nexo.lake.plan import HotPartition
 from nexo.model import Broker, Persistence
 from nexo.storage.disk.dry_files import DryFiles
 from nexo.storage.header import Flags, parse
@@ -37,7 +37,7 @@ _TRIES = 5
 _LOCK = "nexo.lock"
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 _decode_record = msgspec.msgpack.Decoder(JournalRecord).decode
-_decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+_decode_snapshot = msgspec.msgpack.Decoder(StreamSnapshot).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class FilesOrigin:
         """As the journal has it."""
         return self.created
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HotPartition]:
         """What the files hold of each partition."""
-        return [Held(log.start, log.end, log.size_bytes) for log in self.logs]
+        return [HotPartition(log.start, log.end, log.size_bytes) for log in self.logs]
 
     def offsets_at(self, time_ms: int) -> list[int]:
         """Found by the logs' time indexes."""
@@ -153,11 +153,11 @@ class _Reading:
         found = stream.state(synced=False).checkpoints
         count = stream.options.partitions
         return FilesOrigin(
-            tuple(self._log(stream, i, found.get(i, Checkpoint())) for i in range(count)),
+            tuple(self._log(stream, i, found.get(i, PartitionCheckpoint())) for i in range(count)),
             stream.created_ms,
         )
 
-    def _log(self, stream: Stream, index: int, found: Checkpoint) -> LogFiles:
+    def _log(self, stream: OpenStream, index: int, found: PartitionCheckpoint) -> LogFiles:
         folder = self._folder / "streams" / stream.folder / str(index)
         log = SegmentedLog(DryFiles(), folder)
         hidden, committed = RangeSet(found.aborted), RangeSet(found.committed)

@@ -23,10 +23,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from nexo.batch import Producer, encode
+from nexo.batch import BatchProducer, encode
 from nexo.batch.murmur import partition_of
 from nexo.errors import InvalidInput, InvalidOption, OutOfOrderSequence
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.protocol.values import ValueType
 from pyspark_nexo.options import SourceOptions
 
@@ -48,7 +48,7 @@ _json_fits = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskWritten(WriterCommitMessage):
     """How much a task wrote."""
 
     records: int
@@ -70,24 +70,24 @@ class Sink:
         if overwrite:
             raise InvalidOption("streams cannot be overwritten: write with mode('append')")
         _check_columns(schema)
-        with StreamBroker(options.url) as broker:
+        with HotLog(options.url) as broker:
             count = len(broker.describe(options.stream).partitions)
         text = isinstance(schema["value"].dataType, StringType)
         kind = ValueType.TEXT if text else ValueType.RAW
         return cls(options.stream, options.url, count, kind, job)
 
-    def _write(self, batches: Iterator[RecordBatch], task: str) -> Written:
+    def _write(self, batches: Iterator[RecordBatch], task: str) -> TaskWritten:
         outbox = _Outbox(self, task)
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             for batch in batches:
                 outbox.add(batch.to_pydict(), broker)
-            return Written(outbox.flush(broker))
+            return TaskWritten(outbox.flush(broker))
 
 
 class BatchSink(Sink, DataSourceArrowWriter):
     """``df.write.format("nexo")``."""
 
-    def write(self, iterator: Iterator[RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskWritten:
         """Runs on an executor."""
         return self._write(iterator, f"{self.job}:{_context().partitionId()}")
 
@@ -95,7 +95,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     """``df.writeStream.format("nexo")``."""
 
-    def write(self, iterator: Iterator[RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskWritten:
         """Runs on an executor."""
         context = _context()
         query = context.getLocalProperty("sql.streaming.queryId")
@@ -132,14 +132,14 @@ class _Outbox:
     def __init__(self, sink: Sink, task: str) -> None:
         self._sink = sink
         digest = hashlib.blake2b(f"{sink.stream}:{task}".encode(), digest_size=8).digest()
-        self._producer = Producer(int.from_bytes(digest, "big") >> 1, 0, 0)
+        self._producer = BatchProducer(int.from_bytes(digest, "big") >> 1, 0, 0)
         self._waiting: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
         self._bytes: dict[int, int] = defaultdict(int)
         self._sequences: dict[int, int] = defaultdict(int)
         self._now_ms = int(time.time() * 1000)
         self._count = 0
 
-    def add(self, columns: dict[str, list[Any]], broker: StreamBroker) -> None:
+    def add(self, columns: dict[str, list[Any]], broker: HotLog) -> None:
         values = columns["value"]
         absent = [None] * len(values)
         rows = zip(
@@ -175,7 +175,7 @@ class _Outbox:
             return partition
         return self._count % count if key is None else partition_of(key, count)
 
-    def _send(self, partition: int, broker: StreamBroker) -> None:
+    def _send(self, partition: int, broker: HotLog) -> None:
         """Store the waiting rows, but those that an earlier run of the task has stored."""
         rows, first = self._waiting.pop(partition), self._sequences[partition]
         self._bytes.pop(partition)
@@ -190,7 +190,7 @@ class _Outbox:
                 self._publish(partition, missing, stored, broker)
 
     def _publish(
-        self, partition: int, rows: list[tuple[Any, ...]], sequence: int, broker: StreamBroker
+        self, partition: int, rows: list[tuple[Any, ...]], sequence: int, broker: HotLog
     ) -> None:
         values, keys, headers, kinds = zip(*rows, strict=True)
         head, body = encode(
@@ -203,7 +203,7 @@ class _Outbox:
         )
         broker.publish(self._sink.stream, partition, head, body)
 
-    def flush(self, broker: StreamBroker) -> int:
+    def flush(self, broker: HotLog) -> int:
         for partition in sorted(self._waiting):
             self._send(partition, broker)
         return self._count

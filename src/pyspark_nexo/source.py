@@ -33,8 +33,8 @@ from nexo.errors import Conflict, InvalidInput, InvalidOption, OffsetOutOfRange
 from nexo.lake.typed import REJECTED
 from pyspark_nexo import ranges
 from pyspark_nexo.options import SourceOptions, parse
-from pyspark_nexo.origins import Origin, open_origin
-from pyspark_nexo.pushdown import Span, spans
+from pyspark_nexo.origins import RecordOrigin, open_origin
+from pyspark_nexo.pushdown import NumberRange, spans
 from pyspark_nexo.ranges import Range
 from pyspark_nexo.sink import BatchSink, StreamSink
 
@@ -124,13 +124,13 @@ class DefaultSource(DataSource):
 
 
 @dataclass
-class Task(InputPartition):
+class ReadTask(InputPartition):
     """A range that one Spark task reads."""
 
     part: Range
-    origin: Origin
+    origin: RecordOrigin
 
-    def __init__(self, part: Range, origin: Origin) -> None:
+    def __init__(self, part: Range, origin: RecordOrigin) -> None:
         super().__init__(part)
         self.part = part
         self.origin = origin
@@ -141,12 +141,12 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._spans: Mapping[str, Span] = {}
+        self._spans: Mapping[str, NumberRange] = {}
 
-    def partitions(self) -> Sequence[Task]:
+    def partitions(self) -> Sequence[ReadTask]:
         """Ranges between the starting and ending offsets."""
         origin = open_origin(self._options)
-        return [Task(part, origin) for part in ranges.plan(self._options, origin, self._spans)]
+        return [ReadTask(part, origin) for part in ranges.plan(self._options, origin, self._spans)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Runs on an executor."""
@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         options, origin = self._options, open_origin(self._options)
         found = ranges.parts(options, origin)
-        starts = ranges.begin(options, origin, found, Span(options.from_ms or 0))
+        starts = ranges.begin(options, origin, found, NumberRange(options.from_ms or 0))
         return _text(starts, origin.created_ms())
 
     def getDefaultReadLimit(self) -> Any:
@@ -205,13 +205,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Go no further than what is there now."""
         self._until = ranges.until(self._options, open_origin(self._options))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Task]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ReadTask]:
         """The ranges of a micro-batch."""
         origin = open_origin(self._options)
         created_ms = origin.created_ms()
         starts, ends = self._numbers(start, created_ms), self._numbers(end, created_ms)
         found = ranges.cut(starts, ends, self._options.rows_per_task)
-        return [Task(part, origin) for part in found]
+        return [ReadTask(part, origin) for part in found]
 
     def _check_not_lost(self, starts: dict[int, int], ends: dict[int, int]) -> None:
         if self._options.until_ms is not None:  # which may well lie before the start
@@ -239,7 +239,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[RecordBatch]:
     """A task's records; none for the partition that Spark makes up where there is no task."""
-    if isinstance(partition, Task):
+    if isinstance(partition, ReadTask):
         yield from ranges.read(options, partition.origin, partition.part)
 
 

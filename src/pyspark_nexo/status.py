@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import offsets_of
@@ -17,7 +17,7 @@ def status(lake: Lake, url: str | None) -> Iterator[dict[str, object]]:
     ``error`` is why a pipeline could not take it, empty once it could again.
     """
     seen = by_stream(read_progress(lake.settings.folder))
-    with StreamBroker(url) as broker:
+    with HotLog(url) as broker:
         for name in list(broker.names()):
             info = broker.describe(name)
             stream = StreamId(name, info.created_ms)

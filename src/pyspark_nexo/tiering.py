@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nexo.errors import ConnectionLost, NexoError, Unavailable
-from nexo.hot_log import StreamBroker
-from nexo.lake.derive import Step
+from nexo.hot_log import HotLog
+from nexo.lake.derive import DeriveStep
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io
 from nexo.lake.paths import delete_files, sync_local
 from nexo.lake.plan import packed
@@ -38,7 +38,7 @@ def no_probe(point: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TableRange:
     """Offsets of one partition to be written into one table."""
 
     stream: str
@@ -60,16 +60,16 @@ class Fetcher:
     url: str | None
     probe: Probe = no_probe
 
-    def __call__(self, ranges: Sequence[Range]) -> list[Outcome]:
+    def __call__(self, ranges: Sequence[TableRange]) -> list[Outcome]:
         """Write the files of some ranges and sync them together."""
         found: list[Outcome] = []
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             for each in ranges:
                 down = found and isinstance(found[-1], ConnectionLost)
                 found.append(found[-1] if down else self._outcome(broker, each))
         return _synced(ranges, found)
 
-    def _outcome(self, broker: StreamBroker, part: Range) -> Outcome:
+    def _outcome(self, broker: HotLog, part: TableRange) -> Outcome:
         try:
             return self._write(broker, part)
         except NexoError as error:
@@ -80,7 +80,7 @@ class Fetcher:
             log.exception("stream %r cannot be taken", part.stream)
             return NexoError(f"stream {part.stream!r}: {type(error).__name__}: {error}")
 
-    def _write(self, broker: StreamBroker, part: Range) -> list[DataFileFacts]:
+    def _write(self, broker: HotLog, part: TableRange) -> list[DataFileFacts]:
         """Write one range; nothing is left behind on failure."""
         label = f"{part.partition:04}-{part.first:016}-{part.end:016}"
         writer = FileWriter(part.target, part.partition, label, sync=False)
@@ -96,7 +96,7 @@ class Fetcher:
         return files
 
 
-def _synced(ranges: Sequence[Range], found: list[Outcome]) -> list[Outcome]:
+def _synced(ranges: Sequence[TableRange], found: list[Outcome]) -> list[Outcome]:
     try:
         sync_local([f.path for files in found if isinstance(files, list) for f in files])
     except (OSError, NexoError) as error:
@@ -113,11 +113,11 @@ def discard(found: Any) -> None:
 
 
 def take(
-    spark: SparkSession, url: str | None, ranges: Sequence[Range], probe: Probe, task_s: float
+    spark: SparkSession, url: str | None, ranges: Sequence[TableRange], probe: Probe, task_s: float
 ) -> list[Outcome]:
     """Write ranges in Spark tasks; what became of each."""
     tasks = packed([each.cost_s for each in ranges], slots(spark), task_s)
-    work = Group(Fetcher(url, probe), [[ranges[n] for n in numbers] for numbers in tasks])
+    work = TaskGroup(Fetcher(url, probe), [[ranges[n] for n in numbers] for numbers in tasks])
     found: dict[int, Outcome] = {}
     for numbers, outcomes in zip(tasks, run_tasks(spark, work, len(tasks)), strict=True):
         found |= zip(numbers, outcomes, strict=True)
@@ -125,7 +125,7 @@ def take(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Group:
+class TaskGroup:
     """Work whose items are packed into tasks."""
 
     run: Callable[[Sequence[Any]], Any]
@@ -140,8 +140,8 @@ class Group:
 class Derivation:
     """Steps of derived tables, one partition per Spark task."""
 
-    steps: Sequence[Step]
-    run: Callable[[Step], list[DataFileFacts]]
+    steps: Sequence[DeriveStep]
+    run: Callable[[DeriveStep], list[DataFileFacts]]
 
     def __call__(self, number: int) -> bytes:
         """Write the files of one partition."""

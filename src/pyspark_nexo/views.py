@@ -29,7 +29,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from nexo.errors import InvalidInput
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import (
     DEAD_LETTERS,
@@ -64,7 +64,7 @@ _GROUPS = "group_id string, kind string, topics string, generation int, leader s
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class StreamViews:
     """Makes views of one server's streams and their lake; ``as_of`` leaves out what came later."""
 
     spark: SparkSession
@@ -74,7 +74,7 @@ class Views:
 
     def register(self, streams: Sequence[str] | None = None) -> list[str]:
         """Make every view, of these streams or the first `MOST_STREAMS`; returns their names."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             names = list(streams or islice(broker.names(), MOST_STREAMS + 1))
             if not streams and len(names) > MOST_STREAMS:
                 del names[MOST_STREAMS:]
@@ -178,7 +178,7 @@ def register_views(
         raise InvalidInput(
             f"as_of = {as_of.isoformat()} says nothing of its time zone: add tzinfo=UTC, say"
         )
-    return Views(spark, lake, url, as_of).register(streams)
+    return StreamViews(spark, lake, url, as_of).register(streams)
 
 
 def _newest(frame: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 from nexo.model import Broker
 from nexo.protocol import hello
-from nexo.protocol.frames import Kind, frame
+from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.ops import Op
 
 TEN_MIB = 10 * 1024 * 1024
@@ -40,7 +40,7 @@ async def _silent(writer: asyncio.StreamWriter) -> None:
 
 async def _announcing(writer: asyncio.StreamWriter) -> None:
     """The head of a request whose payload never comes."""
-    writer.write(struct.pack(">BBII", Kind.REQUEST, Op.HELLO, 1, TEN_MIB))
+    writer.write(struct.pack(">BBII", FrameKind.REQUEST, Op.HELLO, 1, TEN_MIB))
 
 
 async def _half_tls(writer: asyncio.StreamWriter) -> None:
@@ -69,7 +69,7 @@ async def _guessing(writer: asyncio.StreamWriter) -> None:
         number += 1
         asked = hello.Hello(client="guess", user="root", password=f"guess-{number}")
         payload = hello.encode_hello(Broker.STORE, asked)
-        writer.write(frame(Kind.REQUEST, Op.HELLO, number, payload))
+        writer.write(frame(FrameKind.REQUEST, Op.HELLO, number, payload))
         await writer.drain()
         await asyncio.sleep(0.02)
 

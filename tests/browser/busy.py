@@ -10,7 +10,7 @@ from pathlib import Path
 import nexo
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake
-from nexo.lake.progress import Batch, Tracker, now_ms
+from nexo.lake.progress import MicroBatch, Tracker, now_ms
 from nexo.lake.settings import LakeSettings
 from tests.unit.lake.conftest import Filler
 
@@ -38,7 +38,7 @@ def fill_lake(lake_folder: Path) -> None:
             filler.append([b'{"n": %d}' % n for n in range(size)])
             done = number == len(batches) - 1 and not behind
             tracker.looked(stream, lake.get(stream), behind + size, now_ms())
-            tracker.took(stream, lake.get(stream), Batch(size, 1, 0.31, done))
+            tracker.took(stream, lake.get(stream), MicroBatch(size, 1, 0.31, done))
     tracker.of("clicks").dead_letters = 2
     tracker.failed(SCRIPT, ["orders"])
     tracker.pipeline.error = "no space left on device"

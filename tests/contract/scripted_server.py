@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status, frame, pack_str
 from nexo.protocol.hello import Welcome, decode_hello, encode_welcome
 from nexo.protocol.ops import Op
 
@@ -99,7 +99,7 @@ class ScriptedServer:
         """Answer the oldest request that is held."""
         self.wait_for(lambda: self.held)
         peer, request_id, _ = self.held.popleft()
-        self.write(frame(Kind.RESPONSE, status, request_id, payload), peer)
+        self.write(frame(FrameKind.RESPONSE, status, request_id, payload), peer)
 
     def write(self, data: bytes, peer: _Peer | None = None) -> None:
         """Send bytes as they are, to one peer or to all."""
@@ -166,11 +166,11 @@ class _Peer(asyncio.Protocol):
         self.server.note()
 
     def one(self, kind: int, op: int, request_id: int, payload: bytes) -> bytes:
-        if kind == Kind.PING and self.server.answers_pings:
-            return frame(Kind.PONG, 0, request_id)
-        if kind == Kind.PONG:
+        if kind == FrameKind.PING and self.server.answers_pings:
+            return frame(FrameKind.PONG, 0, request_id)
+        if kind == FrameKind.PONG:
             self.server.pongs.append(request_id)
-        if kind != Kind.REQUEST:
+        if kind != FrameKind.REQUEST:
             return b""
         if op == Op.CANCEL:
             return self.cancel(int.from_bytes(payload[1:], "big"))
@@ -179,7 +179,7 @@ class _Peer(asyncio.Protocol):
             self.server.held.append((self, request_id, payload))
             return b""
         status, body = reply
-        return frame(Kind.RESPONSE, status, request_id, body)
+        return frame(FrameKind.RESPONSE, status, request_id, body)
 
     def reply(self, op: int, payload: bytes) -> tuple[int, bytes] | None:
         if op == Op.ECHO:
@@ -204,7 +204,7 @@ class _Peer(asyncio.Protocol):
         for entry in self.server.held:
             if entry[0] is self and entry[1] == request_id:
                 self.server.held.remove(entry)
-                return frame(Kind.RESPONSE, Status.DATA, request_id)
+                return frame(FrameKind.RESPONSE, Status.DATA, request_id)
         return b""
 
 

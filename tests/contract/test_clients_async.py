@@ -15,7 +15,7 @@ from nexo.client.address import parse_url
 from nexo.client.replies import Reply
 from nexo.errors import ConnectionLost, RequestTimeout
 from nexo.model import Broker
-from nexo.protocol.frames import Kind, Status, frame
+from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.ops import Op
 from tests.contract.scripted_server import HOLD_OP, SIZED_OP, ScriptedServer
 
@@ -122,7 +122,7 @@ async def test_what_a_cancelled_poll_still_received_can_be_handed_back(
     peer, request_id, _ = server.held.popleft()
     waiting.cancel()
     await asyncio.to_thread(server.wait_for, lambda: server.cancelled)
-    reply = frame(Kind.RESPONSE, Status.DATA, request_id, b"a job")
+    reply = frame(FrameKind.RESPONSE, Status.DATA, request_id, b"a job")
     await asyncio.to_thread(server.write, reply, peer)
     assert await asyncio.wait_for(late.get(), 5) == b"a job"
 

@@ -25,7 +25,7 @@ from nexo.errors import (
     Unauthenticated,
 )
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
 from nexo.protocol.hello import Welcome
 from nexo.protocol.ops import Op
 from tests.contract.link_drivers import ALL, DUPLEX, Driver, DuplexDriver
@@ -379,7 +379,7 @@ def test_a_ping_between_replies_is_answered(server: ScriptedServer, open_link: O
     link = open_link(server.url)
     poll = link.poll(HOLD_OP)
     server.wait_for(lambda: server.held)
-    server.write(frame(Kind.PING, 0, 7))
+    server.write(frame(FrameKind.PING, 0, 7))
     server.answer(b"after the ping")
     assert poll.reply() == b"after the ping"
     server.wait_for(lambda: list(server.pongs) == [7])
@@ -411,7 +411,7 @@ def test_pushes_arrive_as_whole_frames_in_order(
 ) -> None:
     received = bytearray()
     done = threading.Event()
-    pushes = b"".join(frame(Kind.PUSH, 0, 0, b"m" * (n * 37 % 5_000)) for n in range(2_000))
+    pushes = b"".join(frame(FrameKind.PUSH, 0, 0, b"m" * (n * 37 % 5_000)) for n in range(2_000))
 
     def on_push(frames: memoryview) -> None:
         _check_whole(frames)
@@ -439,7 +439,7 @@ def test_a_push_that_cannot_be_read_does_not_end_the_link(
     connected(link)
     link.on_push(cannot_read)
     poll = link.poll(HOLD_OP, timeout_s=20)
-    server.write(frame(Kind.PUSH, 0, 0, b"?"))
+    server.write(frame(FrameKind.PUSH, 0, 0, b"?"))
     with pytest.raises(ConnectionLost):
         poll.reply()
     assert link.call(Op.ECHO, b"fresh", timeout_s=20) == b"fresh"
@@ -449,7 +449,7 @@ def _check_whole(frames: memoryview) -> None:
     at = 0
     while at < len(frames):
         kind, _, _, length = HEADER.unpack_from(frames, at)
-        assert kind == Kind.PUSH
+        assert kind == FrameKind.PUSH
         at += HEADER.size + length
     assert at == len(frames)
 

@@ -13,7 +13,7 @@ import pytest
 
 from nexo.errors import Corrupt
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import NACK, Page, encode
+from nexo.protocol.queue import NACK, PeekJobs, encode
 from nexo.services.queue import open_queue
 from nexo.storage.disk.flusher import Flusher
 from tests.faulty_files import FaultyFiles
@@ -112,7 +112,7 @@ def test_jobs_whose_push_is_lost_leave_nothing_behind() -> None:
         peer = QueueDesk(after, START_MS + 60_000).client()
         info = peer.info("q")
         assert info["dead"] <= 1, where
-        assert len(peer.call(Op.Q_DLQ_LIST, encode(Page("q")))) > 0
+        assert len(peer.call(Op.Q_DLQ_LIST, encode(PeekJobs("q")))) > 0
         assert info["waiting"] == len(peer.pop("q")[1]), where
         peer.push_many("q", [b"\x01a"], dedup_keys=["a"])
 

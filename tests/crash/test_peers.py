@@ -60,7 +60,7 @@ def test_a_queue_consumer_that_goes_away_releases_its_jobs_at_once(
     jobs = client.queue(f"q-{end.__name__}").create(visibility_timeout=600)
     jobs.push_many(range(10))
     consumer = Raw(served, Broker.QUEUE)
-    consumer.ask(Op.Q_POP, queue.encode(queue.Pop(jobs.name, 10, 0)))
+    consumer.ask(Op.Q_POP, queue.encode(queue.PopJobs(jobs.name, 10, 0)))
     assert not jobs.pop(10)
     end(consumer)
     found = jobs.pop(10, wait=WAIT_S)  # the lease would be longer

@@ -11,7 +11,7 @@ import pytest
 
 from nexo.errors import DiskFull, NexoError, RequestTimeout
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import NACK, Page, Pop, decode, encode
+from nexo.protocol.queue import NACK, PeekJobs, PopJobs, decode, encode
 from nexo.services.queue import open_queue
 from tests.faulty_files import FaultyFiles, PowerLoss
 from tests.unit.brokers.queue.desk import START_MS, Desk, delivered, push_request
@@ -146,7 +146,7 @@ def test_a_job_that_waits_for_the_disk_goes_to_who_waits_for_jobs() -> None:  # 
     producer.create("q")
     producer.push_many("q", [b"\x01a"])
     worker.settle("q", worker.pop("q")[0])
-    waiting = worker.send(Op.Q_POP, encode(Pop("q", 10, 60_000)))
+    waiting = worker.send(Op.Q_POP, encode(PopJobs("q", 10, 60_000)))
     desk.runtime.end_turn()
     files.fill()
     with pytest.raises(RequestTimeout):
@@ -173,7 +173,7 @@ def test_jobs_can_be_asked_for_while_one_waits_for_the_disk(op: str) -> None:  #
     if op == "pop":
         assert list(peer.pop("q")[1].values()) == [b"\x01a", b"\x01b"]
     else:
-        jobs = decode(peer.call(Op.Q_PEEK, encode(Page("q"))), list[dict[str, Any]])
+        jobs = decode(peer.call(Op.Q_PEEK, encode(PeekJobs("q"))), list[dict[str, Any]])
         assert [job["value"] for job in jobs] == [b"\x01a", b"\x01b"]
 
 
@@ -184,7 +184,7 @@ def test_a_pop_gets_no_job_of_a_push_that_is_refused() -> None:  # SPEC I7
     peer.create("q")
     pushing = peer.send(Op.Q_PUSH_MANY, push_request("q", [b"\x01a"]))
     files.fill()
-    popping = peer.send(Op.Q_POP, encode(Pop("q", 1, 0)))
+    popping = peer.send(Op.Q_POP, encode(PopJobs("q", 1, 0)))
     files.fill()
     desk.runtime.end_turn()
     assert isinstance(peer.replies[pushing], DiskFull)

@@ -160,7 +160,7 @@ def test_readers_groups_and_compaction_step_over_the_gap() -> None:
         assert consumer.take() == [Got(0, 0, b"kept", 1), Got(0, offset, b"new", 1)]
         consumer.settle("ack", 0, offset)
     assert peer.group("s", "g").lag == peer.group("s", "fresh").lag == 0
-    assert peer.call(Op.S_COMPACT, wire.Name(stream="s"), int) > 0
+    assert peer.call(Op.S_COMPACT, wire.StreamName(stream="s"), int) > 0
     assert peer.read("s") == [b"new"]
     assert desk.crash().client().publish("s", b"newer") == [(0, offset + 1, 1)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nexo.batch import Producer
+from nexo.batch import BatchProducer
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.protocol import stream as wire
@@ -133,7 +133,7 @@ def loose_work(files: FaultyFiles) -> None:
     for number in range(ROUNDS):
         peer = desk.client()
         peer.make("s")
-        peer.publish("s", b"%d" % number, producer=Producer(7, 0, number))
+        peer.publish("s", b"%d" % number, producer=BatchProducer(7, 0, number))
         consumer = peer.join("s", "g")
         for got in consumer.take():
             consumer.settle("ack", got.offset)
@@ -152,7 +152,7 @@ def check_loose(files: FaultyFiles) -> None:
     peer.make("s")
     stored = peer.read("s", peer.describe("s").partitions[0].start_offset)
     assert b"never" not in stored
-    peer.publish("s", b"new", producer=Producer(8, 0, 0))
+    peer.publish("s", b"new", producer=BatchProducer(8, 0, 0))
     assert peer.read("s")[-1] == b"new"
     consumer = peer.join("s", "g")
     assert b"new" in [got.value for got in consumer.take()]

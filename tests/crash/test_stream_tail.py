@@ -204,7 +204,7 @@ def test_a_log_that_jumped_can_be_compacted(files: MemoryFiles) -> None:
     peer.ask(Op.S_UPDATE, wire.pack(wire.Make(stream="s", options={"cleanup": "compact"})))
     peer.publish("s", b"old", keys=[b"k"])
     peer.publish("s", b"new", keys=[b"k"])
-    peer.ask(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    peer.ask(Op.S_COMPACT, wire.pack(wire.StreamName(stream="s")))
     assert peer.read("s") == [*ACKNOWLEDGED[:2], b"new"]
     again = Desk(files).client()
     assert again.read("s") == [*ACKNOWLEDGED[:2], b"new"]

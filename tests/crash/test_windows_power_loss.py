@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.services.store import snapshot
@@ -104,7 +104,7 @@ def test_retained_messages_lose_at_most_their_window(seed: int) -> None:
 
 
 def save(files: FaultyFiles, number: int) -> None:
-    store = Store()
+    store = StoreEngine()
     store.mset({f"k{n}": value(number) for n in range(20)}, NOW)
     snapshot.save(files, FOLDER, store, NOW)
 
@@ -124,7 +124,7 @@ def test_a_store_comes_back_as_one_of_its_saves_wherever_power_is_lost() -> None
                 save(files, begun)
                 saved = begun
         for seed in range(12):
-            store = Store()
+            store = StoreEngine()
             snapshot.load(files.crash(seed), FOLDER, store, NOW)
             found = {bytes(store.get(f"k{n}", NOW) or b"") for n in range(20)}
             assert found in [{value(saved)} if saved >= 0 else {b""}, {value(begun)}]

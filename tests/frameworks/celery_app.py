@@ -13,7 +13,7 @@ from kombu import pools
 
 import nexo.integrations.celery  # noqa: F401 - as an installed package this is not needed
 
-BACKEND = "nexo.integrations.celery.backend:NexoBackend"
+BACKEND = "nexo.integrations.celery.backend:CeleryResultBackend"
 
 
 def make_app(url: str, **settings: Any) -> Celery:

@@ -31,12 +31,12 @@ def project(url: str, database: None) -> Iterator[str]:
     """The Django project with its cache and tasks on a fresh server; gives the server's URL."""
     tasks = {
         "default": {
-            "BACKEND": "nexo.integrations.django.tasks.NexoBackend",
+            "BACKEND": "nexo.integrations.django.tasks.DjangoTaskBackend",
             "QUEUES": ["default", "mails"],
             "OPTIONS": {"URL": url},
         },
         "stubborn": {
-            "BACKEND": "nexo.integrations.django.tasks.NexoBackend",
+            "BACKEND": "nexo.integrations.django.tasks.DjangoTaskBackend",
             "OPTIONS": {"URL": url, "RETRIES": 2, "PREFIX": "stubborn/"},
         },
     }

@@ -220,12 +220,12 @@ def test_a_relay_killed_after_its_push_makes_no_second_job(
 ) -> None:
     out = tmp_path / "out"
     code, _ = remote.run(
-        "from nexo.integrations.django.tasks import NexoBackend\n"
-        "push = NexoBackend.push\n"
+        "from nexo.integrations.django.tasks import DjangoTaskBackend\n"
+        "push = DjangoTaskBackend.push\n"
         "def push_and_die(*args, **options):\n"
         "    push(*args, **options)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "NexoBackend.push = push_and_die\n"
+        "DjangoTaskBackend.push = push_and_die\n"
         "with transaction.atomic():\n"
         f"    jobs.write.enqueue({str(out)!r}, 'once')\n"
     )

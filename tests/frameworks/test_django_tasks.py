@@ -18,7 +18,7 @@ from django_tasks.signals import task_enqueued, task_finished, task_started
 
 import nexo
 from nexo.errors import InvalidOption
-from nexo.integrations.django.worker import Worker
+from nexo.integrations.django.worker import TaskWorker
 from tests.frameworks.project import jobs
 from tests.timing import wait_until
 
@@ -29,8 +29,8 @@ def forget_what_ran() -> None:
 
 
 @contextmanager
-def working(alias: str = "default", *queues: str, threads: int = 2) -> Iterator[Worker]:
-    worker = Worker(alias, queues or ("default",), threads, relays=False)
+def working(alias: str = "default", *queues: str, threads: int = 2) -> Iterator[TaskWorker]:
+    worker = TaskWorker(alias, queues or ("default",), threads, relays=False)
     worker.start()
     try:
         yield worker

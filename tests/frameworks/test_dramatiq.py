@@ -22,21 +22,21 @@ from dramatiq.results import ResultMissing, Results
 
 import nexo
 from nexo import testing
-from nexo.integrations.dramatiq import NexoBroker, NexoRateLimiterBackend, NexoResultBackend
+from nexo.integrations.dramatiq import DramatiqBroker, DramatiqResultBackend, NexoRateLimiterBackend
 from tests.timing import wait_until
 
 
 @pytest.fixture
-def broker(url: str) -> Iterator[NexoBroker]:
-    broker = NexoBroker(url)
-    broker.add_middleware(Results(backend=NexoResultBackend(client=broker.client)))
+def broker(url: str) -> Iterator[DramatiqBroker]:
+    broker = DramatiqBroker(url)
+    broker.add_middleware(Results(backend=DramatiqResultBackend(client=broker.client)))
     dramatiq.set_broker(broker)
     yield broker
     broker.close()
 
 
 @contextmanager
-def working(broker: NexoBroker, threads: int = 2) -> Iterator[Worker]:
+def working(broker: DramatiqBroker, threads: int = 2) -> Iterator[Worker]:
     worker = Worker(broker, worker_timeout=100, worker_threads=threads)
     worker.start()
     try:
@@ -45,7 +45,7 @@ def working(broker: NexoBroker, threads: int = 2) -> Iterator[Worker]:
         worker.stop()
 
 
-def test_a_message_is_processed_and_gives_its_result(broker: NexoBroker) -> None:
+def test_a_message_is_processed_and_gives_its_result(broker: DramatiqBroker) -> None:
     @dramatiq.actor(broker=broker, store_results=True)
     def add(a: int, b: int) -> int:
         return a + b
@@ -58,7 +58,7 @@ def test_a_message_is_processed_and_gives_its_result(broker: NexoBroker) -> None
         broker.join("default", timeout=20_000)
 
 
-def test_an_actor_that_fails_is_tried_again(broker: NexoBroker) -> None:
+def test_an_actor_that_fails_is_tried_again(broker: DramatiqBroker) -> None:
     tries: list[float] = []
 
     @dramatiq.actor(broker=broker, max_retries=5, min_backoff=10, max_backoff=20)
@@ -74,7 +74,7 @@ def test_an_actor_that_fails_is_tried_again(broker: NexoBroker) -> None:
 
 
 def test_a_message_that_fails_for_good_is_a_dead_letter(
-    broker: NexoBroker, client: nexo.Client
+    broker: DramatiqBroker, client: nexo.Client
 ) -> None:
     @dramatiq.actor(broker=broker, max_retries=0)
     def boom() -> None:
@@ -91,7 +91,7 @@ def test_a_message_that_fails_for_good_is_a_dead_letter(
 
 
 def test_delays_are_held_by_the_broker_and_priorities_kept(
-    broker: NexoBroker, client: nexo.Client
+    broker: DramatiqBroker, client: nexo.Client
 ) -> None:
     @dramatiq.actor(broker=broker)
     def note() -> None: ...
@@ -106,7 +106,7 @@ def test_delays_are_held_by_the_broker_and_priorities_kept(
 
 
 def test_leases_last_and_what_is_not_begun_goes_back(url: str, client: nexo.Client) -> None:
-    broker = NexoBroker(url, queue_options={"visibility_timeout": 0.3})
+    broker = DramatiqBroker(url, queue_options={"visibility_timeout": 0.3})
     began, go_on, ran = threading.Event(), threading.Event(), list[int]()
 
     @dramatiq.actor(broker=broker)
@@ -127,7 +127,7 @@ def test_leases_last_and_what_is_not_begun_goes_back(url: str, client: nexo.Clie
 
 
 def test_a_consumer_that_closes_gives_back_what_it_fetched(
-    broker: NexoBroker, client: nexo.Client
+    broker: DramatiqBroker, client: nexo.Client
 ) -> None:
     @dramatiq.actor(broker=broker)
     def note() -> None: ...
@@ -144,7 +144,7 @@ def test_a_consumer_that_closes_gives_back_what_it_fetched(
     assert [job.attempt for job in client.queue("default").pop(5)] == [1, 1, 1]
 
 
-def test_no_more_than_the_prefetch_count_is_held(broker: NexoBroker) -> None:
+def test_no_more_than_the_prefetch_count_is_held(broker: DramatiqBroker) -> None:
     @dramatiq.actor(broker=broker)
     def note() -> None: ...
 
@@ -163,7 +163,7 @@ def test_no_more_than_the_prefetch_count_is_held(broker: NexoBroker) -> None:
 
 
 def test_errors_are_those_that_dramatiq_knows(nexo_server: testing.Server) -> None:
-    broker = NexoBroker(nexo_server.url, while_down="fail")
+    broker = DramatiqBroker(nexo_server.url, while_down="fail")
 
     @dramatiq.actor(broker=broker)
     def note() -> None: ...
@@ -182,7 +182,7 @@ def test_errors_are_those_that_dramatiq_knows(nexo_server: testing.Server) -> No
 
 
 def test_a_worker_goes_on_after_a_crash_of_the_server(nexo_server: testing.Server) -> None:
-    broker = NexoBroker(nexo_server.url)
+    broker = DramatiqBroker(nexo_server.url)
     ran: list[int] = []
 
     @dramatiq.actor(broker=broker)

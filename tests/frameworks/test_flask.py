@@ -10,12 +10,12 @@ import pytest
 from flask import Flask
 
 import nexo as nexo_package
-from nexo.integrations.flask import Nexo, event
+from nexo.integrations.flask import FlaskNexo, event
 from tests.timing import wait_until
 
 
-def made(url: str) -> tuple[Flask, Nexo]:
-    app, nexo = Flask(__name__), Nexo()
+def made(url: str) -> tuple[Flask, FlaskNexo]:
+    app, nexo = Flask(__name__), FlaskNexo()
     app.config["NEXO_URL"] = url
     nexo.init_app(app)
 

@@ -422,6 +422,6 @@ def test_celery_finds_the_urls_by_entry_points(url: str, tmp_path: Path) -> None
         timeout=60,
         check=False,
     )
-    assert (found.stdout, found.returncode) == ("NexoBackend\n", 0), found.stderr
+    assert (found.stdout, found.returncode) == ("CeleryResultBackend\n", 0), found.stderr
     with nexo.connect(url) as client:
         assert client.queue("celery").info().waiting == 1

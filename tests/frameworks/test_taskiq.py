@@ -17,21 +17,21 @@ from taskiq.exceptions import ResultGetError, SendTaskError
 import nexo
 from nexo import testing
 from nexo.errors import InvalidOption
-from nexo.integrations.taskiq import NexoBroker, NexoResultBackend, NexoScheduleSource
+from nexo.integrations.taskiq import NexoScheduleSource, TaskiqBroker, TaskiqResultBackend
 from tests.timing import eventually
 
 
 @pytest.fixture
-async def broker(url: str) -> AsyncIterator[NexoBroker]:
-    broker = NexoBroker(url)
-    broker.with_result_backend(NexoResultBackend(url))
+async def broker(url: str) -> AsyncIterator[TaskiqBroker]:
+    broker = TaskiqBroker(url)
+    broker.with_result_backend(TaskiqResultBackend(url))
     await broker.startup()
     yield broker
     await broker.shutdown()
 
 
 @asynccontextmanager
-async def working(broker: NexoBroker, **options: Any) -> AsyncIterator[None]:
+async def working(broker: TaskiqBroker, **options: Any) -> AsyncIterator[None]:
     """A receiver in this event loop."""
     task = asyncio.create_task(run_receiver_task(broker, **options))
     try:
@@ -41,7 +41,7 @@ async def working(broker: NexoBroker, **options: Any) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_task_returns_its_result(broker: NexoBroker) -> None:
+async def test_a_task_returns_its_result(broker: TaskiqBroker) -> None:
     @broker.task
     async def add(a: int, b: int) -> int:
         return a + b
@@ -51,7 +51,9 @@ async def test_a_task_returns_its_result(broker: NexoBroker) -> None:
     assert (result.return_value, result.is_err) == (5, False)
 
 
-async def test_a_failed_task_gives_its_error(broker: NexoBroker, aclient: nexo.AsyncClient) -> None:
+async def test_a_failed_task_gives_its_error(
+    broker: TaskiqBroker, aclient: nexo.AsyncClient
+) -> None:
     @broker.task
     async def boom() -> None:
         raise ValueError("no luck")
@@ -64,7 +66,7 @@ async def test_a_failed_task_gives_its_error(broker: NexoBroker, aclient: nexo.A
 
 
 async def test_a_task_shows_its_name_and_is_held_until_done(
-    broker: NexoBroker, aclient: nexo.AsyncClient
+    broker: TaskiqBroker, aclient: nexo.AsyncClient
 ) -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
 
@@ -88,7 +90,7 @@ async def test_a_task_shows_its_name_and_is_held_until_done(
 
 
 async def test_delay_priority_and_queue_are_labels(
-    broker: NexoBroker, aclient: nexo.AsyncClient
+    broker: TaskiqBroker, aclient: nexo.AsyncClient
 ) -> None:
     @broker.task
     async def note() -> None: ...
@@ -106,7 +108,7 @@ async def test_delay_priority_and_queue_are_labels(
 
 
 async def test_what_was_held_at_a_crash_runs_again(
-    broker: NexoBroker, nexo_server: testing.Server
+    broker: TaskiqBroker, nexo_server: testing.Server
 ) -> None:
     ran: list[str] = []
     hang = asyncio.Event()
@@ -129,7 +131,7 @@ async def test_what_was_held_at_a_crash_runs_again(
 
 
 async def test_what_was_fetched_and_not_begun_goes_back(
-    broker: NexoBroker, aclient: nexo.AsyncClient
+    broker: TaskiqBroker, aclient: nexo.AsyncClient
 ) -> None:
     @broker.task
     async def note() -> None: ...
@@ -147,7 +149,7 @@ async def test_what_was_fetched_and_not_begun_goes_back(
     assert [job.attempt for job in await queue.pop(5)] == [1, 1]
 
 
-async def test_progress_and_missing_results(broker: NexoBroker) -> None:
+async def test_progress_and_missing_results(broker: TaskiqBroker) -> None:
     @broker.task
     async def far(progress: ProgressTracker[int] = TaskiqDepends()) -> None:  # noqa: B008
         await progress.set_progress(TaskState.STARTED, 50)
@@ -163,7 +165,9 @@ async def test_progress_and_missing_results(broker: NexoBroker) -> None:
         await broker.result_backend.get_result("nobody")
 
 
-async def test_a_task_can_acknowledge_itself(broker: NexoBroker, aclient: nexo.AsyncClient) -> None:
+async def test_a_task_can_acknowledge_itself(
+    broker: TaskiqBroker, aclient: nexo.AsyncClient
+) -> None:
     @broker.task(ack_type="manual")
     async def by_hand(context: Context = TaskiqDepends()) -> None:  # noqa: B008
         await context.ack()
@@ -173,7 +177,7 @@ async def test_a_task_can_acknowledge_itself(broker: NexoBroker, aclient: nexo.A
     assert (await aclient.queue("taskiq").info()).finished_total == 1
 
 
-async def test_schedules_survive_and_can_be_replaced(broker: NexoBroker, url: str) -> None:
+async def test_schedules_survive_and_can_be_replaced(broker: TaskiqBroker, url: str) -> None:
     source = NexoScheduleSource(url)
     await source.startup()
     hourly = ScheduledTask(

@@ -14,7 +14,7 @@ import pytest
 import nexo
 from nexo.config import load
 from nexo.errors import ConfigError, ConnectionLost, NexoError
-from nexo.protocol.frames import Kind, frame
+from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.ops import Op
 from nexo.server.entrance.tls import server_context
 from nexo.testing import Process, Server
@@ -58,7 +58,7 @@ def test_the_handshake_names_the_broker(served: Process, certs: Certificates) ->
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
     ):
         assert secure.selected_alpn_protocol() == "nexo-queue"
-        secure.sendall(frame(Kind.REQUEST, Op.ECHO, 7, b"hi"))
+        secure.sendall(frame(FrameKind.REQUEST, Op.ECHO, 7, b"hi"))
         assert secure.recv(100)[10:] == b"hi"
 
 
@@ -70,13 +70,13 @@ def test_a_client_without_alpn_reaches_every_broker_by_relay(
         socket.create_connection(("127.0.0.1", served.port)) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
     ):
-        secure.sendall(frame(Kind.REQUEST, Op.Q_EXISTS, 7, b"\0\0\0\1x"))
+        secure.sendall(frame(FrameKind.REQUEST, Op.Q_EXISTS, 7, b"\0\0\0\1x"))
         assert b"not found" in secure.recv(100)
 
 
 def test_plain_text_is_refused(served: Process) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=15) as plain:
-        plain.sendall(frame(Kind.REQUEST, Op.ECHO, 7, b"secret"))
+        plain.sendall(frame(FrameKind.REQUEST, Op.ECHO, 7, b"secret"))
         heard = plain.recv(100)
         assert b"secret" not in heard, "nothing is answered in the clear"
         while heard:

@@ -20,7 +20,7 @@ from nexo.access.grants import parse_grant
 from nexo.access.users import UsersFile
 from nexo.model import Broker
 from nexo.protocol import queue
-from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.store import encode_map_set
@@ -83,7 +83,7 @@ def test_a_first_request_that_does_not_end_is_given_up(
 ) -> None:
     monkeypatch.setattr(limits, "LOGIN_S", 0.1)
     with serving(tmp_path, auth=auth) as server, connect(server.port) as slow:
-        slow.sendall(frame(Kind.REQUEST, Op.MAP_GET, 1, pack_str("a key"))[:-1])
+        slow.sendall(frame(FrameKind.REQUEST, Op.MAP_GET, 1, pack_str("a key"))[:-1])
         assert is_closed(slow)
 
 
@@ -95,7 +95,7 @@ def test_who_has_sent_a_request_may_be_silent(
         idle = RawConnection(server.port)
         assert idle.ask(Op.ECHO, b"hi") == (Status.DATA, b"hi")
         with connect(server.port) as stranger:
-            stranger.sendall(bytes((Kind.REQUEST, Op.MAP_GET)))
+            stranger.sendall(bytes((FrameKind.REQUEST, Op.MAP_GET)))
             assert is_closed(stranger), "its deadline is over"
         assert idle.ask(Op.ECHO, b"hi") == (Status.DATA, b"hi")
         idle.close()
@@ -107,7 +107,7 @@ def test_at_the_limit_the_oldest_silent_connection_gives_way(tmp_path: Path) -> 
         assert known.ask(Op.ECHO, b"hi")[0] == Status.DATA
         silent = [connect(server.port) for _ in range(2)]
         for sock in silent:
-            sock.sendall(bytes((Kind.REQUEST, Op.MAP_GET)))  # enough to reach its broker
+            sock.sendall(bytes((FrameKind.REQUEST, Op.MAP_GET)))  # enough to reach its broker
         for _ in range(3):
             late = RawConnection(server.port)
             assert late.ask(Op.ECHO, b"hi") == (Status.DATA, b"hi")
@@ -148,8 +148,8 @@ def test_a_tls_handshake_that_is_not_finished_is_given_up(
 
 def test_a_request_that_trickles_in_is_given_up(tmp_path: Path) -> None:
     with serving(tmp_path, idle_ping_ms=200) as server, connect(server.port) as slow:
-        slow.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
-        slow.sendall(HEADER.pack(Kind.REQUEST, Op.ECHO, 2, MIB))
+        slow.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"hi"))
+        slow.sendall(HEADER.pack(FrameKind.REQUEST, Op.ECHO, 2, MIB))
         with contextlib.suppress(ConnectionError):
             deadline_s = time.monotonic() + WAIT_S
             while time.monotonic() < deadline_s:  # never silent for long
@@ -166,7 +166,7 @@ def test_before_the_login_a_large_request_is_refused(tmp_path: Path) -> None:
     users = tmp_path / "users.json"
     with serving(tmp_path, auth=True, users_file=users) as server:
         with connect(server.port) as stranger:
-            stranger.sendall(HEADER.pack(Kind.REQUEST, Op.HELLO, 1, 10 * MIB) + b"\x01\x01")
+            stranger.sendall(HEADER.pack(FrameKind.REQUEST, Op.HELLO, 1, 10 * MIB) + b"\x01\x01")
             answer = stranger.recv(4_096)
             assert f"the limit is {limits.BEFORE_LOGIN_BYTES}".encode() in answer
             assert is_closed(stranger)
@@ -202,11 +202,11 @@ def test_a_broker_that_hangs_stops_its_clients_instead_of_buffering(served: Proc
     """G8: what is sent for a stopped broker waits with the client, and arrives later."""
     pids = broker_pids(served)
     mixed = connect(served.port)
-    mixed.sendall(frame(Kind.REQUEST, Op.Q_CREATE, 1, pack_str("q") + pack_str("{}")))
+    mixed.sendall(frame(FrameKind.REQUEST, Op.Q_CREATE, 1, pack_str("q") + pack_str("{}")))
     assert HEADER.unpack(mixed.recv(HEADER.size))[1] == Status.OK
     mixed.close()
     mixed = connect(served.port)
-    mixed.sendall(frame(Kind.REQUEST, Op.MAP_GET, 1, pack_str("k")))
+    mixed.sendall(frame(FrameKind.REQUEST, Op.MAP_GET, 1, pack_str("k")))
     assert HEADER.unpack(mixed.recv(HEADER.size))[1] == Status.NULL
     os.kill(pids["queue"], signal.SIGSTOP)
     sent = 0
@@ -215,7 +215,7 @@ def test_a_broker_that_hangs_stops_its_clients_instead_of_buffering(served: Proc
         mixed.settimeout(1.0)
         with contextlib.suppress(TimeoutError):
             while sent < 200:
-                mixed.sendall(frame(Kind.REQUEST, Op.Q_PUSH, 2 + sent, push))
+                mixed.sendall(frame(FrameKind.REQUEST, Op.Q_PUSH, 2 + sent, push))
                 sent += 1
         assert sent < 50, f"{sent} MiB were taken for a broker that hangs"
     finally:
@@ -272,7 +272,7 @@ def test_a_stop_answers_what_was_sent_and_resets_nothing(tmp_path: Path) -> None
             one = encode_map_set("k", b"\x01v")
             with contextlib.suppress(OSError):
                 while not stopped.is_set():
-                    sock.sendall(frame(Kind.REQUEST, Op.MAP_SET, sent[0], one))
+                    sock.sendall(frame(FrameKind.REQUEST, Op.MAP_SET, sent[0], one))
                     sent[0] += 1
 
         sender = threading.Thread(target=send)

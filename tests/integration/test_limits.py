@@ -18,7 +18,7 @@ import nexo
 from nexo.errors import InvalidName, NexoError
 from nexo.model import Broker
 from nexo.protocol import queue, stream
-from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
@@ -76,7 +76,7 @@ def replies(sock: socket.socket, count: int) -> list[tuple[int, int, bytes]]:
             kind, meta, request_id, size = HEADER.unpack_from(buffer)
             if len(buffer) < HEADER.size + size:
                 break
-            if kind == Kind.RESPONSE:
+            if kind == FrameKind.RESPONSE:
                 found.append((meta, request_id, buffer[HEADER.size : HEADER.size + size]))
             buffer = buffer[HEADER.size + size :]
     return found
@@ -93,7 +93,7 @@ def ended(sock: socket.socket) -> bool:
 
 
 def hello(broker: Broker) -> bytes:
-    return frame(Kind.REQUEST, Op.HELLO, 0, encode_hello(broker, Hello("test")))
+    return frame(FrameKind.REQUEST, Op.HELLO, 0, encode_hello(broker, Hello("test")))
 
 
 # -- counts -------------------------------------------------------------------------
@@ -103,10 +103,10 @@ def test_connections_beyond_the_limit_are_told_so_and_closed(start: Callable[...
     tight = start(max_connections=3)
     kept = [tight.connect() for _ in range(3)]
     for sock in kept:
-        sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
+        sock.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"hi"))
         assert replies(sock, 1) == [(Status.DATA, 1, b"hi")]
     with tight.connect() as late:
-        late.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
+        late.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"hi"))
         ((status, _, payload),) = replies(late, 1)
         assert status == Status.ERR
         assert b"3 connections already" in payload
@@ -115,7 +115,7 @@ def test_connections_beyond_the_limit_are_told_so_and_closed(start: Callable[...
 
     def room_again() -> bool:
         with tight.connect() as sock, contextlib.suppress(OSError):
-            sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
+            sock.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"hi"))
             return replies(sock, 1)[0][0] == Status.DATA
         return False
 
@@ -131,27 +131,27 @@ def test_requests_in_flight_are_limited_and_the_limit_frees_itself(
     with nexo.connect(tight.server.url) as client:
         client.queue("q").create()
     with tight.connect() as sock:
-        pop = queue.encode(queue.Pop("q", 1, 60_000))
+        pop = queue.encode(queue.PopJobs("q", 1, 60_000))
         sock.sendall(hello(Broker.QUEUE))
-        sock.sendall(b"".join(frame(Kind.REQUEST, Op.Q_POP, n, pop) for n in range(1, 7)))
+        sock.sendall(b"".join(frame(FrameKind.REQUEST, Op.Q_POP, n, pop) for n in range(1, 7)))
         welcome, refused = replies(sock, 2)
         assert welcome[:2] == (Status.DATA, 0)
         assert refused[:2] == (Status.ERR_CODED, 6)
         assert refused[2].startswith(pack_str("OVERLOADED"))
         cancel = b"".join(
-            frame(Kind.REQUEST, Op.CANCEL, 0, bytes((Broker.QUEUE,)) + struct.pack(">I", n))
+            frame(FrameKind.REQUEST, Op.CANCEL, 0, bytes((Broker.QUEUE,)) + struct.pack(">I", n))
             for n in range(1, 3)
         )
         sock.sendall(cancel)
         assert sorted(row[1] for row in replies(sock, 2)) == [1, 2], "a cancel is never refused"
-        sock.sendall(frame(Kind.REQUEST, Op.ECHO, 9, b"hi"))
+        sock.sendall(frame(FrameKind.REQUEST, Op.ECHO, 9, b"hi"))
         assert replies(sock, 1) == [(Status.DATA, 9, b"hi")]
 
 
 def test_limits_are_visible(start: Callable[..., Tight]) -> None:
     tight = start(max_connections=77, max_in_flight=1_000)
     with tight.connect() as sock:
-        sock.sendall(frame(Kind.REQUEST, Op.STATUS, 1, bytes((Broker.STORE,))))
+        sock.sendall(frame(FrameKind.REQUEST, Op.STATUS, 1, bytes((Broker.STORE,))))
         ((_, _, payload),) = replies(sock, 1)
     limits = decode_value(payload)["limits"]
     assert limits["max_connections"] == 77
@@ -168,7 +168,7 @@ def test_a_huge_frame_is_refused_before_it_is_read(
 ) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with start().connect() as sock:
-        sock.sendall(HEADER.pack(Kind.REQUEST, Op.ECHO, 1, length))
+        sock.sendall(HEADER.pack(FrameKind.REQUEST, Op.ECHO, 1, length))
         ((status, _, payload),) = replies(sock, 1)
         assert status == Status.ERR
         assert b"too large" in payload
@@ -193,7 +193,7 @@ def test_random_bytes_move_nobody(start: Callable[..., Tight]) -> None:
 
 def test_a_frame_that_stops_halfway_ends_the_connection(start: Callable[..., Tight]) -> None:
     with start(idle_ping_ms=100).connect() as sock:
-        sock.sendall(HEADER.pack(Kind.REQUEST, Op.ECHO, 1, 100) + b"half")
+        sock.sendall(HEADER.pack(FrameKind.REQUEST, Op.ECHO, 1, 100) + b"half")
         assert ended(sock)
 
 
@@ -209,10 +209,10 @@ def test_an_idle_peer_that_answers_pings_stays(start: Callable[..., Tight]) -> N
         sock.sendall(hello(Broker.STORE))
         replies(sock, 1)
         for _ in range(3):
-            while HEADER.unpack(sock.recv(HEADER.size))[0] != Kind.PING:
+            while HEADER.unpack(sock.recv(HEADER.size))[0] != FrameKind.PING:
                 pass
-            sock.sendall(frame(Kind.PONG, 0, 0))
-        sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"here"))
+            sock.sendall(frame(FrameKind.PONG, 0, 0))
+        sock.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"here"))
         assert replies(sock, 1)[0][2] == b"here"
 
 
@@ -233,7 +233,7 @@ def test_a_peer_that_never_reads_its_replies_is_read_no_further_and_dropped(
     tight = start(idle_ping_ms=1_500, write_buffer_bytes=64 * 1024)
     with nexo.connect(tight.server.url) as client, tight.connect() as slow:
         slow.settimeout(0.5)
-        request = frame(Kind.REQUEST, Op.ECHO, 1, b"x" * 60_000)
+        request = frame(FrameKind.REQUEST, Op.ECHO, 1, b"x" * 60_000)
         sent = 0
         with contextlib.suppress(OSError):
             while sent < 1_000:
@@ -393,7 +393,7 @@ def test_idle_connections_give_everything_back(served: Process) -> None:
         for number in range(IDLE_CONNECTIONS):
             sock = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
             if number % 2:  # half speak, half never say a word
-                sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
+                sock.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"hi"))
                 replies(sock, 1)
             idle.append(sock)
         began = time.monotonic()
@@ -419,7 +419,7 @@ def test_connections_that_come_and_go_leave_nothing_behind(served: Process) -> N
                 time.sleep(max(0, began + number / CHURN_RATE - time.monotonic()))
             sock = socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_S)
             if number % 3 == 0:
-                sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
+                sock.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"hi"))
             if number % 2 == 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.close()
@@ -439,7 +439,7 @@ def test_a_server_out_of_descriptors_serves_who_is_there_and_recovers(served: Pr
         crowd = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(60)]
         for sock in crowd:
             with contextlib.suppress(OSError):
-                sock.sendall(frame(Kind.REQUEST, Op.ECHO, 1, b"hi"))
+                sock.sendall(frame(FrameKind.REQUEST, Op.ECHO, 1, b"hi"))
         for number in range(100):
             client.store.set("k", number)
         assert client.store.get("k") == 99

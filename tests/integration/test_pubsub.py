@@ -19,7 +19,7 @@ from nexo.client._async.pubsub import subscription as pubsub_subscription
 from nexo.client._async.pubsub.pubsub import PubSub
 from nexo.client._sync.link.link import Link as SyncLink
 from nexo.client._sync.pubsub.pubsub import PubSub as SyncPubSub
-from nexo.client._sync.pubsub.subscription import Inbox as SyncInbox
+from nexo.client._sync.pubsub.subscription import SubscriptionInbox as SyncInbox
 from nexo.client._sync.runtime import spawn
 from nexo.client.address import parse_url
 from nexo.client.pubsub_message import Message
@@ -33,7 +33,7 @@ from nexo.errors import (
     RequestTimeout,
 )
 from nexo.model import Broker
-from nexo.protocol.frames import Kind, frame, pack_str
+from nexo.protocol.frames import FrameKind, frame, pack_str
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, pack_command
 from nexo.protocol.values import decode_value
@@ -486,7 +486,7 @@ async def test_a_subscriber_that_never_reads_disturbs_nobody(
 ) -> None:
     """SPEC C4: its memory stays bounded while everyone else gets every message."""
     stalled = socket.create_connection(("127.0.0.1", nexo_server.port))
-    stalled.sendall(frame(Kind.REQUEST, Op.SUB, 1, pack_str("load")))
+    stalled.sendall(frame(FrameKind.REQUEST, Op.SUB, 1, pack_str("load")))
     stalled.recv(10)
     reader, writer = connect(), connect()
     subscription = await reader.subscribe("load", buffer=0)

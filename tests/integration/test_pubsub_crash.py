@@ -13,7 +13,7 @@ from nexo.client._sync.pubsub.pubsub import PubSub
 from nexo.client.address import parse_url
 from nexo.errors import NexoError
 from nexo.model import Broker
-from nexo.protocol.frames import Kind, Status, frame
+from nexo.protocol.frames import FrameKind, Status, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Subscribe, pack_command
@@ -61,10 +61,10 @@ def test_a_subscriber_that_never_reads_costs_bounded_memory(served: Process) -> 
     with socket.create_connection(("127.0.0.1", served.port)) as stalled:  # SPEC C4
         hello = encode_hello(Broker.PUBSUB, Hello("stalled"))
         command = pack_command(Subscribe("load"))
-        stalled.sendall(frame(Kind.REQUEST, Op.HELLO, 0, hello))
-        stalled.sendall(frame(Kind.REQUEST, Op.SUBSCRIBE, 1, command))
+        stalled.sendall(frame(FrameKind.REQUEST, Op.HELLO, 0, hello))
+        stalled.sendall(frame(FrameKind.REQUEST, Op.SUBSCRIBE, 1, command))
         heard = b""
-        while not heard.endswith(frame(Kind.RESPONSE, Status.OK, 1)):
+        while not heard.endswith(frame(FrameKind.RESPONSE, Status.OK, 1)):
             heard += stalled.recv(4096)
         link, pubsub = connected(served)
         before = peak_bytes(served)

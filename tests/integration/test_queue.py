@@ -32,7 +32,7 @@ from nexo.errors import (
 )
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Pop, encode
+from nexo.protocol.queue import PopJobs, encode
 from nexo.testing import Server
 from tests.integration.classic import Classic
 
@@ -205,7 +205,7 @@ async def test_jobs_that_arrive_at_a_cancelled_pop_go_back(
     aclient: Client, jobs: Queue[Any]
 ) -> None:  # SPEC A6
     await jobs.push("late")
-    reply = await aclient.link(Broker.QUEUE).call(Op.Q_POP, encode(Pop("jobs")))
+    reply = await aclient.link(Broker.QUEUE).call(Op.Q_POP, encode(PopJobs("jobs")))
     assert not await jobs.pop()
     jobs._give_back(reply)
     assert [(job.value, job.attempt) for job in await jobs.pop()] == [("late", 1)]
@@ -616,6 +616,6 @@ async def test_a_pop_of_a_million_million_jobs_leaves_the_server_unmoved(
     link = aclient.link(Broker.QUEUE)
     for limit in (10**12, 2**63 - 1, -5):
         with pytest.raises(InvalidInput):
-            await link.call(Op.Q_POP, encode(Pop("jobs", limit)))
+            await link.call(Op.Q_POP, encode(PopJobs("jobs", limit)))
     await jobs.push("still here")
     assert (await jobs.pop()).values() == ["still here"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream.consumer import Delivered
+from nexo.client._async.stream.consumer import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record
 from nexo.errors import AlreadyExists, Fenced, InvalidInput, NotFound, TransactionAborted
@@ -32,7 +32,7 @@ async def events(aclient: nexo.AsyncClient) -> Stream[Any]:
     return await aclient.stream("events").create()
 
 
-async def take(stream: Stream[Any], group: str, count: int) -> list[Delivered[Any]]:
+async def take(stream: Stream[Any], group: str, count: int) -> list[StreamRecord[Any]]:
     """Records of a group, acked."""
     found = []
     async with asyncio.timeout(WAIT_S), stream.consume(group) as consumer:

@@ -15,7 +15,7 @@ import nexo
 from nexo import batch as batches
 from nexo import testing
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.commit import Taken, commit
+from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
@@ -41,7 +41,7 @@ def fill(folder: Path, created_ms: int, count: int) -> None:
         batch = batches.decode(bytes(head) + b"".join(body))
         writer = FileWriter(target(table), 0, f"0-{first}")
         writer.write([rows(batch, 0, first, first + share)])
-        table = commit(table, [Taken(0, first or None, first + share, writer.close())])
+        table = commit(table, [TakenRange(0, first or None, first + share, writer.close())])
 
 
 @pytest.fixture

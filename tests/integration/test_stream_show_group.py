@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client._async.stream.consumer import Delivered
+from nexo.client._async.stream.consumer import StreamRecord
 from nexo.client._async.stream.stream import Stream
 from nexo.model import Broker
 from nexo.testing import Process
@@ -58,7 +58,7 @@ class Storm:
         """A few fetches, then a polite leave, or just the end of the connection."""
         client = nexo.AsyncClient(self._url)
         consumer = client.stream("s", int).consume("g", batch=BATCH, wait=0.2, max_deliveries=0)
-        held: list[Delivered[int]] = []
+        held: list[StreamRecord[int]] = []
         for _ in range(fetches):
             if self._done.is_set():
                 break
@@ -69,20 +69,20 @@ class Storm:
             await consumer.close()
         await client.close()
 
-    async def _fetch(self, name: str, consumer: Any) -> list[Delivered[int]]:
-        records: list[Delivered[int]] = list(await consumer.fetch())
+    async def _fetch(self, name: str, consumer: Any) -> list[StreamRecord[int]]:
+        records: list[StreamRecord[int]] = list(await consumer.fetch())
         assert all(record.value == record.offset for record in records)
         self.seen.take(name, (record.offset for record in records))
         return records
 
     async def _settle_some(
-        self, name: str, consumer: Any, held: list[Delivered[int]]
-    ) -> list[Delivered[int]]:
+        self, name: str, consumer: Any, held: list[StreamRecord[int]]
+    ) -> list[StreamRecord[int]]:
         """Ack most, in any order, nack a few, keep the rest for later."""
         self._random.shuffle(held)
-        acks: list[Delivered[int]] = []
-        nacks: list[Delivered[int]] = []
-        kept: list[Delivered[int]] = []
+        acks: list[StreamRecord[int]] = []
+        nacks: list[StreamRecord[int]] = []
+        kept: list[StreamRecord[int]] = []
         for record in held:
             lot = self._random.random()
             (acks if lot < 0.8 else nacks if lot < 0.9 else kept).append(record)

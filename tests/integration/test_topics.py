@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.batch import Producer as ProducerId
+from nexo.batch import BatchProducer as ProducerId
 from nexo.batch import encode
 from nexo.batch.murmur import partition_of
 from nexo.errors import (
@@ -39,10 +39,10 @@ from nexo.topics import (
     AsyncConsumer,
     AsyncProducer,
     AsyncTopic,
-    Message,
     Position,
     ProducerRecord,
     RecordMetadata,
+    TopicMessage,
     TopicPartition,
 )
 from nexo.topics._async.connecting import backend_for
@@ -963,7 +963,7 @@ async def test_a_death_in_the_middle_repeats_and_skips_nothing(
                     break  # the process dies here
                 done.append(message.value)
         async with AsyncConsumer("t", "g", server=aclient) as again:
-            last: Message[Any] | None = await again.poll(5)
+            last: TopicMessage[Any] | None = await again.poll(5)
             assert last is not None
             done.append(last.value)
     assert done == list(range(200))

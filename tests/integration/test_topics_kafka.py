@@ -28,8 +28,8 @@ from nexo.topics import (
     AsyncTopic,
     Consumer,
     ExactlyOnceContext,
-    Message,
     Producer,
+    TopicMessage,
     TopicPartition,
 )
 from nexo.topics._async.kafka.backend import KafkaBackend
@@ -88,7 +88,7 @@ async def test_messages_go_there_and_back(kafka: str) -> None:
         await producer.send("there", b"raw", partition=place.partition)
         assert plain.offset == place.offset + 1
     async with AsyncConsumer("there", "g", server=kafka) as consumer:
-        seen: list[Message[Any]] = []
+        seen: list[TopicMessage[Any]] = []
         async with asyncio.timeout(WAIT_S):
             while len(seen) < 3:
                 seen += await consumer.poll_batch()

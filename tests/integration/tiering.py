@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from nexo.hot_log import StreamBroker, held
+from nexo.hot_log import HotLog, held
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.commit import Taken, commit, offsets_of
+from nexo.lake.commit import TakenRange, commit, offsets_of
 from nexo.lake.files import FileWriter, target
-from nexo.lake.plan import Limits, advances
+from nexo.lake.plan import BatchLimits, advances
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
 
 
 def take(url: str, lake: Lake, name: str) -> None:
     """Everything of a stream that is not in its table yet."""
-    with StreamBroker(url) as broker:
+    with HotLog(url) as broker:
         info = broker.describe(name)
         table = lake.ensure(StreamId(name, info.created_ms), raw_schema)
         taken = []
-        for step in advances(name, offsets_of(table.properties), held(info), Limits()):
+        for step in advances(name, offsets_of(table.properties), held(info), BatchLimits()):
             writer = FileWriter(target(table), step.partition, "test")
             found = broker.read(name, step.partition, step.first, step.end, info.created_ms)
             writer.write(rows(batch, step.partition, step.first, step.end) for batch in found)
-            taken.append(Taken(step.partition, step.after, step.end, writer.close()))
+            taken.append(TakenRange(step.partition, step.after, step.end, writer.close()))
         commit(table, taken)
         for part in taken:
             broker.tiered(name, part.partition, part.end, info.created_ms)

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from nexo.admin.api import TABLE
-from nexo.admin.app import Admin
-from nexo.admin.desk import Place
+from nexo.admin.app import AdminApp
+from nexo.admin.desk import ServerAccess
 from nexo.admin.openapi import document
 from nexo.server.embedded import EmbeddedServer
 from nexo.storage.disk.memory import MemoryFiles
@@ -37,14 +37,14 @@ class Http(Fresh):
         super().__init__()
         self._auth = auth
         self._server: EmbeddedServer
-        self._admin: Admin
+        self._admin: AdminApp
 
     async def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         settings = settings_in(Path(self._folder.name), auth=self._auth)
         self._server = EmbeddedServer(settings, make_files=MemoryFiles)
         await self._server.open()
-        self._admin = Admin(Place(settings, {"port": self._server.port}))
+        self._admin = AdminApp(ServerAccess(settings, {"port": self._server.port}))
         self._config = uvicorn.Config(
             self._admin.app, lifespan="off", http="h11", ws="none", log_config=None
         )

@@ -23,7 +23,7 @@ from nexo.dialects.nexo.requests import build_table
 from nexo.errors import NexoError
 from nexo.model import Broker, Buffer
 from nexo.protocol import stream
-from nexo.protocol.frames import Kind, frame, pack_str
+from nexo.protocol.frames import FrameKind, frame, pack_str
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import publish_head
@@ -292,5 +292,5 @@ class Connection(Fresh):
 def connection_seeds() -> list[bytes]:
     """A hello, then a request of each kind."""
     hello = encode_hello(Broker.QUEUE, Hello("me", "ana", "secret", "token"))
-    begin = b"\x40" + frame(Kind.REQUEST, Op.HELLO, 0, hello)
-    return [begin + frame(Kind.REQUEST, op, 1, payload) for op, payload in REQUESTS.items()]
+    begin = b"\x40" + frame(FrameKind.REQUEST, Op.HELLO, 0, hello)
+    return [begin + frame(FrameKind.REQUEST, op, 1, payload) for op, payload in REQUESTS.items()]

@@ -15,7 +15,7 @@ from pathlib import Path
 from nexo import batch, blocks
 from nexo.access.grants import parse_grant
 from nexo.access.users import parse_users
-from nexo.brokers.pubsub.message import Message
+from nexo.brokers.pubsub.message import PubSubMessage
 from nexo.brokers.pubsub.records import apply, kept
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.queue.cron import next_after
@@ -24,7 +24,7 @@ from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import Pushed, decode_record, encode_record
 from nexo.brokers.queue.snapshot import restore as restore_queue
 from nexo.brokers.queue.snapshot import snapshot as snapshot_queue
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.client.address import parse_url
 from nexo.client.replies import error_of
 from nexo.client.stream_records import Outgoing
@@ -34,7 +34,7 @@ from nexo.dialects.nexo.pubsub import CLASSIC, OURS, Received
 from nexo.errors import NexoError
 from nexo.model import Broker, check_name, duration_ms
 from nexo.protocol import hello, pubsub, store, stream, values
-from nexo.protocol.frames import Kind, Reader, Status, frame, pack_str
+from nexo.protocol.frames import FieldReader, FrameKind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_each, read_places
 from nexo.server.entrance.alpn import alpn_names
@@ -89,7 +89,7 @@ def _frames(data: bytes) -> None:
 
 
 def _fields(data: bytes) -> None:
-    reader = Reader(data)
+    reader = FieldReader(data)
     reader.text()
     reader.u32()
     reader.take(reader.u8())
@@ -126,7 +126,7 @@ def _reply(data: bytes) -> None:
 
 
 def _stream_replies(data: bytes) -> None:
-    for kind in (stream.Taken, stream.ReadReply, stream.ReadManyReply, stream.ParkedList):
+    for kind in (stream.TakeReply, stream.ReadReply, stream.ReadManyReply, stream.ParkedList):
         Target(lambda raw, kind=kind: stream.unpack_headed(kind, raw))(data)  # type: ignore[misc]
     list(read_places(data))
 
@@ -141,7 +141,7 @@ def _keyed_batch() -> bytes:
 
 WIRE = {
     "frames": Target(
-        _frames, [frame(Kind.REQUEST, op, 1, payload) for op, payload in REQUESTS.items()]
+        _frames, [frame(FrameKind.REQUEST, op, 1, payload) for op, payload in REQUESTS.items()]
     ),
     "fields": Target(_fields, [pack_str("name") + b"\0\0\0\1\2ab"]),
     "hello": Target(
@@ -258,11 +258,11 @@ def _saved_snapshot() -> bytes:
 
 
 def _store_file(data: bytes) -> None:
-    store_snapshot.load(_planted(store_snapshot.NAME, data), FOLDER, Store(), 1_000)
+    store_snapshot.load(_planted(store_snapshot.NAME, data), FOLDER, StoreEngine(), 1_000)
 
 
 def _saved_store() -> bytes:
-    files, engine = MemoryFiles(), Store()
+    files, engine = MemoryFiles(), StoreEngine()
     files.make_folder(FOLDER)
     engine.set("k", b"\x01v", 1_000)
     store_snapshot.save(files, FOLDER, engine, 1_000)
@@ -282,7 +282,9 @@ FILES = {
     "store snapshot": Target(_store_file, [_saved_store()]),
     "queue record": Target(decode_record, [encode_record(Pushed(0, 1, 1_000, b"block"))]),
     "queue image": Target(restore_queue, [snapshot_queue(Ledger(), Places())]),
-    "retained record": Target(_retained, [kept(Retained(Message("t", b"\x01v", 7, b"{}"), 0))]),
+    "retained record": Target(
+        _retained, [kept(Retained(PubSubMessage("t", b"\x01v", 7, b"{}"), 0))]
+    ),
 }
 
 

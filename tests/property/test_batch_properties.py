@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo import batch as batches
-from nexo.batch import Batch, Compression, Entry, Record
+from nexo.batch import Batch, BatchRecord, Compression, Entry
 from nexo.errors import Corrupt, NexoError
 
 COMPRESSIONS = st.sampled_from(Compression)
@@ -44,13 +44,13 @@ def tables(draw: st.DrawFn) -> Table:
     )
 
 
-def rows(table: Table, base: int = 0) -> list[Record]:
+def rows(table: Table, base: int = 0) -> list[BatchRecord]:
     n = len(table.values)
     types = [table.types] * n if isinstance(table.types, int) else table.types
     stamps = [table.timestamps] * n if isinstance(table.timestamps, int) else table.timestamps
     keys, headers = table.keys or [None] * n, table.headers or [b""] * n
     return [
-        Record(base + i, stamps[i], keys[i], table.values[i], types[i], headers[i])
+        BatchRecord(base + i, stamps[i], keys[i], table.values[i], types[i], headers[i])
         for i in range(n)
     ]
 
@@ -159,5 +159,5 @@ def test_retimed_records_never_go_back_in_time(table: Table, floor: int, width: 
     assert batch.values() == table.values
 
 
-def _records(entry: Entry | None) -> list[Record]:
+def _records(entry: Entry | None) -> list[BatchRecord]:
     return list(batches.verify(joined(entry)).records()) if entry else []

@@ -14,8 +14,8 @@ from nexo.brokers.stream.groups.coordinator_model import (
     GroupError,
     Join,
     Joined,
-    Refused,
-    State,
+    JoinRefused,
+    RebalanceState,
     Synced,
 )
 
@@ -33,12 +33,13 @@ class Model:
         self.shares: dict[str, bytes] = {}
         self.leader = ""
         self.generation = 0
-        self.state = State.EMPTY
+        self.state = RebalanceState.EMPTY
 
     def join(self, ticket: int, member: str) -> Told:
         new = member not in self.members
         if not new and (
-            self.state is State.COMPLETING or (self.state is State.STABLE and member != self.leader)
+            self.state is RebalanceState.COMPLETING
+            or (self.state is RebalanceState.STABLE and member != self.leader)
         ):
             return {ticket: self.generation}
         told = self._superseded(member)
@@ -52,12 +53,12 @@ class Model:
         if error is not None:
             return {ticket: error}
         told = self._superseded(member)
-        if self.state is State.STABLE:
+        if self.state is RebalanceState.STABLE:
             return told | {ticket: self.shares.get(member, b"")}
         self.syncing[member] = ticket
         if member != self.leader:
             return told
-        self.state, self.shares = State.STABLE, dict(shares)
+        self.state, self.shares = RebalanceState.STABLE, dict(shares)
         told |= {at: shares.get(who, b"") for who, at in self.syncing.items()}
         self.syncing.clear()
         return told
@@ -67,7 +68,7 @@ class Model:
             return GroupError.UNKNOWN_MEMBER_ID
         if generation != self.generation:
             return GroupError.ILLEGAL_GENERATION
-        return GroupError.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else None
+        return GroupError.REBALANCE_IN_PROGRESS if self.state is RebalanceState.PREPARING else None
 
     def leave(self, member: str) -> Told:
         told: Told = dict.fromkeys(self._superseded(member), GroupError.UNKNOWN_MEMBER_ID)
@@ -81,19 +82,19 @@ class Model:
 
     def _rebalance(self) -> Told:
         told: Told = {}
-        if self.state is not State.PREPARING:
-            self.state = State.PREPARING
+        if self.state is not RebalanceState.PREPARING:
+            self.state = RebalanceState.PREPARING
             told = dict.fromkeys(self.syncing.values(), GroupError.REBALANCE_IN_PROGRESS)
             self.syncing.clear()
         if set(self.joining) != set(self.members):
             return told
         self.generation += 1
         if not self.members:
-            self.state = State.EMPTY
+            self.state = RebalanceState.EMPTY
             return told
         if self.leader not in self.members:
             self.leader = self.members[0]
-        self.state, self.shares = State.COMPLETING, {}
+        self.state, self.shares = RebalanceState.COMPLETING, {}
         told |= dict.fromkeys(self.joining.values(), self.generation)
         self.joining.clear()
         return told
@@ -110,7 +111,7 @@ def told(answers: Answers) -> Told:
                 found[answer.ticket] = generation
             case Synced(_, assignment):
                 found[answer.ticket] = assignment
-            case Refused(error):
+            case JoinRefused(error):
                 found[answer.ticket] = error
     return found
 
@@ -197,11 +198,11 @@ class Client:
     def told(self, reply: Any) -> None:
         self.waits = False
         match reply:
-            case Refused(GroupError.MEMBER_ID_REQUIRED, given_id):
+            case JoinRefused(GroupError.MEMBER_ID_REQUIRED, given_id):
                 self.id = given_id
-            case Refused(GroupError.UNKNOWN_MEMBER_ID | GroupError.FENCED_INSTANCE_ID):
+            case JoinRefused(GroupError.UNKNOWN_MEMBER_ID | GroupError.FENCED_INSTANCE_ID):
                 self.id, self.generation, self.share = "", -1, None
-            case Refused():
+            case JoinRefused():
                 self.generation, self.share = -1, None
             case Joined(generation, member_id=member_id):
                 self.id, self.generation, self.share = member_id, generation, None
@@ -266,7 +267,7 @@ class World:
                 client.id, client.generation, self.now, instance_id=client.instance
             )
             if error is not None:
-                client.told(Refused(error))
+                client.told(JoinRefused(error))
 
     def tick(self, ms: int) -> None:
         self.now += ms
@@ -308,8 +309,8 @@ def test_after_any_storm_all_live_clients_share_one_generation(seed: int) -> Non
     assert {client.id for client in world.clients} == set(engine.members)
     assert {client.generation for client in world.clients} <= {engine.generation}
     if world.clients:
-        assert engine.state is State.STABLE
+        assert engine.state is RebalanceState.STABLE
         assert all(client.share is not None for client in world.clients)
     else:
-        assert engine.state is State.EMPTY
+        assert engine.state is RebalanceState.EMPTY
     assert not world.waiting

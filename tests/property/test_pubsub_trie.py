@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.brokers.pubsub.message import Message, Publication
-from nexo.brokers.pubsub.outbox import Limits, Outbox
+from nexo.brokers.pubsub.message import Publication, PubSubMessage
+from nexo.brokers.pubsub.outbox import Outbox, OutboxLimits
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Routes
-from nexo.brokers.pubsub.subscriber import Subscription
+from nexo.brokers.pubsub.subscriber import PatternSubscription
 from nexo.dialects.nexo.pubsub import OURS, Received
 from nexo.errors import ProtocolError
 from nexo.model import Policy
@@ -36,12 +36,12 @@ def test_routes_are_what_trying_every_pattern_gives(
 ) -> None:
     """A pattern that comes up again goes away; routes are asked for after every change."""
     routes = Routes(max_cached)
-    live: dict[str, Subscription] = {}
+    live: dict[str, PatternSubscription] = {}
     for text in patterns:
         if text in live:
             routes.remove(parse_pattern(text), live.pop(text))
         else:
-            live[text] = Subscription(Recorder().client, text, LIMITS)
+            live[text] = PatternSubscription(Recorder().client, text, LIMITS)
             routes.add(parse_pattern(text), live[text])
         for topic in topics:
             found = routes.find(topic.encode())
@@ -62,7 +62,7 @@ def test_retained_messages_are_what_a_plain_dict_would_hold(
         model = {t: due for t, due in model.items() if not due or due > now_ms}
         if what == "put":
             model[topic] = now_ms + ttl_ms if ttl_ms else 0
-            retained.put(Retained(Message(topic, b"x", 7), model[topic]))
+            retained.put(Retained(PubSubMessage(topic, b"x", 7), model[topic]))
         else:
             assert retained.clear(topic) == (model.pop(topic, None) is not None)
         found = [one.topic for one in retained.matching(parse_pattern(pattern).levels, now_ms)]
@@ -72,10 +72,10 @@ def test_retained_messages_are_what_a_plain_dict_would_hold(
 
 @given(
     st.lists(st.lists(st.binary(max_size=12), max_size=5), max_size=20),
-    st.builds(Limits, st.integers(1, 6), st.integers(1, 40), st.sampled_from(Policy)),
+    st.builds(OutboxLimits, st.integers(1, 6), st.integers(1, 40), st.sampled_from(Policy)),
 )
 def test_an_outbox_never_exceeds_its_limits_and_loses_nothing_uncounted(
-    offers: list[list[bytes]], limits: Limits
+    offers: list[list[bytes]], limits: OutboxLimits
 ) -> None:
     outbox, offered = Outbox(limits), 0
     for messages in offers:
@@ -110,7 +110,7 @@ def test_a_run_is_read_back_and_a_cut_one_is_refused(
     assert [whole[a:b] for a, b in pairwise([0, *run.ends])] == frames
     received = Received(run)
     assert received.part(0, len(frames)).alone(OURS) == frames
-    expected = [Message(topic, value, 7, headers) for topic, value in messages]
+    expected = [PubSubMessage(topic, value, 7, headers) for topic, value in messages]
     assert received.messages == expected
     assert Publication.of(expected).part(0, len(frames)).alone(OURS) == frames
     cut = data.draw(st.integers(0, len(whole) - 1))

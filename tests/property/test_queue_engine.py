@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
@@ -44,7 +44,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000
-        self.queue = Queue.create(RULES, 1, self.now)
+        self.queue = QueueEngine.create(RULES, 1, self.now)
         self.jobs: list[Job] = []
         self.log: list[bytes] = []
         self.image = b""
@@ -171,7 +171,7 @@ class QueueMachine(RuleBasedStateMachine):
             ledger.apply(decode_record(record))
         if checkpoint:
             self.image, self.log = snapshot(ledger, Places()), []
-        self.queue = Queue(ledger, self.now)
+        self.queue = QueueEngine(ledger, self.now)
         for job in self.jobs:
             job.token = 0
 

@@ -23,15 +23,15 @@ from nexo.blocks import (
 from nexo.errors import NexoError, ProtocolError
 from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
-    Delivery,
     Jobs,
-    Page,
+    PeekJobs,
     Piece,
-    Pop,
+    PopJobs,
+    PopReply,
     PushHead,
-    Renew,
-    Settle,
+    RenewLeases,
     Settled,
+    SettleJobs,
     encode,
     encode_head,
     pieces_of,
@@ -79,11 +79,11 @@ def test_deliveries_round_trip_and_short_ones_are_refused(
     runs: list[list[bytes]], cut_at: int
 ) -> None:
     pieces = [Piece(100 * n, len(values), n, 5) for n, values in enumerate(runs)]
-    raw = encode_head(Delivery(1, 2, 3, pieces))
+    raw = encode_head(PopReply(1, 2, 3, pieces))
     for values in runs:
         raw += b"".join(cut(pack_block(values), 0, len(values)))
     head, rest = split_head(raw)
-    delivery = msgspec.msgpack.decode(head, type=Delivery)
+    delivery = msgspec.msgpack.decode(head, type=PopReply)
     assert [values for _, values in pieces_of(delivery, rest)] == runs
     if cut_at < len(head) + 4:
         try:
@@ -104,13 +104,13 @@ def test_ids_are_the_same_as_bytes_and_as_text(incarnation: int, job: int) -> No
 Numbers = st.integers(-(2**63), 2**63 - 1)
 Requests = st.one_of(
     st.binary(max_size=80),
-    st.builds(lambda n, w: encode(Pop("q", n, w)), Numbers, Numbers),
+    st.builds(lambda n, w: encode(PopJobs("q", n, w)), Numbers, Numbers),
     st.builds(
-        lambda how, token, runs: encode(Settle("q", how, [Settled(token, runs)])),
+        lambda how, token, runs: encode(SettleJobs("q", how, [Settled(token, runs)])),
         st.integers(-1, 5), Numbers, st.lists(Numbers, max_size=6),
     ),
-    st.builds(lambda tokens, ms: encode(Renew("q", tokens, ms)), st.lists(Numbers), Numbers),
-    st.builds(lambda n, o: encode(Page("q", n, o)), Numbers, Numbers),
+    st.builds(lambda tokens, ms: encode(RenewLeases("q", tokens, ms)), st.lists(Numbers), Numbers),
+    st.builds(lambda n, o: encode(PeekJobs("q", n, o)), Numbers, Numbers),
     st.builds(lambda ids: encode(Jobs("q", ids)), st.lists(st.text(max_size=40))),
     st.builds(
         lambda *numbers, block: encode_head(PushHead("q", *numbers)) + block,

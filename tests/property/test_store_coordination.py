@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 
 NOW = 1_700_000_000_000
 STEPS = st.integers(0, 400)
@@ -24,7 +24,7 @@ STEPS = st.integers(0, 400)
     ),
 )
 def test_leases_follow_their_model(limit: int, acts: list[tuple[str, str, int, int]]) -> None:
-    store, now_ms = Store(), NOW
+    store, now_ms = StoreEngine(), NOW
     due: dict[str, int] = {}
     numbers: dict[str, int] = {}
     highest = 0
@@ -65,7 +65,7 @@ def test_leases_follow_their_model(limit: int, acts: list[tuple[str, str, int, i
 def test_no_window_has_more_than_the_limit(
     limit: int, window_ms: int, asks: list[tuple[int, int]]
 ) -> None:
-    store, now_ms = Store(), NOW
+    store, now_ms = StoreEngine(), NOW
     allowed: list[tuple[int, int]] = []
     for step_ms, cost in asks:
         now_ms += step_ms
@@ -92,7 +92,7 @@ def test_no_window_has_more_than_the_limit(
 def test_a_bucket_gives_its_capacity_and_its_rate(
     capacity: int, per_second: int, asks: list[tuple[int, int]]
 ) -> None:
-    store, now_ms = Store(), NOW
+    store, now_ms = StoreEngine(), NOW
     tokens, last_ms = float(capacity), NOW
     for step_ms, cost in asks:
         now_ms += step_ms

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nexo.brokers.store.engine import Store
-from nexo.brokers.store.index import KeyIndex
+from nexo.brokers.store.engine import StoreEngine
+from nexo.brokers.store.index import OrderedKeys
 from nexo.brokers.store.keyspace import ENTRY_BYTES
 from nexo.brokers.store.values import ITEM_BYTES
 from nexo.errors import InvalidInput, PayloadTooLarge, WrongType
@@ -69,7 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(max_bytes=st.sampled_from([0, 0, 1_500, 4_000]))
     def start(self, max_bytes: int) -> None:
-        self.store = Store(max_bytes)
+        self.store = StoreEngine(max_bytes)
         self.model = Model(max_bytes)
 
     @property
@@ -302,7 +302,7 @@ class StoreMachine(RuleBasedStateMachine):
     def save_and_load(self) -> None:
         files = MemoryFiles()
         snapshot.save(files, Path("/s"), self.store, self.now)
-        loaded = Store()
+        loaded = StoreEngine()
         snapshot.load(files, Path("/s"), loaded, self.now)
         assert loaded.scan(self.now, limit=1_000).keys == sorted(self.model.live())
         for key, value in self.model.live().items():
@@ -330,7 +330,7 @@ TestStore = StoreMachine.TestCase
 
 @given(st.lists(st.tuples(st.booleans(), st.text(max_size=3)), max_size=400), st.text(max_size=2))
 def test_the_key_index_is_an_ordered_set(changes: list[tuple[bool, str]], after: str) -> None:
-    index, model = KeyIndex(), set[str]()
+    index, model = OrderedKeys(), set[str]()
     for add, key in changes:
         if add and key not in model:
             index.add(key)
@@ -345,7 +345,7 @@ def test_the_key_index_is_an_ordered_set(changes: list[tuple[bool, str]], after:
 
 @given(st.text(max_size=8), st.lists(st.text(min_size=1, max_size=6), max_size=20))
 def test_a_glob_matches_as_in_the_shell(glob: str, keys: list[str]) -> None:
-    store = Store()
+    store = StoreEngine()
     try:
         store.mset(dict.fromkeys(keys, b"\x00"), 0)
     except InvalidInput:

@@ -95,7 +95,7 @@ class StreamMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.open)
     @rule()
     def compact(self) -> None:
-        self.peer.call(Op.S_COMPACT, wire.Name(stream="s"), int)
+        self.peer.call(Op.S_COMPACT, wire.StreamName(stream="s"), int)
         newest: dict[bytes, int] = {}
         for offset in self._visible():
             if (key := self.rows[offset].key) is not None:
@@ -108,7 +108,7 @@ class StreamMachine(RuleBasedStateMachine):
     @rule()
     def grow_old(self) -> None:
         self.desk.after(1_000_001)
-        self.peer.call(Op.S_RETAIN, wire.Name(stream="s"), int)
+        self.peer.call(Op.S_RETAIN, wire.StreamName(stream="s"), int)
         self.start = len(self.rows)
         self.held.clear()
 

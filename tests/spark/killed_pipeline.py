@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from nexo.lake.catalog import Lake
-from nexo.lake.plan import Limits
+from nexo.lake.plan import BatchLimits
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo.pipeline import Pipeline
 from pyspark_nexo.sessions import session
@@ -46,7 +46,7 @@ def main(url: str, folder: str, point: str, nth: str) -> None:
     sys.stdout.write("started\n")
     sys.stdout.flush()
     probe = Killer(point, int(nth), Path(folder).with_suffix(".count"))
-    limits = Limits(batch_rows=400, task_rows=100)
+    limits = BatchLimits(batch_rows=400, task_rows=100)
     Pipeline(spark, Lake(LakeSettings(Path(folder))), url, probe=probe, limits=limits).run_once()
 
 

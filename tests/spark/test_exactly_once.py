@@ -21,7 +21,7 @@ from nexo.lake.catalog import Lake
 from nexo.lake.commit import offsets_of
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.paths import local_path
-from nexo.lake.plan import Limits
+from nexo.lake.plan import BatchLimits
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings
 from nexo.lake.typed import set_schema
@@ -40,7 +40,7 @@ POINTS = [
 ]  # fmt: skip
 START_S = 400
 """How long a killed pipeline may take to get to its end on a busy machine."""
-SMALL = Limits(batch_rows=400, task_rows=100)
+SMALL = BatchLimits(batch_rows=400, task_rows=100)
 BAD = b"no JSON"
 
 

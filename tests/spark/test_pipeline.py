@@ -12,9 +12,9 @@ import nexo
 from nexo import testing
 from nexo.errors import Conflict, ConnectionLost, Corrupt, NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import LostRace, Taken, commit, offsets_of
+from nexo.lake.commit import LostRace, TakenRange, commit, offsets_of
 from nexo.lake.paths import local_path
-from nexo.lake.plan import Limits
+from nexo.lake.plan import BatchLimits
 from pyspark_nexo.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_other_tools_count_the_same(
     client: nexo.Client, pipeline: Pipeline, lake: Lake, spark: SparkSession
 ) -> None:
     client.stream("a/b:c").create(tiering=True).publish_many([b"x"] * 3_000)
-    pipeline.limits = Limits(task_rows=1_000)
+    pipeline.limits = BatchLimits(task_rows=1_000)
     pipeline.run_once()
     table = lake.get("a/b:c")
     folder = local_path(table.location())
@@ -90,7 +90,7 @@ def test_a_large_backlog_is_taken_in_several_commits(
     client: nexo.Client, pipeline: Pipeline, lake: Lake
 ) -> None:
     client.stream("log").create(tiering=True).publish_many([b"x"] * 2_500)
-    pipeline.limits = Limits(batch_rows=1_000)
+    pipeline.limits = BatchLimits(batch_rows=1_000)
     assert pipeline.run_once() == 2_500
     assert len(lake.get("log").metadata.snapshots) == 3
 
@@ -109,7 +109,7 @@ def test_a_batch_planned_twice_is_committed_once(
 ) -> None:  # SPEC I4
     client.stream("log").create(tiering=True).publish_many([b"x"] * 10)
     pipeline.run_once()
-    stale = Taken(0, None, 10, [])
+    stale = TakenRange(0, None, 10, [])
     with pytest.raises(LostRace):
         commit(lake.get("log"), [stale])
     assert places(lake, "log") == published(client, "log")
@@ -134,7 +134,7 @@ def test_a_lake_ahead_of_its_broker_is_refused(
 ) -> None:
     client.stream("log").create(tiering=True).publish(b"x")
     pipeline.run_once()
-    commit(lake.get("log"), [Taken(0, 1, 5, [])])
+    commit(lake.get("log"), [TakenRange(0, 1, 5, [])])
     with pytest.raises(Conflict, match="lost records"):
         Pipeline(pipeline.spark, lake, pipeline.url).run_once()
 
@@ -147,7 +147,7 @@ def test_a_stream_that_cannot_be_taken_stops_only_itself(
         for name in ("ahead", "damaged", "fine"):
             client.stream(name).create(tiering=True).publish(b"x")
         pipeline.run_once()
-        commit(lake.get("ahead"), [Taken(0, 1, 5, [])])
+        commit(lake.get("ahead"), [TakenRange(0, 1, 5, [])])
         for name in ("damaged", "fine"):
             client.stream(name).publish_many([b"to be damaged" if name == "damaged" else b"y"] * 9)
             client.stream(name).publish(b"the end")

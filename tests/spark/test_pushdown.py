@@ -13,9 +13,9 @@ from pyspark.sql import datasource as spark_api
 
 import nexo
 from nexo.batch import Batch
-from nexo.lake.plan import Held
+from nexo.lake.plan import HotPartition
 from pyspark_nexo.options import parse
-from pyspark_nexo.pushdown import EVERYTHING, Span, spans
+from pyspark_nexo.pushdown import EVERYTHING, NumberRange, spans
 from pyspark_nexo.ranges import Range, plan
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Clockwork:
     def created_ms(self) -> int:
         return 0
 
-    def held(self) -> list[Held]:
-        return [Held(0, 100, 0)] * 3
+    def held(self) -> list[HotPartition]:
+        return [HotPartition(0, 100, 0)] * 3
 
     def offsets_at(self, time_ms: int) -> list[int]:
         return [min(max(time_ms, 0), 100)] * 3
@@ -110,9 +110,9 @@ def test_no_record_that_passes_the_filters_is_left_out(
 
 
 def test_spans_meet_where_both_hold() -> None:
-    assert Span(3, 10) & Span(5) == Span(5, 10)
-    assert Span(3) & Span(5) == Span(5)
-    assert 4 not in Span(3, 4)
+    assert NumberRange(3, 10) & NumberRange(5) == NumberRange(5, 10)
+    assert NumberRange(3) & NumberRange(5) == NumberRange(5)
+    assert 4 not in NumberRange(3, 4)
 
 
 # -- in Spark -----------------------------------------------------------------------

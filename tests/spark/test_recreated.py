@@ -10,7 +10,7 @@ import pytest
 import nexo
 from nexo.errors import NexoError
 from nexo.lake.catalog import Lake
-from nexo.lake.plan import Limits
+from nexo.lake.plan import BatchLimits
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo.pipeline import Pipeline
 
@@ -65,7 +65,7 @@ def test_a_stream_recreated_at_a_point_keeps_all_its_records(
     pipeline: Pipeline, lake: Lake, client: nexo.Client, url: str, tmp_path: Path, point: str
 ) -> None:
     client.stream("log").create(tiering=True).publish_many(OLD)
-    pipeline.limits = Limits(task_rows=100)
+    pipeline.limits = BatchLimits(task_rows=100)
     pipeline.probe = Recreate(point, url, tmp_path / "recreated")
     with suppress(NexoError):
         pipeline.run_batch(["log"])

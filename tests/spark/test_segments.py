@@ -14,13 +14,13 @@ from nexo.config import Settings
 from nexo.errors import InvalidOption, NotFound
 from nexo.model import Persistence
 from nexo.server.processes.folder_lock import FolderLock
-from pyspark_nexo.origins import BrokerOrigin, Origin
+from pyspark_nexo.origins import BrokerOrigin, RecordOrigin
 from pyspark_nexo.segments import open_files
 
 Rows: TypeAlias = list[tuple[int, int, int, bytes | None, bytes | None]]
 
 
-def rows(origin: Origin) -> Rows:
+def rows(origin: RecordOrigin) -> Rows:
     """Everything that readers may see."""
     return [
         (partition, record.offset, record.timestamp_ms, record.key, record.value)

@@ -31,7 +31,7 @@ from nexo.lake.settings import LakeSettings
 from pyspark_nexo import continuous
 from pyspark_nexo.continuous import Continuous
 from pyspark_nexo.failures import plain_errors
-from pyspark_nexo.pipeline import Pipeline, Progress
+from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
 from pyspark_nexo.schemas import sample, stream_table
 from pyspark_nexo.views import register_views
 
@@ -153,7 +153,7 @@ def test_records_become_visible_while_it_runs_and_it_survives_a_broker_restart(
     pipeline.url = f"{nexo_server.url}?while_down=fail"
     stop, seen, notes = threading.Event(), threading.Semaphore(0), list[str]()
 
-    def report(progress: Progress) -> None:
+    def report(progress: MicroBatchResult) -> None:
         if progress.rows:
             seen.release()
 

@@ -8,7 +8,7 @@ import pytest
 
 import nexo
 from nexo.errors import OutOfOrderSequence
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.protocol.values import ValueType
 from pyspark_nexo import sink
 from pyspark_nexo.sink import BatchSink, _Outbox
@@ -23,7 +23,7 @@ def log(client: nexo.Client, monkeypatch: pytest.MonkeyPatch) -> Any:
 def run(url: str, *batches: list[str], first: int = 0) -> int:
     outbox = _Outbox(BatchSink("log", url, 1, ValueType.TEXT, "job"), "job:0")
     outbox._sequences[0] = first
-    with StreamBroker(url) as broker:
+    with HotLog(url) as broker:
         for values in batches:
             outbox.add({"value": values}, broker)
         return outbox.flush(broker)

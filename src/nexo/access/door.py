@@ -37,7 +37,7 @@ _HOW_TO_LOG_IN = (
 )
 
 
-class Caller(Protocol):
+class AccessCaller(Protocol):
     """A connection as access control sees it."""
 
     identity: Identity | None
@@ -68,7 +68,7 @@ class Door:
             self._reports.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
-    def login(self, caller: Caller, asked: Hello, done: Done) -> None:
+    def login(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         """Identify the caller; ``done`` gets the error or None, now or later."""
         if caller.identity is not None:
             done(_again(caller.identity, asked))
@@ -90,7 +90,7 @@ class Door:
         else:
             done(None)
 
-    def login_linked(self, caller: Caller, asked: Hello, done: Done) -> None:
+    def login_linked(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         """Accept a client that another process of ours has logged
         in; without a user, that process itself.
         """
@@ -101,7 +101,7 @@ class Door:
         else:
             done(None)
 
-    def _identify(self, caller: Caller, asked: Hello) -> Identity | None:
+    def _identify(self, caller: AccessCaller, asked: Hello) -> Identity | None:
         """The identity, or None if a password must be checked first."""
         if asked.token is not None:
             return self._logins.by_token(asked.token)
@@ -109,7 +109,7 @@ class Door:
             raise Unauthenticated(_HOW_TO_LOG_IN)
         return self._logins.known(asked.user, asked.password)
 
-    def _check_password(self, caller: Caller, asked: Hello, done: Done) -> None:
+    def _check_password(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         name, password = asked.user or "", asked.password or ""
         if self._checks >= MOST_CHECKS:
             done(Overloaded("too many logins at once; try again"))
@@ -126,7 +126,12 @@ class Door:
         job.add_done_callback(checked)
 
     def _checked(
-        self, caller: Caller, asked: Hello, stored: str, result: asyncio.Future[bool], done: Done
+        self,
+        caller: AccessCaller,
+        asked: Hello,
+        stored: str,
+        result: asyncio.Future[bool],
+        done: Done,
     ) -> None:
         try:
             if not result.result():
@@ -137,12 +142,14 @@ class Door:
         else:
             done(None)
 
-    def _failed(self, caller: Caller, asked: Hello, error: Unauthenticated, done: Done) -> None:
+    def _failed(
+        self, caller: AccessCaller, asked: Hello, error: Unauthenticated, done: Done
+    ) -> None:
         if asked.token is not None or asked.password is not None:
             error = self._count(caller, asked) or error
         done(error)
 
-    def _count(self, caller: Caller, asked: Hello) -> LockedOut | None:
+    def _count(self, caller: AccessCaller, asked: Hello) -> LockedOut | None:
         """Count a failure; the client must wait after too many, whatever it tries."""
         user = asked.user if asked.user and asked.token is None else _TOKEN
         now_ms = self._clock.now_ms()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from nexo.access.door import Caller, Done, Door
+from nexo.access.door import AccessCaller, Done, Door
 from nexo.access.internal import read_token
 from nexo.access.login import Logins
 from nexo.model import Clock
@@ -23,7 +23,7 @@ class Guard:
     """Authentication of one host."""
 
     def __init__(
-        self, users: Path, clock: Clock, callers: Iterable[Caller], run_folder: Path | None
+        self, users: Path, clock: Clock, callers: Iterable[AccessCaller], run_folder: Path | None
     ) -> None:
         """``callers`` is the live set of connections."""
         self._logins = Logins(users, read_token(run_folder))
@@ -46,10 +46,10 @@ class Guard:
             self._timer.cancel()
         self._door.close()
 
-    def login(self, caller: Caller, asked: Hello, done: Done) -> None:
+    def login(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         """Identify the caller; ``done`` gets the error or None, now or later."""
         self._door.login(caller, asked, done)
 
-    def login_linked(self, caller: Caller, asked: Hello, done: Done) -> None:
+    def login_linked(self, caller: AccessCaller, asked: Hello, done: Done) -> None:
         """Like `login`, for a client that another process of ours has logged in."""
         self._door.login_linked(caller, asked, done)

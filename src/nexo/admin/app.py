@@ -20,10 +20,10 @@ from starlette.websockets import WebSocket
 from nexo import limits
 from nexo.admin import asyncapi, metrics, openapi
 from nexo.admin.api import TABLE
-from nexo.admin.desk import Desk, Place
-from nexo.admin.guard import Guard
+from nexo.admin.desk import Desk, ServerAccess
+from nexo.admin.guard import HttpGuard
 from nexo.admin.iceberg import IcebergCatalog
-from nexo.admin.replies import Health, Ready, answer, as_json, body_of, failure, problem
+from nexo.admin.replies import HealthReply, Ready, answer, as_json, body_of, failure, problem
 from nexo.admin.routes import PREFIX, Endpoint
 from nexo.admin.sampler import Sampler
 from nexo.admin.sessions import Sessions
@@ -37,10 +37,10 @@ _STATIC = files("nexo.admin") / "static"
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-class Admin:
+class AdminApp:
     """The application of one server; ``async with`` watches the brokers meanwhile."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerAccess) -> None:
         client = place.client(place.credentials)
         self._sampler = Sampler(client, place.settings)
         self._metrics = metrics.Metrics(self._sampler)
@@ -52,7 +52,7 @@ class Admin:
             routes=self._routes(),
             middleware=[
                 Middleware(
-                    Guard,
+                    HttpGuard,
                     metrics=self._metrics,
                     host=place.settings.host,
                     methods=_methods(self._routes()),
@@ -71,7 +71,7 @@ class Admin:
             self._webhook = Webhook(hook, place.url, lambda: self._sampler.alerts)
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> Admin:
+    async def __aenter__(self) -> AdminApp:
         self._tasks.append(asyncio.create_task(self._sampler.run()))
         if self._webhook is not None:
             self._tasks.append(asyncio.create_task(self._webhook.run()))
@@ -138,7 +138,7 @@ class Admin:
 
     async def _health(self, request: Request) -> Response:
         """This process lives."""
-        return as_json(Health())
+        return as_json(HealthReply())
 
     async def _ready(self, request: Request) -> Response:
         """Every broker answers."""

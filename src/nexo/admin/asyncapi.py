@@ -12,8 +12,8 @@ from nexo.admin.api.events import MessageEvent, RecordEvent
 from nexo.admin.routes import PREFIX
 
 _REFS = "#/components/schemas/{name}"
-_REQUESTS = (sockets.Subscribe, sockets.Unsubscribe, sockets.Follow, sockets.Publish)
-_EVENTS = (MessageEvent, RecordEvent, sockets.Finished, sockets.Refused)
+_REQUESTS = (sockets.SocketSubscribe, sockets.Unsubscribe, sockets.Follow, sockets.SocketPublish)
+_EVENTS = (MessageEvent, RecordEvent, sockets.SocketFinished, sockets.SocketRefused)
 SOCKET = f"{PREFIX}/socket"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAccess:
     """The server this process belongs to."""
 
     settings: Settings
@@ -62,7 +62,7 @@ class LoginSeen(msgspec.Struct):
     used_ms: int
 
 
-class Logins(Protocol):
+class DashboardLogins(Protocol):
     """Who is logged in to this dashboard."""
 
     def seen(self) -> list[LoginSeen]:
@@ -102,7 +102,7 @@ async def _unasked(broker: Broker) -> frozenset[str]:
 class Desk:
     """The brokers as one caller may use them, and what is known of them anyway."""
 
-    place: Place
+    place: ServerAccess
     client: AsyncClient
     sampler: Sampler
     stopping: asyncio.Event
@@ -114,7 +114,7 @@ class Desk:
     who: Credentials = NOBODY
     user: str | None = None
     """The caller's name; None while authentication is off."""
-    logins: Logins = field(default_factory=NoLogins)
+    logins: DashboardLogins = field(default_factory=NoLogins)
     watchable: Watchable = _everything
     """Which brokers the caller may read as a whole; asked again for every use."""
 

@@ -36,7 +36,7 @@ _HEADERS = {
 }
 
 
-class Guard:
+class HttpGuard:
     """ASGI middleware around the whole application; it also measures."""
 
     def __init__(

@@ -10,7 +10,7 @@ import msgspec
 
 from nexo import __version__
 from nexo.admin import examples
-from nexo.admin.replies import Health, Problem, Ready
+from nexo.admin.replies import HealthReply, Problem, Ready
 from nexo.admin.routes import PREFIX, Endpoint, Nothing
 from nexo.admin.sessions import COOKIE, Login, SessionView
 
@@ -47,7 +47,7 @@ _REFUSALS = {
     "504": "The broker did not answer in time.",
 }
 _OTHERS = (
-    Other("GET", "/health", "The process of the dashboard lives.", Health),
+    Other("GET", "/health", "The process of the dashboard lives.", HealthReply),
     Other("GET", "/ready", "Whether every broker answers.", Ready, {"503": Ready}),
     Other("GET", "/metrics", "What Prometheus reads.", str, dict.fromkeys(("401", "403"), Problem)),
     Other("GET", f"{PREFIX}/session", "Who is logged in.", SessionView),

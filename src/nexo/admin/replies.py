@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Endpoint, Event
+from nexo.admin.routes import Endpoint, LiveEvent
 from nexo.errors import (
     Conflict,
     ConnectionLost,
@@ -61,7 +61,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     """The option or parameter at fault, where that is known."""
 
 
-class Health(msgspec.Struct):
+class HealthReply(msgspec.Struct):
     """The process of the dashboard lives."""
 
     status: Literal["ok"] = "ok"
@@ -162,7 +162,7 @@ def _event(row: Any) -> bytes:
     """One event; None is a sign of life."""
     if row is None:
         return b": still here\n\n"
-    if isinstance(row, Event):
+    if isinstance(row, LiveEvent):
         return b"id: " + row.id.encode() + b"\ndata: " + _encode(row.data) + b"\n\n"
     return b"data: " + _encode(row) + b"\n\n"
 

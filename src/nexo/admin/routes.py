@@ -52,14 +52,14 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LiveEvent:
     """A row of a live endpoint with where to go on after it."""
 
     data: Any
     id: str
 
 
-class Routes:
+class ApiRoutes:
     """The endpoints of one part of the API."""
 
     def __init__(self, tag: str, path: str = "") -> None:

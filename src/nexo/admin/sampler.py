@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from nexo.admin.alerts import Alert, gathered, of_broker, of_pipeline
-from nexo.admin.survey import Survey
+from nexo.admin.survey import BrokerSurvey
 from nexo.admin.topic_rates import TopicRates
 from nexo.admin.watch import BrokerWatch
 from nexo.client._async.client import AsyncClient
@@ -31,7 +31,7 @@ PIPELINES_EVERY = 3
 ROUNDTRIP_BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
-class Histogram:
+class BucketCounts:
     """Counts by upper bound, and the sum."""
 
     def __init__(self, bounds: tuple[float, ...] = ROUNDTRIP_BUCKETS_S) -> None:
@@ -55,12 +55,12 @@ class Sampler:
         self._lake_folder = settings.lake_folder
         self.pipelines: list[PipelineProgress] = []
         self.brokers = {broker: BrokerWatch(broker) for broker in Broker}
-        self.survey = Survey(client)
+        self.survey = BrokerSurvey(client)
         self.topics = TopicRates()
         self.alerts: list[Alert] = []
         """What needs attention, the worst first; many of a kind are one."""
         self.alert_counts = {"critical": 0, "warning": 0}
-        self.roundtrips = {broker: Histogram() for broker in Broker}
+        self.roundtrips = {broker: BucketCounts() for broker in Broker}
         self.started_ms = self.sampled_ms = int(time.time() * 1000)
         self._next = asyncio.Event()
         self._turn = 0

@@ -1,8 +1,8 @@
 """The web socket: one connection for any number of topics and streams, and for publishing.
 
-Text frames with JSON both ways. A request is one of `Subscribe`, `Unsubscribe`, `Follow`,
-`Publish`, told apart by ``do``; its ``id`` comes back in the answer, `Finished` or `Refused`.
-What is followed comes as `MessageEvent` and `RecordEvent`, told apart by ``event``.
+Text frames with JSON both ways. A request is one of `SocketSubscribe`, `Unsubscribe`, `Follow`,
+`SocketPublish`, distinguished by ``do``; the answer, `SocketFinished` or `SocketRefused`, carries
+its ``id``. What is followed comes as `MessageEvent` and `RecordEvent`, distinguished by ``event``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nexo.admin.api.events import MessageEvent, RecordEvent
 from nexo.admin.api.paging import Name, Seconds
 from nexo.admin.api.pubsub import Topic
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Event
+from nexo.admin.routes import LiveEvent
 from nexo.admin.values import NewValue, python_value
 from nexo.client._async.client import AsyncClient
 from nexo.errors import Conflict, InvalidInput, NexoError, NotFound, Overloaded
@@ -29,7 +29,7 @@ from nexo.errors import Conflict, InvalidInput, NexoError, NotFound, Overloaded
 GOING_AWAY = 1001
 
 
-class Subscribe(msgspec.Struct, tag="subscribe", tag_field="do", forbid_unknown_fields=True):
+class SocketSubscribe(msgspec.Struct, tag="subscribe", tag_field="do", forbid_unknown_fields=True):
     """Get the messages of a topic or pattern from now on."""
 
     topic: Topic
@@ -54,7 +54,7 @@ class Follow(msgspec.Struct, tag="follow", tag_field="do", forbid_unknown_fields
     id: int | None = None
 
 
-class Publish(msgspec.Struct, tag="publish", tag_field="do", forbid_unknown_fields=True):
+class SocketPublish(msgspec.Struct, tag="publish", tag_field="do", forbid_unknown_fields=True):
     """Publish a message to a topic, or a record to a stream."""
 
     value: NewValue
@@ -67,7 +67,7 @@ class Publish(msgspec.Struct, tag="publish", tag_field="do", forbid_unknown_fiel
     id: int | None = None
 
 
-class Finished(msgspec.Struct, tag="done", tag_field="event", omit_defaults=True):
+class SocketFinished(msgspec.Struct, tag="done", tag_field="event", omit_defaults=True):
     """A request was carried out."""
 
     id: int | None = None
@@ -78,7 +78,7 @@ class Finished(msgspec.Struct, tag="done", tag_field="event", omit_defaults=True
     """Of a record: where it went."""
 
 
-class Refused(msgspec.Struct, tag="problem", tag_field="event", omit_defaults=True):
+class SocketRefused(msgspec.Struct, tag="problem", tag_field="event", omit_defaults=True):
     """A request was refused, or what was followed has ended."""
 
     code: str
@@ -86,8 +86,8 @@ class Refused(msgspec.Struct, tag="problem", tag_field="event", omit_defaults=Tr
     id: int | None = None
 
 
-Request: TypeAlias = Subscribe | Unsubscribe | Follow | Publish
-Sent: TypeAlias = MessageEvent | RecordEvent | Finished | Refused
+Request: TypeAlias = SocketSubscribe | Unsubscribe | Follow | SocketPublish
+Sent: TypeAlias = MessageEvent | RecordEvent | SocketFinished | SocketRefused
 
 _decode = msgspec.json.Decoder(Request).decode
 _encode = msgspec.json.encode
@@ -126,16 +126,16 @@ class Conversation:
         try:
             request = _decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            await self._say(Refused("INVALID", f"not a request: {error}"))
+            await self._say(SocketRefused("INVALID", f"not a request: {error}"))
             return
         try:
             await self._say(await self._do(request))
         except NexoError as error:
-            await self._say(Refused(error.code, error.message, request.id))
+            await self._say(SocketRefused(error.code, error.message, request.id))
 
-    async def _do(self, request: Request) -> Finished:
+    async def _do(self, request: Request) -> SocketFinished:
         match request:
-            case Subscribe(topic=topic):
+            case SocketSubscribe(topic=topic):
                 self._follow(
                     ("topic", topic), events.messages(self._client, topic, request.retained)
                 )
@@ -145,9 +145,9 @@ class Conversation:
                 )
             case Unsubscribe():
                 self._leave(request)
-            case Publish():
+            case SocketPublish():
                 return await self._publish(request)
-        return Finished(request.id)
+        return SocketFinished(request.id)
 
     def _follow(self, what: tuple[str, str], found: AsyncIterator[Any]) -> None:
         known = self._followed.get(what)
@@ -169,15 +169,15 @@ class Conversation:
         try:
             async for event in found:
                 if event is not None:
-                    await self._say(event.data if isinstance(event, Event) else event)
+                    await self._say(event.data if isinstance(event, LiveEvent) else event)
         except NexoError as error:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-                await self._say(Refused(error.code, f"{what[0]} {what[1]}: {error.message}"))
+                await self._say(SocketRefused(error.code, f"{what[0]} {what[1]}: {error.message}"))
             self._followed.pop(what, None)
         except (WebSocketDisconnect, RuntimeError):
             return  # it left meanwhile
 
-    async def _publish(self, request: Publish) -> Finished:
+    async def _publish(self, request: SocketPublish) -> SocketFinished:
         value = python_value(request.value)
         if (request.topic is None) == (request.stream is None):
             raise InvalidInput("publish to a topic or to a stream")
@@ -186,10 +186,10 @@ class Conversation:
                 request.topic, value, headers=request.headers, retain=request.retain,
                 ttl=request.ttl_s if request.retain else None,
             )  # fmt: skip
-            return Finished(request.id, receivers)
+            return SocketFinished(request.id, receivers)
         stream = self._client.stream(request.stream or "")
         place = await stream.publish(value, key=request.key, headers=request.headers)
-        return Finished(request.id, partition=place.partition, offset=place.offset)
+        return SocketFinished(request.id, partition=place.partition, offset=place.offset)
 
     async def _say(self, sent: Sent) -> None:
         await self._socket.send_text(_encode(sent).decode())

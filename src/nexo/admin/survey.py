@@ -85,7 +85,7 @@ class Book(Generic[K, W]):
         self._unseen = set(self.watches)
 
 
-class Survey:
+class BrokerSurvey:
     """The three books, filled a few pages at a time."""
 
     def __init__(self, client: AsyncClient) -> None:

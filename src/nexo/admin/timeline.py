@@ -28,7 +28,7 @@ _AT_ONCE = 16
 
 
 @dataclass(slots=True)
-class Lane:
+class PartitionWindow:
     """One partition between two offsets, from ``at`` on in one direction."""
 
     partition: int
@@ -83,7 +83,7 @@ class Lane:
 
 
 @dataclass(slots=True)
-class Page:
+class TimelinePage:
     """Records, the oldest first, and how much was looked at for them."""
 
     rows: list[Row]
@@ -93,8 +93,8 @@ class Page:
 
 
 async def page(
-    lanes: Sequence[Lane], read: Read, limit: int, key: str | None, backward: bool
-) -> Page:
+    lanes: Sequence[PartitionWindow], read: Read, limit: int, key: str | None, backward: bool
+) -> TimelinePage:
     """The next records of all lanes together; with a ``key``, those that have it."""
     rows: list[Row] = []
     scanned = 0
@@ -113,17 +113,17 @@ async def page(
         await lane.fill(read, max_bytes)
     if backward:
         rows.reverse()
-    return Page(rows, scanned, all(lane.ended for lane in lanes))
+    return TimelinePage(rows, scanned, all(lane.ended for lane in lanes))
 
 
-def _time(lane: Lane) -> tuple[int, int]:
+def _time(lane: PartitionWindow) -> tuple[int, int]:
     return lane.waiting[0].timestamp_ms, lane.partition
 
 
-async def _fill_all(lanes: Sequence[Lane], read: Read, max_bytes: int) -> None:
+async def _fill_all(lanes: Sequence[PartitionWindow], read: Read, max_bytes: int) -> None:
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def fill(lane: Lane) -> None:
+    async def fill(lane: PartitionWindow) -> None:
         async with gate:
             await lane.fill(read, max_bytes)
 

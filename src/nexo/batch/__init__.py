@@ -7,8 +7,8 @@ memory layout (`nexo.batch.columns`), perhaps compressed as a whole.
 from nexo.batch.columns import Column
 from nexo.batch.compression import MAX_BODY_BYTES, Compression
 from nexo.batch.edit import cut, retime, select
-from nexo.batch.encode import ANONYMOUS, MIXED, Entry, Producer, encode, encode_plain
-from nexo.batch.view import Batch, Record, decode, entries, verify
+from nexo.batch.encode import ANONYMOUS, MIXED, BatchProducer, Entry, encode, encode_plain
+from nexo.batch.view import Batch, BatchRecord, decode, entries, verify
 from nexo.storage.header import Flags
 
 __all__ = [
@@ -16,12 +16,12 @@ __all__ = [
     "MAX_BODY_BYTES",
     "MIXED",
     "Batch",
+    "BatchProducer",
+    "BatchRecord",
     "Column",
     "Compression",
     "Entry",
     "Flags",
-    "Producer",
-    "Record",
     "cut",
     "decode",
     "encode",

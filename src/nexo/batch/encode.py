@@ -21,7 +21,7 @@ Entry: TypeAlias = tuple[bytearray, list[bytes]]
 """A sealed head and the parts of its body: what a log appends and a frame carries."""
 
 
-class Producer(NamedTuple):
+class BatchProducer(NamedTuple):
     """The producer of a batch, for idempotence (SPEC G3)."""
 
     id: int = -1
@@ -30,13 +30,13 @@ class Producer(NamedTuple):
     """The sequence of the batch's first record."""
 
 
-ANONYMOUS = Producer()
+ANONYMOUS = BatchProducer()
 
 T = TypeVar("T")
 
 
 def encode_plain(
-    values: Sequence[bytes], value_type: int, now_ms: int, producer: Producer = ANONYMOUS
+    values: Sequence[bytes], value_type: int, now_ms: int, producer: BatchProducer = ANONYMOUS
 ) -> Entry:
     """The most common batch: values of one type, one timestamp, no keys, headers or nulls."""
     if not values:
@@ -56,7 +56,7 @@ def encode(
     *,
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[bytes] | None = None,
-    producer: Producer = ANONYMOUS,
+    producer: BatchProducer = ANONYMOUS,
     compression: Compression = Compression.NONE,
     flags: int = 0,
 ) -> Entry:

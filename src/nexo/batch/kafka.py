@@ -35,7 +35,7 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from nexo.batch.compression import MAX_BODY_BYTES, unpack_kafka
-from nexo.batch.encode import ANONYMOUS, Entry, Producer, encode
+from nexo.batch.encode import ANONYMOUS, BatchProducer, Entry, encode
 from nexo.errors import Corrupt, InvalidInput, NexoError
 from nexo.model import Buffer
 from nexo.storage.header import ALIGN, Flags, Header, parse, seal, stamp
@@ -76,11 +76,11 @@ class KafkaHead(NamedTuple):
         return self.length + _LENGTH_BEFORE
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> BatchProducer:
         """The idempotent producer; what others say of epochs and sequences means nothing."""
         if self.producer_id < 0:
             return ANONYMOUS
-        return Producer(self.producer_id, self.epoch, self.sequence)
+        return BatchProducer(self.producer_id, self.epoch, self.sequence)
 
 
 class Rows(NamedTuple):
@@ -166,7 +166,7 @@ def native(header: Header, body: Buffer, max_bytes: int = MAX_BODY_BYTES) -> tup
         list(stamps),
         keys=rows.keys if keyed else None,
         headers=rows.headers,
-        producer=Producer(header.producer_id, header.epoch, header.sequence),
+        producer=BatchProducer(header.producer_id, header.epoch, header.sequence),
         flags=header.flags & _NOT_KAFKA,
     )
     stamp(head, header.base_offset)

@@ -22,7 +22,7 @@ MAX_RECORDS = 1_000_000
 _COMPRESSION, _KAFKA = int(Flags.COMPRESSION), int(Flags.KAFKA)
 
 
-class Record(NamedTuple):
+class BatchRecord(NamedTuple):
     """One record of a batch, still encoded."""
 
     offset: int
@@ -124,13 +124,13 @@ class Batch:
             return [self.header.first_ms] * count
         return read_int64s(self.body[at : at + 8 * count])
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[BatchRecord]:
         """Every record, in order."""
         columns = (
             self.offsets, self.timestamps(), self.keys(), self.values(), self.types(),
             self.headers(),
         )  # fmt: skip
-        return map(Record._make, zip(*columns, strict=True))
+        return map(BatchRecord._make, zip(*columns, strict=True))
 
     def value(self, index: int) -> bytes | None:
         if not self._valid(self.layout.value_valid, index):

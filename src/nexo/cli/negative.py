@@ -15,7 +15,7 @@ _HIDDEN = "\0"
 """Put before a negative number while click looks for options; no argument can hold it."""
 
 
-class Command(click.Command):
+class SignedCommand(click.Command):
     """Takes a word that begins like a negative number as a value."""
 
     def make_parser(self, ctx: click.Context) -> _OptionParser:
@@ -33,10 +33,10 @@ class Command(click.Command):
         return parser
 
 
-class Group(click.Group):
+class SignedGroup(click.Group):
     """A group of such commands."""
 
-    command_class = Command
+    command_class = SignedCommand
     group_class = type
 
 

@@ -27,7 +27,7 @@ _KEY = "nexo.terms"
 
 
 @dataclass
-class Terms:
+class CommonOptions:
     """The shared options as given to the command that runs."""
 
     url: str | None = None
@@ -78,13 +78,13 @@ def fail_unless(done: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def terms() -> Terms:
+def terms() -> CommonOptions:
     """The shared options of the command that runs."""
     context = click.get_current_context(silent=True)
     if context is None:
-        return Terms()
-    found = context.find_root().meta.setdefault(_KEY, Terms())
-    assert isinstance(found, Terms)
+        return CommonOptions()
+    found = context.find_root().meta.setdefault(_KEY, CommonOptions())
+    assert isinstance(found, CommonOptions)
     return found
 
 

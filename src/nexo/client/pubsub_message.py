@@ -14,7 +14,7 @@ from nexo.protocol.values import decode_value
 T = TypeVar("T")
 
 
-class SteadyClock:
+class PublisherClock:
     """Wall-clock time that does not step while the client lives."""
 
     __slots__ = ("_epoch_s",)

@@ -15,7 +15,7 @@ from nexo.errors import InvalidInput, NexoError
 from nexo.options.described import to_stored
 from nexo.options.queue import MAX_DELAY_MS, MAX_POP, MAX_WAIT_MS, QueueOptions
 from nexo.protocol.hello import Welcome
-from nexo.protocol.queue import Pop, PushReply
+from nexo.protocol.queue import PopJobs, PushReply
 from nexo.protocol.values import ValueType, decode_value, encode_as, json_bytes
 
 T = TypeVar("T")
@@ -49,11 +49,11 @@ def wire_options(given: dict[str, Any]) -> dict[str, Any]:
 
 def pop_request(
     queue: str, batch: int, wait: Duration, lease: Duration | None, *, reports: bool = False
-) -> Pop:
+) -> PopJobs:
     """What a pop, or a subscription again and again, asks for."""
     lease_ms = 0 if lease is None else positive_millis(lease, "lease", MAX_DELAY_MS)
     wait_ms = millis(wait, "wait", MAX_WAIT_MS)
-    return Pop(queue, whole(batch, "batch", 1, MAX_POP), wait_ms, lease_ms, reports)
+    return PopJobs(queue, whole(batch, "batch", 1, MAX_POP), wait_ms, lease_ms, reports)
 
 
 def check_column(column: Any, what: str, count: int) -> None:

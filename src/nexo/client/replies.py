@@ -8,7 +8,7 @@ from typing import TypeAlias
 from nexo.client.address import Address
 from nexo.errors import NexoError, PayloadTooLarge, ProtocolError, from_wire
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import HEADER, Kind, Reader, Status
+from nexo.protocol.frames import HEADER, FieldReader, FrameKind, Status
 from nexo.protocol.hello import Hello, Welcome, encode_hello
 from nexo.protocol.ops import Op
 
@@ -39,7 +39,7 @@ def check_sizes(welcome: Welcome | None, sizes: Iterable[int]) -> None:
 
 def error_of(status: int, payload: Buffer) -> NexoError:
     """The error that an unsuccessful response reports."""
-    reader = Reader(payload)
+    reader = FieldReader(payload)
     match status:
         case Status.ERR_CODED:
             return from_wire(reader.text(), reader.text())
@@ -54,13 +54,13 @@ def hello_frame(address: Address, broker: Broker) -> bytes:
         address.client, address.user, address.password, address.token, address=address.caller
     )
     payload = encode_hello(broker, hello)
-    return HEADER.pack(Kind.REQUEST, Op.HELLO, 0, len(payload)) + payload
+    return HEADER.pack(FrameKind.REQUEST, Op.HELLO, 0, len(payload)) + payload
 
 
 def cancel_frame(broker: Broker, request_id: int) -> bytes:
     """Asks the server to answer a waiting request now; has no reply of its own."""
     return (
-        HEADER.pack(Kind.REQUEST, Op.CANCEL, 0, 5)
+        HEADER.pack(FrameKind.REQUEST, Op.CANCEL, 0, 5)
         + bytes((broker,))
         + request_id.to_bytes(4, "big")
     )
@@ -69,8 +69,8 @@ def cancel_frame(broker: Broker, request_id: int) -> bytes:
 def control_answer(kind: int, request_id: int) -> bytes:
     """What to send back for a frame that is no response: PONG for a PING, else nothing."""
     match kind:
-        case Kind.PING:
-            return HEADER.pack(Kind.PONG, 0, request_id, 0)
-        case Kind.PONG | Kind.PUSH:
+        case FrameKind.PING:
+            return HEADER.pack(FrameKind.PONG, 0, request_id, 0)
+        case FrameKind.PONG | FrameKind.PUSH:
             return b""
     raise ProtocolError(f"unknown frame type {kind} from the server")

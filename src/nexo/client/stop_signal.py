@@ -8,7 +8,7 @@ import threading
 from signal import SIGINT, SIGTERM
 
 
-class StopSignal:
+class ProcessStopSignal:
     """Heard from the moment it is made, on the main thread; ``with`` ends it.
 
     A signal interrupts the main thread wherever it is, also where it holds a lock, so what
@@ -25,7 +25,7 @@ class StopSignal:
             for number in numbers or (SIGTERM, SIGINT)
         }
 
-    def __enter__(self) -> StopSignal:
+    def __enter__(self) -> ProcessStopSignal:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -12,9 +12,9 @@ import msgspec
 from nexo.batch import (
     ANONYMOUS,
     Batch,
+    BatchProducer,
     Compression,
     Entry,
-    Producer,
     decode,
     encode,
     encode_plain,
@@ -245,7 +245,7 @@ class Outgoing:
         self,
         now_ms: int,
         *,
-        producer: Producer = ANONYMOUS,
+        producer: BatchProducer = ANONYMOUS,
         compression: Compression = Compression.NONE,
         flags: int = 0,
     ) -> Entry:

@@ -18,7 +18,7 @@ from typing import Any
 _SYSTEM = "nexo"
 
 
-class Settings:
+class TelemetrySettings:
     """What `nexo.integrations.opentelemetry` changes."""
 
     provider: Any = None
@@ -26,7 +26,7 @@ class Settings:
     disabled = False
 
 
-settings = Settings()
+settings = TelemetrySettings()
 
 
 def in_use() -> bool:

@@ -18,7 +18,7 @@ from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.jobs import JobBatch
 from nexo.errors import ConnectionLost, NexoError
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Renew, Settle, Settled, decode, encode
+from nexo.protocol.queue import RenewLeases, Settled, SettleJobs, decode, encode
 
 log = logging.getLogger("nexo.integrations")
 
@@ -28,7 +28,7 @@ _TRIES = 3
 _FLUSH_S = 5.0
 
 
-class Place(NamedTuple):
+class HeldJob(NamedTuple):
     """Where a held job is: its queue, the lease, its number."""
 
     queue: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     number: int
 
 
-class Leases:
+class HeldLeases:
     """The leases of jobs that are held, renewed until they are let go."""
 
     def __init__(self, link: Link) -> None:
@@ -60,7 +60,7 @@ class Leases:
             self._period_s = period_s
             self._wake.set()
 
-    def let_go(self, place: Place) -> None:
+    def let_go(self, place: HeldJob) -> None:
         """A job is settled, or somebody else's."""
         with self._lock:
             numbers = self._held.get((place.queue, place.token))
@@ -85,7 +85,7 @@ class Leases:
 
     def _renew(self, queue: str, tokens: list[int]) -> None:
         try:
-            reply = self._link.call(Op.Q_RENEW, encode(Renew(queue, tokens)))
+            reply = self._link.call(Op.Q_RENEW, encode(RenewLeases(queue, tokens)))
         except NexoError as error:
             log.info("leases of queue %s were not renewed: %s", queue, error)
             return
@@ -97,7 +97,7 @@ class Leases:
 
 
 class _Settlement(NamedTuple):
-    place: Place
+    place: HeldJob
     how: int
     error: str
     delay_ms: int
@@ -107,7 +107,7 @@ class _Settlement(NamedTuple):
 class Settlements:
     """Sends what becomes of jobs, in order, without keeping the caller waiting."""
 
-    def __init__(self, link: Link, leases: Leases) -> None:
+    def __init__(self, link: Link, leases: HeldLeases) -> None:
         self._link = link
         self._leases = leases
         self._waiting: deque[_Settlement] = deque()
@@ -118,7 +118,7 @@ class Settlements:
 
     def add(
         self,
-        place: Place,
+        place: HeldJob,
         how: int,
         error: str = "",
         delay_ms: int = -1,
@@ -163,9 +163,9 @@ class Settlements:
             self._sending = bool(some)
             return some or None
 
-    def _send(self, queue: str, how: int, error: str, delay_ms: int, places: list[Place]) -> None:
+    def _send(self, queue: str, how: int, error: str, delay_ms: int, places: list[HeldJob]) -> None:
         leases = [Settled(token, runs) for token, runs in _runs(places).items()]
-        request = encode(Settle(queue, how, leases, error, delay_ms))
+        request = encode(SettleJobs(queue, how, leases, error, delay_ms))
         try:
             refused = self._call(request)
             if refused:
@@ -191,7 +191,7 @@ def _alike(each: _Settlement) -> tuple[str, int, str, int]:
     return each.place.queue, each.how, each.error, each.delay_ms
 
 
-def _runs(places: list[Place]) -> dict[int, list[int]]:
+def _runs(places: list[HeldJob]) -> dict[int, list[int]]:
     """The jobs of each lease, as runs of one."""
     found: dict[int, list[int]] = {}
     for place in places:

@@ -25,7 +25,7 @@ from nexo.errors import Conflict, NexoError, Unavailable
 from nexo.lake.catalog import OFFSETS, as_ours, first_line
 from nexo.lake.files import DataFileFacts
 from nexo.lake.paths import delete_files, local_path, sync_local
-from nexo.lake.snapshot import Change, Draft, draft, landed
+from nexo.lake.snapshot import Draft, TableChange, draft, landed
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -43,14 +43,14 @@ class LostRace(Conflict):
     code = "LOST_RACE"
 
 
-class OutcomeUnknown(Unavailable):
+class CommitUnknown(Unavailable):
     """The catalog failed and cannot be asked whether it committed; nothing was deleted."""
 
     code = "OUTCOME_UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenRange:
     """One partition's records up to before ``end``, and the files they are in.
 
     ``after`` is the table's offset when the range was planned, None if it had none.
@@ -73,7 +73,7 @@ def offsets_text(offsets: Mapping[int, int]) -> str:
     return json.dumps({str(key): offsets[key] for key in sorted(offsets)})
 
 
-def commit(table: Table, taken: Sequence[Taken], replaced: Sequence[str] = ()) -> Table:
+def commit(table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = ()) -> Table:
     """Add files and move the offsets, together, as one durable snapshot; returns the table so.
 
     ``replaced`` are paths of files that the new ones stand for. Raises `LostRace` if the table
@@ -87,7 +87,7 @@ def commit(table: Table, taken: Sequence[Taken], replaced: Sequence[str] = ()) -
         offsets = offsets_of(fresh.properties) | {part.partition: part.end for part in taken}
         moved = {OFFSETS: offsets_text(offsets)}
         added = [facts for part in taken for facts in part.files]
-        change = Change(commit_id, added, frozenset(replaced), moved, moved)
+        change = TableChange(commit_id, added, frozenset(replaced), moved, moved)
         return draft(fresh, change)
 
     return apply(table, prepare, commit_id, [facts.path for part in taken for facts in part.files])
@@ -169,7 +169,7 @@ class _Attempts:
     def _unknown(self, error: Exception) -> NexoError:
         name = ".".join(self._table.name())
         if self._failures:
-            return OutcomeUnknown(
+            return CommitUnknown(
                 f"the catalog failed while committing to table {name}: {first_line(error)}"
             )
         return Unavailable(f"table {name} changed {ATTEMPTS} times while committing")
@@ -218,7 +218,7 @@ def _is_refusal(error: Exception) -> bool:
     return isinstance(error, (*refusals, known.NoSuchTableError))
 
 
-def _check(table: Table, taken: Sequence[Taken]) -> None:
+def _check(table: Table, taken: Sequence[TakenRange]) -> None:
     offsets = offsets_of(table.properties)
     for part in taken:
         found = offsets.get(part.partition)
@@ -229,7 +229,7 @@ def _check(table: Table, taken: Sequence[Taken]) -> None:
             )
 
 
-def _check_files(table: Table, taken: Sequence[Taken]) -> None:
+def _check_files(table: Table, taken: Sequence[TakenRange]) -> None:
     """Never name a file that was deleted meanwhile, say by a sweep without grace."""
     for part in taken:
         for facts in part.files:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from nexo.lake import derive
 from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
-from nexo.lake.derive import Step
+from nexo.lake.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
-from nexo.lake.read import Span, spans
+from nexo.lake.read import FileSpan, spans
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import iceberg_schema
 from nexo.lake.typed import REJECTED
@@ -36,7 +36,7 @@ def _schema() -> Schema:
     return iceberg_schema(LETTERS)
 
 
-def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[Step]] | None:
+def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]] | None:
     """The table of dead letters and the partitions that have new ones; None if none has."""
     source = lake.known(stream)
     if source is None or REJECTED not in source.schema().column_names:
@@ -48,14 +48,14 @@ def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[Step]] | None:
     return (table, due) if due else None
 
 
-def _refuses(span: Span, rejected_id: int) -> bool:
+def _refuses(span: FileSpan, rejected_id: int) -> bool:
     """Whether a file has rejected rows; files older than the column have none."""
     rows = (span.file.value_counts or {}).get(rejected_id, 0)
     nulls = (span.file.null_value_counts or {}).get(rejected_id)
     return rows > 0 and nulls != rows
 
 
-def run(step: Step) -> list[DataFileFacts]:
+def run(step: DeriveStep) -> list[DataFileFacts]:
     """Write a partition's new dead letters; runs as one Spark task."""
     found = (rows.filter(pc.field(REJECTED).is_valid()) for rows in step.new_rows(_REFUSED))
     letters = (rows.rename_columns(LETTERS.names) for rows in found if rows.num_rows)
@@ -63,7 +63,7 @@ def run(step: Step) -> list[DataFileFacts]:
 
 
 def finish(
-    table: Table, steps: Sequence[Step], written: Sequence[Sequence[DataFileFacts]]
+    table: Table, steps: Sequence[DeriveStep], written: Sequence[Sequence[DataFileFacts]]
 ) -> Table:
     """Add them and move the table's offsets, in one commit."""
     return derive.finish(table, steps, written)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nexo.lake.commit import Taken, commit, offsets_of
+from nexo.lake.commit import TakenRange, commit, offsets_of
 from nexo.lake.files import DataFileFacts, FileWriter, Target, file_io, target
-from nexo.lake.read import Span, every, row_groups, spans
+from nexo.lake.read import FileSpan, every, row_groups, spans
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -27,7 +27,7 @@ Wanted: TypeAlias = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DeriveStep:
     """One partition's step: everything below ``end``, of which ``after`` was taken before."""
 
     partition: int
@@ -67,8 +67,8 @@ class Step:
 
 
 def steps(
-    source: Table, table: Table, wanted: Callable[[Span], bool] = lambda _: True
-) -> list[Step]:
+    source: Table, table: Table, wanted: Callable[[FileSpan], bool] = lambda _: True
+) -> list[DeriveStep]:
     """What ``table`` lacks of ``source``, per partition, looking only at ``wanted`` files."""
     done, ends, where = offsets_of(table.properties), offsets_of(source.properties), target(table)
     kept, added = _paths(spans(table)), [span for span in spans(source) if wanted(span)]
@@ -77,11 +77,11 @@ def steps(
         after = done.get(partition)
         if end > (after or 0):
             new = _paths(span for span in added if span.last >= (after or 0)).get(partition, [])
-            found.append(Step(partition, after, end, kept.get(partition, []), new, where))
+            found.append(DeriveStep(partition, after, end, kept.get(partition, []), new, where))
     return found
 
 
-def _paths(found: Sequence[Span] | Iterator[Span]) -> dict[int, list[str]]:
+def _paths(found: Sequence[FileSpan] | Iterator[FileSpan]) -> dict[int, list[str]]:
     paths: dict[int, list[str]] = {}
     for span in found:
         paths.setdefault(span.partition, []).append(span.path)
@@ -90,13 +90,13 @@ def _paths(found: Sequence[Span] | Iterator[Span]) -> dict[int, list[str]]:
 
 def finish(
     table: Table,
-    done: Sequence[Step],
+    done: Sequence[DeriveStep],
     written: Sequence[Sequence[DataFileFacts]],
     replaced: Sequence[str] = (),
 ) -> Table:
     """Add the steps' files and move the offsets, in one commit; ``replaced`` files go."""
     taken = [
-        Taken(step.partition, step.after, step.end, files)
+        TakenRange(step.partition, step.after, step.end, files)
         for step, files in zip(done, written, strict=True)
     ]
     return commit(table, taken, replaced)

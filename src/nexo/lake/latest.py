@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from nexo.lake import derive
 from nexo.lake.catalog import NEWEST, Lake, StreamId
-from nexo.lake.derive import Step
+from nexo.lake.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.rows import ROWS, chunked
 from nexo.lake.schema import raw_schema
@@ -29,19 +29,19 @@ FOLD_ROWS = 4_000_000
 _PLACES = pa.schema([ROWS.field("offset"), ROWS.field("key")])
 
 
-def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[Step]]:
+def plan(lake: Lake, stream: StreamId) -> tuple[Table, list[DeriveStep]]:
     """The table of the newest records, and what it lacks."""
     table, source = lake.ensure(stream, raw_schema, SUFFIX, NEWEST), lake.known(stream)
     return table, derive.steps(source, table) if source is not None else []
 
 
-def run(step: Step) -> list[DataFileFacts]:
+def run(step: DeriveStep) -> list[DataFileFacts]:
     """Write the partition's newest records; runs as one Spark task."""
     picked = (batch for rows in _picked(step) for batch in rows.to_batches())
     return step.writer("latest").save(chunked(picked))
 
 
-def _picked(step: Step) -> Iterator[pa.Table]:
+def _picked(step: DeriveStep) -> Iterator[pa.Table]:
     """The newest row per key without tombstones, and all rows without a key, by offset."""
     offsets = _survivors(step.rows(_PLACES))
     ordered = memoryview(offsets.buffers()[1])[: 8 * len(offsets)].cast("q")
@@ -88,7 +88,7 @@ def _folded(places: Sequence[pa.Table]) -> pa.Table:
 
 
 def finish(
-    table: Table, steps: Sequence[Step], written: Sequence[Sequence[DataFileFacts]]
+    table: Table, steps: Sequence[DeriveStep], written: Sequence[Sequence[DataFileFacts]]
 ) -> Table:
     """Replace the partitions' files and move the offsets, in one commit."""
     return derive.finish(table, steps, written, [path for step in steps for path in step.kept])

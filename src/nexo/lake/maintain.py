@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours
 from nexo.lake.commit import apply, offsets_of, offsets_text, refresh
 from nexo.lake.files import DataFileFacts, FileWriter, target
-from nexo.lake.read import Span, row_groups, spans
+from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import chunked
-from nexo.lake.snapshot import Change, Draft, FilesGone, draft, expiry
+from nexo.lake.snapshot import Draft, FilesGone, TableChange, draft, expiry
 from nexo.lake.sweep import sweep
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _merge_files(table: Table, care: Care, report: Report) -> None:
             break
     if not removed:
         return
-    change = partial(Change, added=merged, removed=frozenset(removed), rewrites=True)
+    change = partial(TableChange, added=merged, removed=frozenset(removed), rewrites=True)
     try:
         _apply(table, change, [facts.path for facts in merged])
     except FilesGone:  # another has merged or erased some of them meanwhile
@@ -111,7 +111,7 @@ def _merge_files(table: Table, care: Care, report: Report) -> None:
     report.merged_files, report.merged_into = len(removed), len(merged)
 
 
-def _apply(table: Table, change: Callable[..., Change], new_files: Sequence[str] = ()) -> None:
+def _apply(table: Table, change: Callable[..., TableChange], new_files: Sequence[str] = ()) -> None:
     """Commit a change that moves no offsets."""
     commit_id = uuid.uuid4().hex
 
@@ -122,12 +122,12 @@ def _apply(table: Table, change: Callable[..., Change], new_files: Sequence[str]
     apply(table, prepare, commit_id, new_files)
 
 
-def _runs(table: Table, care: Care) -> Iterator[list[Span]]:
+def _runs(table: Table, care: Care) -> Iterator[list[FileSpan]]:
     """Small files next to each other, of one partition and day, as many as fit one file."""
     for _, found in groupby(
         spans(table), key=lambda span: (span.partition, span.file.partition[0])
     ):
-        run: list[Span] = []
+        run: list[FileSpan] = []
         size = 0
         for span in found:
             small = span.file.file_size_in_bytes < care.small_bytes
@@ -142,7 +142,7 @@ def _runs(table: Table, care: Care) -> Iterator[list[Span]]:
             yield run
 
 
-def _rewritten(table: Table, run: Sequence[Span]) -> list[DataFileFacts]:
+def _rewritten(table: Table, run: Sequence[FileSpan]) -> list[DataFileFacts]:
     where = target(table)
     label = f"{run[0].partition:04}-{run[0].first:016}-{run[-1].last + 1:016}-merged"
     small = (
@@ -161,7 +161,7 @@ def _merge_manifests(table: Table, care: Care, report: Report) -> None:
     before = _manifests(refresh(table))
     if before <= care.max_manifests:
         return
-    _apply(table, partial(Change, merge_at=2))
+    _apply(table, partial(TableChange, merge_at=2))
     report.merged_manifests = max(before - _manifests(table), 0)
 
 

@@ -56,7 +56,7 @@ def settle(folder: Path) -> int:
         try:
             strays = _strays(catalog, folder)
             for location, move in strays.items():
-                new = Rewriting(move).table(location)
+                new = MetadataRewriting(move).table(location)
                 catalog.execute(
                     "update iceberg_tables set metadata_location = ?,"
                     " previous_metadata_location = null where metadata_location = ?",
@@ -93,7 +93,7 @@ def _move(location: str, warehouse: Path) -> Move | None:
 
 
 @dataclass(slots=True)
-class Rewriting:
+class MetadataRewriting:
     """Writes one table's metadata again, next to what it replaces.
 
     Manifests and their lists are Avro files that say themselves how they are to be read, so only

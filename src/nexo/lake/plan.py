@@ -11,7 +11,7 @@ from nexo.errors import Conflict
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """How much a micro-batch and one of its tasks take."""
 
     batch_rows: int = 8_000_000
@@ -22,7 +22,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HotPartition:
     """What the broker holds of one partition."""
 
     start: int
@@ -55,7 +55,7 @@ class Advance:
     end: int
     record_bytes: float
 
-    def tasks(self, limits: Limits) -> Iterator[tuple[int, int]]:
+    def tasks(self, limits: BatchLimits) -> Iterator[tuple[int, int]]:
         """The range, cut so that no task takes too much."""
         step = max(1, min(limits.task_rows, int(limits.task_bytes / max(self.record_bytes, 1))))
         for first in range(self.first, self.end, step):
@@ -63,7 +63,7 @@ class Advance:
 
 
 def advances(
-    stream: str, offsets: Mapping[int, int], held: Sequence[Held], limits: Limits
+    stream: str, offsets: Mapping[int, int], held: Sequence[HotPartition], limits: BatchLimits
 ) -> list[Advance]:
     """The next step of every partition that has something new.
 

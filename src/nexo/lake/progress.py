@@ -94,7 +94,7 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """A committed micro-batch of one stream; ``complete`` if it went up to what was there."""
 
     records: int
@@ -148,7 +148,7 @@ class Tracker:
             found.fresh_ms = at_ms
         describe(found, table)
 
-    def took(self, stream: str, table: Table, batch: Batch) -> None:
+    def took(self, stream: str, table: Table, batch: MicroBatch) -> None:
         """A micro-batch is in the table."""
         found = self.of(stream)
         found.batches += 1

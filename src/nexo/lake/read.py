@@ -34,7 +34,7 @@ _LONG, _INT = Struct("<q"), Struct("<i")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FileSpan:
     """A data file and the offsets in it, ``first`` and ``last`` included."""
 
     partition: int
@@ -48,13 +48,13 @@ class Span:
         return str(self.file.file_path)
 
 
-def spans(table: Table, snapshot_id: int | None = None) -> list[Span]:
+def spans(table: Table, snapshot_id: int | None = None) -> list[FileSpan]:
     """A table's files by partition and offset."""
     partition_id = table.schema().find_field("partition").field_id
     offset_id = table.schema().find_field("offset").field_id
 
-    def span(file: DataFile) -> Span:
-        return Span(
+    def span(file: DataFile) -> FileSpan:
+        return FileSpan(
             _INT.unpack(file.lower_bounds[partition_id])[0],
             _LONG.unpack(file.lower_bounds[offset_id])[0],
             _LONG.unpack(file.upper_bounds[offset_id])[0],
@@ -113,7 +113,7 @@ def _offsets(file: pq.ParquetFile, number: int) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedEntries:
     """Entries as the log would hold them, and where to read on.
 
     What lies between and did not come holds no records.
@@ -151,12 +151,12 @@ class LakeReader:
         self._stream = stream
         self._lock = threading.Lock()
         self._table: Table | None = None
-        self._spans: dict[int, list[Span]] = {}
+        self._spans: dict[int, list[FileSpan]] = {}
         self._firsts: dict[int, list[int]] = {}
         self._file: tuple[str, pq.ParquetFile] | None = None
         self._kept: _RowGroup | None = None
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> Replayed:
+    def read(self, partition: int, offset: int, max_bytes: int) -> ReplayedEntries:
         """Entries from the one that holds ``offset`` on, at least one and up to ``max_bytes``.
 
         Nothing comes if the lake does not go that far.
@@ -185,18 +185,18 @@ class LakeReader:
             self._spans.setdefault(span.partition, []).append(span)
         self._firsts = {key: [span.first for span in found] for key, found in self._spans.items()}
 
-    def _read(self, partition: int, offset: int, max_bytes: int) -> Replayed:
+    def _read(self, partition: int, offset: int, max_bytes: int) -> ReplayedEntries:
         end = self._end(partition)
         entries: list[bytes] = []
         at, left = offset, max_bytes
         while at < end and left > 0:
             group = self._next(partition, at)
             if group is None:
-                return Replayed(entries, end)
+                return ReplayedEntries(entries, end)
             entry, last = group.entry(at, left)
             entries.append(entry)
             at, left = last + 1, left - len(entry)
-        return Replayed(entries, at)
+        return ReplayedEntries(entries, at)
 
     def _next(self, partition: int, offset: int) -> _RowGroup | None:
         """The first row group that reaches ``offset`` or lies behind it."""

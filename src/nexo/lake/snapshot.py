@@ -40,7 +40,7 @@ class FilesGone(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """What a commit does to a table's files and properties."""
 
     commit_id: str
@@ -63,7 +63,7 @@ class Draft:
     written: tuple[str, ...] = ()
 
 
-def draft(table: Table, change: Change) -> Draft:
+def draft(table: Table, change: TableChange) -> Draft:
     """Write a change's manifests; raises `FilesGone` if the table lacks a file to be removed."""
     from pyiceberg.table.refs import SnapshotRefType
     from pyiceberg.table.snapshots import Snapshot
@@ -145,7 +145,7 @@ def _kept(table: Table) -> int:
 class _Builder:
     """Writes one snapshot's manifests and their list."""
 
-    def __init__(self, table: Table, change: Change) -> None:
+    def __init__(self, table: Table, change: TableChange) -> None:
         self._table = table
         self._change = change
         self._id = uuid.uuid4()

@@ -52,7 +52,7 @@ _WIDER = {("int", "long"), ("float", "double")}
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ParsedColumn:
     """A JSON field and the column it goes to."""
 
     source: str
@@ -60,9 +60,9 @@ class Column:
     kind: str
 
 
-def columns_of(properties: Mapping[str, str]) -> list[Column]:
+def columns_of(properties: Mapping[str, str]) -> list[ParsedColumn]:
     """A table's typed columns."""
-    return [Column(**row) for row in json.loads(properties.get(COLUMNS, "[]"))]
+    return [ParsedColumn(**row) for row in json.loads(properties.get(COLUMNS, "[]"))]
 
 
 # -- the schema ------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def set_schema(table: Table, wanted: Mapping[str, str]) -> Table:
         ids = {field.name: field.field_id for field in transaction.table_metadata.schema().fields}
         for source, kind in wanted.items():
             field_id = ids[made[source]] if source in made else bound[source].field_id
-            bound[source] = Column(source, field_id, kind)
+            bound[source] = ParsedColumn(source, field_id, kind)
         text = json.dumps([asdict(column) for column in bound.values()])
         transaction.set_properties({COLUMNS: text})
     return table.refresh()
@@ -124,7 +124,9 @@ class _Names:
         return name
 
 
-def _change(column: Column | None, source: str, kind: str) -> tuple[Column | None, str, str] | None:
+def _change(
+    column: ParsedColumn | None, source: str, kind: str
+) -> tuple[ParsedColumn | None, str, str] | None:
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidOption(f"column {source!r}: {kind!r} is not one of {', '.join(KINDS)}")
     if column is None:
@@ -220,7 +222,7 @@ def _common(left: str, right: str) -> str:
 class Terms:
     """How values are taken apart; ``names`` maps field ids to the columns' names."""
 
-    columns: Sequence[Column]
+    columns: Sequence[ParsedColumn]
     names: Mapping[int, str]
     permissive: bool = False
     """Whether a field that does not fit leaves the others of its value alone."""
@@ -319,7 +321,7 @@ _objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 class _Field:
     """One field of a JSON object, read by itself."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: ParsedColumn) -> None:
         self._source = column.source
         self._decode = msgspec.json.Decoder(_optional(column.kind)).decode
         self._finish = _FINISH.get(column.kind)

@@ -18,7 +18,7 @@ _U32 = Struct(">I")
 pack_u32 = _U32.pack
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """The first byte of a frame."""
 
     REQUEST = 0x01
@@ -59,7 +59,7 @@ def pack_str(text: str) -> bytes:
     return pack_u32(len(raw)) + raw
 
 
-class Reader:
+class FieldReader:
     """Reads fields from the front of a payload; anything missing is a `ProtocolError`."""
 
     __slots__ = ("_at", "_end", "_view")

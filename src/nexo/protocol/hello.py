@@ -10,7 +10,7 @@ import msgspec
 
 from nexo.errors import ProtocolError
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import Reader
+from nexo.protocol.frames import FieldReader
 
 VERSION = 1
 LOCKED_OUT_MS = 10_000
@@ -56,7 +56,7 @@ def encode_hello(broker: Broker, hello: Hello) -> bytes:
 
 def decode_hello(payload: Buffer) -> tuple[Broker, Hello]:
     """Which broker a connection is for, and the client's HELLO."""
-    reader = Reader(payload)
+    reader = FieldReader(payload)
     version, number = reader.u8(), reader.u8()
     if version != VERSION:
         raise ProtocolError(f"protocol version {version} is not supported; use {VERSION}")

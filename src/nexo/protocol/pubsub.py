@@ -29,7 +29,7 @@ import msgspec
 
 from nexo.errors import InvalidOption, ProtocolError
 from nexo.model import Buffer
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Reader, pack_u32
+from nexo.protocol.frames import HEADER, HEADER_SIZE, FieldReader, FrameKind, pack_u32
 from nexo.refusals import UNWRITABLE, in_words, unwritable
 
 TIMESTAMPED: Final = 1
@@ -43,8 +43,8 @@ RUN_BYTES: Final = 256 * 1024
 """Enough messages for one request: more would only add latency."""
 
 _MESSAGE = Struct(">6sIQI")
-_LIVE: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED, 0, 0)[:6]
-_HEADED: Final = HEADER.pack(Kind.PUSH, TIMESTAMPED | HEADED, 0, 0)[:6]
+_LIVE: Final = HEADER.pack(FrameKind.PUSH, TIMESTAMPED, 0, 0)[:6]
+_HEADED: Final = HEADER.pack(FrameKind.PUSH, TIMESTAMPED | HEADED, 0, 0)[:6]
 _NO_RUN: Final = "a run holds timestamped push frames with a topic and a value"
 _unpack_u32 = Struct(">I").unpack_from
 _headers = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -67,13 +67,13 @@ def message_frame(topic: bytes, value: Buffer, timestamp_ms: int, headers: bytes
 def classic_frame(topic: bytes, value: Buffer) -> bytes:
     """A message for clients that never sent HELLO: without time and headers."""
     length = 4 + len(topic) + len(value)
-    return HEADER.pack(Kind.PUSH, 0, 0, length) + pack_u32(len(topic)) + topic + value
+    return HEADER.pack(FrameKind.PUSH, 0, 0, length) + pack_u32(len(topic)) + topic + value
 
 
 def addressed_frame(message: bytes, pattern: bytes, flags: int = 0) -> bytes:
     """A message frame for one subscription; ``pattern`` is the packed ``str``."""
     length = len(message) - HEADER_SIZE + len(pattern)
-    head = HEADER.pack(Kind.PUSH, message[1] | ADDRESSED | flags, 0, length)
+    head = HEADER.pack(FrameKind.PUSH, message[1] | ADDRESSED | flags, 0, length)
     return head + pattern + message[HEADER_SIZE:]
 
 
@@ -82,7 +82,7 @@ def topic_of(message: bytes) -> bytes:
     return message[_TOPIC : _TOPIC + _MESSAGE.unpack_from(message)[3]]
 
 
-class Run(NamedTuple):
+class MessageRun(NamedTuple):
     """Consecutive message frames, as one publish carries them."""
 
     frames: bytes
@@ -112,7 +112,7 @@ def parse_message(message: bytes) -> Parts:
     return Parts(topic, message[end:], time_ms, headers)
 
 
-def parse_run(frames: bytes) -> Run:
+def parse_run(frames: bytes) -> MessageRun:
     """Find the messages in a publish; `ProtocolError` for anything but whole messages."""
     topics: list[bytes] = []
     ends: list[int] = []
@@ -132,7 +132,7 @@ def parse_run(frames: bytes) -> Run:
         raise ProtocolError("a run of messages ends within a message") from None
     if at != size or not ends:
         raise ProtocolError("a run of messages is empty or ends within a message")
-    return Run(frames, topics, ends)
+    return MessageRun(frames, topics, ends)
 
 
 def _after_headers(start: bytes, frames: bytes, at: int) -> int:
@@ -197,7 +197,7 @@ def parse_partly(reply: Buffer, count: int) -> tuple[tuple[int, ...], tuple[int,
     return found[:count], found[count:]
 
 
-class Pushed(NamedTuple):
+class PushedMessages(NamedTuple):
     """Consecutive messages on one topic."""
 
     topic: bytes
@@ -210,7 +210,7 @@ class Pushed(NamedTuple):
     """A JSON object, or empty; a message with headers is alone."""
 
 
-def parse_pushes(frames: bytes) -> Iterator[Pushed]:
+def parse_pushes(frames: bytes) -> Iterator[PushedMessages]:
     """The messages in a run of whole push frames, for a client that sent HELLO."""
     at, size, unpack = 0, len(frames), _MESSAGE.unpack_from
     topic, messages = b"", list[tuple[bytes, int]]()
@@ -218,7 +218,7 @@ def parse_pushes(frames: bytes) -> Iterator[Pushed]:
         start, length, timestamp_ms, topic_size = unpack(frames, at)
         value, end = at + _TOPIC + topic_size, at + HEADER_SIZE + length
         if messages and (start != _LIVE or frames[at + _TOPIC : value] != topic):
-            yield Pushed(topic, messages)
+            yield PushedMessages(topic, messages)
             messages = []
         if start != _LIVE:
             yield _parse_marked(start[1], frames[at + HEADER_SIZE : end])
@@ -228,17 +228,17 @@ def parse_pushes(frames: bytes) -> Iterator[Pushed]:
             messages.append((frames[value:end], timestamp_ms))
         at = end
     if messages:
-        yield Pushed(topic, messages)
+        yield PushedMessages(topic, messages)
 
 
-def _parse_marked(meta: int, payload: bytes) -> Pushed:
-    reader = Reader(payload)
+def _parse_marked(meta: int, payload: bytes) -> PushedMessages:
+    reader = FieldReader(payload)
     pattern = bytes(reader.take(reader.u32())) if meta & ADDRESSED else None
     timestamp_ms = reader.u64() if meta & TIMESTAMPED else 0
     topic = bytes(reader.take(reader.u32()))
     headers = bytes(reader.take(reader.u32())) if meta & HEADED else b""
     messages = [(bytes(reader.rest()), timestamp_ms)]
-    return Pushed(topic, messages, pattern, bool(meta & RETAINED), headers)
+    return PushedMessages(topic, messages, pattern, bool(meta & RETAINED), headers)
 
 
 # -- commands -------------------------------------------------------------------
@@ -325,9 +325,9 @@ def parse_subscribe(payload: Buffer) -> Subscribe:
     return _parsed(_subscribe, payload)
 
 
-def parse_publish(payload: Buffer) -> tuple[Publish, Run]:
+def parse_publish(payload: Buffer) -> tuple[Publish, MessageRun]:
     """The options and the messages of a PUBLISH."""
-    reader = Reader(payload)
+    reader = FieldReader(payload)
     options = _parsed(_publish, reader.take(reader.u32()))
     return options, parse_run(bytes(reader.rest()))
 

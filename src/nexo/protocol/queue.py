@@ -42,7 +42,7 @@ class PushReply(msgspec.Struct, array_like=True, frozen=True):
     instead: dict[int, int] = {}
 
 
-class Pop(msgspec.Struct, array_like=True, frozen=True):
+class PopJobs(msgspec.Struct, array_like=True, frozen=True):
     """Q_POP: lease up to ``limit`` jobs, waiting for the first."""
 
     queue: str
@@ -63,7 +63,7 @@ class Piece(msgspec.Struct, array_like=True, frozen=True):
     pushed_ms: int
 
 
-class Delivery(msgspec.Struct, array_like=True, frozen=True):
+class PopReply(msgspec.Struct, array_like=True, frozen=True):
     """Head of the reply to Q_POP; NULL if there was nothing."""
 
     incarnation: int
@@ -93,7 +93,7 @@ class Settled(msgspec.Struct, array_like=True, frozen=True):
     results: dict[int, bytes] = {}
 
 
-class Settle(msgspec.Struct, array_like=True, frozen=True):
+class SettleJobs(msgspec.Struct, array_like=True, frozen=True):
     """Q_SETTLE: ack, nack, reject or release jobs.
 
     The reply lists the ``[token, job]`` pairs rejected because the lease was lost; job -1
@@ -108,7 +108,7 @@ class Settle(msgspec.Struct, array_like=True, frozen=True):
     """For NACK: the wait before the retry; -1 for the queue's policy."""
 
 
-class Renew(msgspec.Struct, array_like=True, frozen=True):
+class RenewLeases(msgspec.Struct, array_like=True, frozen=True):
     """Q_RENEW: extend leases from now; the reply lists the tokens of lost leases."""
 
     queue: str
@@ -124,7 +124,7 @@ class Begin(msgspec.Struct, array_like=True, frozen=True):
     """The token of a lease, and jobs of it: flat ``[lo, hi, lo, hi, …]``."""
 
 
-class Progress(msgspec.Struct, array_like=True, frozen=True):
+class ReportProgress(msgspec.Struct, array_like=True, frozen=True):
     """Q_PROGRESS: the progress of a running job."""
 
     queue: str
@@ -167,7 +167,7 @@ class Pause(Named, frozen=True):
     paused: bool
 
 
-class Page(Named, frozen=True):
+class PeekJobs(Named, frozen=True):
     """Q_PEEK and Q_DLQ_LIST: some of many; ``state`` is for Q_PEEK alone."""
 
     limit: int = 100
@@ -213,11 +213,11 @@ def decode(data: Buffer, type_: type[T]) -> T:
     return unpack(type_, data, InvalidInput)
 
 
-NO_JOBS = encode_head(Delivery(0, 0, 0, []))
+NO_JOBS = encode_head(PopReply(0, 0, 0, []))
 """The delivery that a NULL reply stands for."""
 
 
-def pieces_of(delivery: Delivery, raw: memoryview) -> Iterator[tuple[Piece, list[bytes]]]:
+def pieces_of(delivery: PopReply, raw: memoryview) -> Iterator[tuple[Piece, list[bytes]]]:
     """Each piece of a delivery with its values."""
     at = 0
     for piece in delivery.pieces:

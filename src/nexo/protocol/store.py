@@ -119,11 +119,11 @@ Value: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1)]
 Number: TypeAlias = int | float
 
 
-class Command(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class StoreRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """Base of our requests."""
 
 
-class SetKey(Command):
+class SetKey(StoreRequest):
     """KEY_SET: set under a condition. Reply: `SetReply`."""
 
     key: Key
@@ -135,33 +135,33 @@ class SetKey(Command):
     get_previous: bool = False
 
 
-class SetReply(Command):
+class SetReply(StoreRequest):
     """Whether it was set, and the previous value if requested."""
 
     done: bool
     previous: bytes | None
 
 
-class OneKey(Command):
+class OneKey(StoreRequest):
     """A command about one key, without arguments."""
 
     key: Key
 
 
-class Keys(Command):
+class Keys(StoreRequest):
     """A command about several keys."""
 
     keys: list[Key]
 
 
-class SetMany(Command):
+class SetMany(StoreRequest):
     """KEY_MSET: set all, with one TTL or none."""
 
     values: dict[Key, Value]
     ttl_ms: int | None = None
 
 
-class Increment(Command):
+class Increment(StoreRequest):
     """KEY_INCR: the TTL applies only to a new key."""
 
     key: Key
@@ -169,14 +169,14 @@ class Increment(Command):
     ttl_ms: int | None = None
 
 
-class Expire(Command):
+class Expire(StoreRequest):
     """KEY_EXPIRE: set a new TTL."""
 
     key: Key
     ttl_ms: int
 
 
-class Info(Command):
+class KeyInfoReply(StoreRequest):
     """What KEY_INSPECT replies for a key that exists."""
 
     kind: str
@@ -186,7 +186,7 @@ class Info(Command):
     ttl_ms: int | None
 
 
-class Scan(Command):
+class Scan(StoreRequest):
     """KEY_SCAN: a page of keys, in order, after ``cursor``."""
 
     prefix: Annotated[str, msgspec.Meta(max_length=MAX_KEY_BYTES)] = ""
@@ -195,21 +195,21 @@ class Scan(Command):
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
 
 
-class Page(Command):
+class KeysReply(StoreRequest):
     """Keys, and the cursor of the next page unless this was the last."""
 
     keys: list[str]
     cursor: str | None
 
 
-class DeleteIf(Command):
+class DeleteIf(StoreRequest):
     """KEY_DELETE_IF: delete a key that holds this value. Reply: whether it was deleted."""
 
     key: Key
     if_equal: Value
 
 
-class TakeLease(Command):
+class TakeLease(StoreRequest):
     """LEASE_TAKE: one of ``limit`` leases of a key for ``holder``; renews its lease if it holds
     one. Waits up to ``wait_ms`` for a free one. Reply: `LeaseReply`.
     """
@@ -221,7 +221,7 @@ class TakeLease(Command):
     wait_ms: int = 0
 
 
-class LeaseReply(Command):
+class LeaseReply(StoreRequest):
     """The fencing number, which grows with every lease granted; if all are taken, None and the
     time in ms until the next one ends.
     """
@@ -230,7 +230,7 @@ class LeaseReply(Command):
     retry_ms: int
 
 
-class RenewLease(Command):
+class RenewLease(StoreRequest):
     """LEASE_RENEW: restart the TTL. Reply: False if the lease has ended."""
 
     key: Key
@@ -238,14 +238,14 @@ class RenewLease(Command):
     ttl_ms: int
 
 
-class ReleaseLease(Command):
+class ReleaseLease(StoreRequest):
     """LEASE_RELEASE. Reply: False if the lease had already ended."""
 
     key: Key
     holder: str
 
 
-class TakeTokens(Command):
+class TakeTokens(StoreRequest):
     """RATE_BUCKET: take ``cost`` tokens from a bucket that refills. Reply: `RateReply`."""
 
     key: Key
@@ -254,7 +254,7 @@ class TakeTokens(Command):
     cost: Number = 1
 
 
-class CountInWindow(Command):
+class CountInWindow(StoreRequest):
     """RATE_WINDOW: at most ``limit`` in any ``window_ms``. Reply: `RateReply`."""
 
     key: Key
@@ -263,7 +263,7 @@ class CountInWindow(Command):
     cost: int = 1
 
 
-class RateReply(Command):
+class RateReply(StoreRequest):
     """Whether it is allowed, what is left now, and in how many ms to retry."""
 
     allowed: bool
@@ -271,11 +271,11 @@ class RateReply(Command):
     retry_ms: int
 
 
-class Clear(Command):
+class Clear(StoreRequest):
     """STORE_CLEAR: delete everything."""
 
 
-class SetFields(Command):
+class SetFields(StoreRequest):
     """FIELDS_SET on a map."""
 
     key: Key
@@ -283,14 +283,14 @@ class SetFields(Command):
     if_absent: bool = False
 
 
-class Fields(Command):
+class Fields(StoreRequest):
     """A command about some fields of a map."""
 
     key: Key
     fields: list[str]
 
 
-class IncrementField(Command):
+class IncrementField(StoreRequest):
     """FIELDS_INCR on a map."""
 
     key: Key
@@ -298,7 +298,7 @@ class IncrementField(Command):
     by: Number
 
 
-class Push(Command):
+class Push(StoreRequest):
     """LIST_PUSH, at the right end or the left."""
 
     key: Key
@@ -306,7 +306,7 @@ class Push(Command):
     left: bool = False
 
 
-class Pop(Command):
+class PopItems(StoreRequest):
     """LIST_POP and SET_POP; a set has no ends."""
 
     key: Key
@@ -314,7 +314,7 @@ class Pop(Command):
     left: bool = False
 
 
-class Range(Command):
+class ListRange(StoreRequest):
     """LIST_RANGE and LIST_TRIM: a Python slice."""
 
     key: Key
@@ -322,7 +322,7 @@ class Range(Command):
     stop: int | None = None
 
 
-class Replace(Command):
+class Replace(StoreRequest):
     """LIST_REPLACE."""
 
     key: Key
@@ -330,7 +330,7 @@ class Replace(Command):
     value: Value
 
 
-class RemoveValue(Command):
+class RemoveValue(StoreRequest):
     """LIST_REMOVE: the first ``count`` equal values, 0 for all."""
 
     key: Key
@@ -338,14 +338,14 @@ class RemoveValue(Command):
     count: int = 0
 
 
-class Members(Command):
+class Members(StoreRequest):
     """A command about some members of a set."""
 
     key: Key
     members: list[Value]
 
 
-REQUESTS: Mapping[Op, type[Command]] = {
+REQUESTS: Mapping[Op, type[StoreRequest]] = {
     Op.KEY_SET: SetKey,
     Op.KEY_DELETE: Keys,
     Op.KEY_EXISTS: Keys,
@@ -371,15 +371,15 @@ REQUESTS: Mapping[Op, type[Command]] = {
     Op.FIELDS_INCR: IncrementField,
     Op.FIELDS_COUNT: OneKey,
     Op.LIST_PUSH: Push,
-    Op.LIST_POP: Pop,
-    Op.LIST_RANGE: Range,
+    Op.LIST_POP: PopItems,
+    Op.LIST_RANGE: ListRange,
     Op.LIST_REPLACE: Replace,
-    Op.LIST_TRIM: Range,
+    Op.LIST_TRIM: ListRange,
     Op.LIST_REMOVE: RemoveValue,
     Op.LIST_LENGTH: OneKey,
     Op.SET_ADD: Members,
     Op.SET_REMOVE: Members,
-    Op.SET_POP: Pop,
+    Op.SET_POP: PopItems,
     Op.SET_CONTAINS: Members,
     Op.SET_MEMBERS: OneKey,
     Op.SET_SIZE: OneKey,
@@ -397,8 +397,8 @@ REPLIES: Mapping[Op, Any] = {
     Op.KEY_GETDEL: bytes | None,
     Op.KEY_EXPIRE: bool,
     Op.KEY_PERSIST: bool,
-    Op.KEY_INSPECT: Info | None,
-    Op.KEY_SCAN: Page,
+    Op.KEY_INSPECT: KeyInfoReply | None,
+    Op.KEY_SCAN: KeysReply,
     Op.STORE_CLEAR: int,
     Op.KEY_DELETE_IF: bool,
     Op.LEASE_TAKE: LeaseReply,
@@ -433,7 +433,7 @@ _request_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.
 _reply_decoders = {op: msgspec.msgpack.Decoder(kind) for op, kind in REPLIES.items()}
 
 
-def encode_request(command: Command) -> bytes:
+def encode_request(command: StoreRequest) -> bytes:
     """One of our requests."""
     try:
         return encode_reply(command)
@@ -441,7 +441,7 @@ def encode_request(command: Command) -> bytes:
         raise unwritable(error) from None
 
 
-def decode_request(op: Op, payload: Buffer) -> Command:
+def decode_request(op: Op, payload: Buffer) -> StoreRequest:
     """One of our requests; `InvalidInput` says which field is wrong."""
     try:
         return _request_decoders[op].decode(payload)

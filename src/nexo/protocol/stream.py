@@ -8,26 +8,26 @@ raw. Publishing, ordered groups, producers and transactions have tables of their
 ================  ===============  =================================
 opcode            request          reply
 ================  ===============  =================================
-S_TAKE            `Take`           `Taken`, batches; long poll
-S_SETTLE          `Settle`         list of `Refused`
+S_TAKE            `Take`           `TakeReply`, batches; long poll
+S_SETTLE          `SettleRecords`         list of `RefusedRange`
 S_GROUP_JOIN      `GroupJoin`      `GroupJoined`
 S_GROUP_LEAVE     `GroupLeave`     OK
 S_GROUP_SEEK      `GroupSeek`      generation
 S_GROUPS          `GroupsAsk`      list of `GroupInfo`
 S_GROUP_DELETE    `GroupName`      OK
-S_PARKED          `ParkedAsk`      list of `ParkedInfo`, batches
+S_PARKED          `ListParked`      list of `ParkedInfo`, batches
 S_PARKED_SETTLE   `ParkedSettle`   count
 S_MAKE            `Make`           `StreamInfo`
-S_DESCRIBE        `Name`           `StreamInfo`
+S_DESCRIBE        `StreamName`           `StreamInfo`
 S_UPDATE          `Make`           `StreamInfo`
 S_LIST            `ListAsk`        list of names
 S_READ            `Read`           `ReadReply`, batches; long poll
-S_COMPACT         `Name`           bytes freed
+S_COMPACT         `StreamName`           bytes freed
 S_GET             `Get`            a batch of one record, or NULL
 S_STATE           `StateAsk`       `StateReply`, batches
 S_READ_MANY       `ReadMany`       `ReadManyReply`, batches; long poll
 S_TIERED          `TieredTo`       OK
-S_RETAIN          `Name`           bytes freed
+S_RETAIN          `StreamName`           bytes freed
 S_OFFSETS_AT      `OffsetsAt`      list of offsets, one per partition
 ================  ===============  =================================
 """
@@ -64,7 +64,7 @@ class Take(AsArray, frozen=True):
     """With how many of them a handler begins as soon as they arrive; see `GroupJoin`."""
 
 
-class Taken(AsArray, frozen=True):
+class TakeReply(AsArray, frozen=True):
     """``deliveries``: ``partition, first, end, attempt, expires_ms``; batches may hold more."""
 
     generation: int
@@ -76,7 +76,7 @@ class Taken(AsArray, frozen=True):
 Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "start"]
 
 
-class Settle(AsArray, frozen=True):
+class SettleRecords(AsArray, frozen=True):
     """What became of leased records."""
 
     stream: str
@@ -91,7 +91,7 @@ class Settle(AsArray, frozen=True):
     """What a handler begins with next, as ``start`` says it in a request of its own."""
 
 
-class Refused(AsArray, frozen=True):
+class RefusedRange(AsArray, frozen=True):
     """Records that were not the consumer's to settle."""
 
     partition: int
@@ -198,7 +198,7 @@ class GroupInfo(AsMap, frozen=True):
     """If one was asked for."""
 
 
-class ParkedAsk(AsMap, frozen=True):
+class ListParked(AsMap, frozen=True):
     """Records set aside after too many deliveries."""
 
     stream: str
@@ -238,7 +238,7 @@ class ParkedSettle(AsMap, frozen=True):
 # -- streams ------------------------------------------------------------------------
 
 
-class Name(AsMap, frozen=True):
+class StreamName(AsMap, frozen=True):
     """A stream."""
 
     stream: str

@@ -10,14 +10,14 @@ opcode                request             reply
 ====================  ==================  =========================================
 S_X_ADD               `Add`, a value      id
 S_X_GROUP             `MakeGroup`         whether it is new
-S_X_READ              `ReadGroup`         `Messages`, batches; long poll
+S_X_READ              `ReadGroup`         `XDelivered`, batches; long poll
 S_X_ACK               `Ids`               how many were pending
-S_X_PENDING           `PendingAsk`        list of `Pending`
-S_X_CLAIM             `Claim`             `Messages`, batches
-S_X_RENEW             `Renew`             list of the ids it still has
+S_X_PENDING           `PendingAsk`        list of `XPending`
+S_X_CLAIM             `XClaim`             `XDelivered`, batches
+S_X_RENEW             `XRenew`             list of the ids it still has
 S_X_CONSUMER_DELETE   `ConsumerName`      how many it had pending
-S_X_INFO              `Name`              `Info`
-S_X_RANGE             `RangeAsk`          `Page`, batches
+S_X_INFO              `XName`              `XInfo`
+S_X_RANGE             `RangeAsk`          `XPage`, batches
 S_X_DELETE            `Ids`               how many there were
 S_X_TRIM              `Trim`              how many were removed
 ====================  ==================  =========================================
@@ -64,7 +64,7 @@ class ReadGroup(AsArray, frozen=True):
     max_pending: int
 
 
-class Messages(AsArray, frozen=True):
+class XDelivered(AsArray, frozen=True):
     """``first, end, delivery count`` of ranges of offsets; behind it the batches."""
 
     spans: list[tuple[int, int, int]]
@@ -87,7 +87,7 @@ class PendingAsk(AsArray, frozen=True):
     offset: int
 
 
-class Pending(AsArray, frozen=True):
+class XPending(AsArray, frozen=True):
     """One pending message."""
 
     ms: int
@@ -97,7 +97,7 @@ class Pending(AsArray, frozen=True):
     delivery_count: int
 
 
-class Claim(AsArray, frozen=True):
+class XClaim(AsArray, frozen=True):
     """Take over messages that were last delivered ``min_idle_ms`` ago."""
 
     stream: str
@@ -107,7 +107,7 @@ class Claim(AsArray, frozen=True):
     count: int
 
 
-class Renew(AsArray, frozen=True):
+class XRenew(AsArray, frozen=True):
     """Restart the idle time of messages that a consumer holds; nothing is counted."""
 
     stream: str
@@ -124,13 +124,13 @@ class ConsumerName(AsArray, frozen=True):
     consumer: str
 
 
-class Name(AsArray, frozen=True):
+class XName(AsArray, frozen=True):
     """A stream."""
 
     stream: str
 
 
-class Consumer(AsArray, frozen=True):
+class XConsumer(AsArray, frozen=True):
     """One consumer of a group."""
 
     name: str
@@ -138,7 +138,7 @@ class Consumer(AsArray, frozen=True):
     seen_ms: int
 
 
-class Group(AsArray, frozen=True):
+class XGroup(AsArray, frozen=True):
     """One group."""
 
     name: str
@@ -146,14 +146,14 @@ class Group(AsArray, frozen=True):
     pending: int
     lag: int
     trimmed_unread: int
-    consumers: list[Consumer]
+    consumers: list[XConsumer]
 
 
-class Info(AsArray, frozen=True):
+class XInfo(AsArray, frozen=True):
     """A stream and its groups."""
 
     length: int
-    groups: list[Group]
+    groups: list[XGroup]
 
 
 class RangeAsk(AsArray, frozen=True):
@@ -164,10 +164,10 @@ class RangeAsk(AsArray, frozen=True):
     last: Id
     count: int
     offset: int = 0
-    """Where to continue: `Page.following` of the previous page."""
+    """Where to continue: `XPage.following` of the previous page."""
 
 
-class Page(AsArray, frozen=True):
+class XPage(AsArray, frozen=True):
     """The offsets asked for, and where to continue; the batches follow and may hold more."""
 
     first: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexo.errors import Corrupt
 from nexo.replication import groups
-from nexo.replication.groups import Group
+from nexo.replication.groups import LogObject
 from nexo.replication.objects import log_key
 from nexo.replication.shipping import Shipper
 
@@ -25,7 +25,7 @@ class Follower:
         """The object to get next."""
         return log_key(self.number)
 
-    def take(self, data: bytes) -> Group:
+    def take(self, data: bytes) -> LogObject:
         """Verify the next object; its operations are to be applied in order.
 
         Raises `Corrupt` if it is damaged, another number's, or of an epoch that is over.
@@ -40,7 +40,7 @@ class Follower:
         self.epoch, self.writer, self.time_ms = group.epoch, group.writer, group.time_ms
         return group
 
-    def _is_other(self, group: Group) -> bool:
+    def _is_other(self, group: LogObject) -> bool:
         return self.writer not in {"", group.writer}
 
     def claim(self, writer: str, *, every_ms: int = 0) -> Shipper:

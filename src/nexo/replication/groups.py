@@ -16,7 +16,7 @@ from nexo.storage.disk.recording import Operation
 MAGIC = b"NEXOGRP\0"
 
 
-class Group(msgspec.Struct, frozen=True, array_like=True):
+class LogObject(msgspec.Struct, frozen=True, array_like=True):
     """One object of the log."""
 
     epoch: int
@@ -33,20 +33,20 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Group).decode
+_decode = msgspec.msgpack.Decoder(LogObject).decode
 
 
-def pack(group: Group, number: int) -> bytes:
+def pack(group: LogObject, number: int) -> bytes:
     """The bytes of a log object."""
     return sealed.pack(MAGIC, _encode(group), number)
 
 
-def unpack(data: bytes, number: int) -> Group:
+def unpack(data: bytes, number: int) -> LogObject:
     """The group of a number; `Corrupt` if the object is damaged or another one's."""
     return _decoded(sealed.unpack(MAGIC, data), number)
 
 
-def _decoded(stored: tuple[bytes, int], number: int) -> Group:
+def _decoded(stored: tuple[bytes, int], number: int) -> LogObject:
     payload, mark = stored
     if mark != number:
         raise Corrupt(f"log object {number} says that it is {mark}: restore from an earlier base")

@@ -21,7 +21,7 @@ KEPT = 20
 """Leases that are left when older ones are deleted."""
 
 
-class Lease(msgspec.Struct, frozen=True, array_like=True):
+class LeaderLease(msgspec.Struct, frozen=True, array_like=True):
     """One renewal."""
 
     term: str
@@ -53,7 +53,7 @@ class Standby(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Lease).decode
+_decode = msgspec.msgpack.Decoder(LeaderLease).decode
 _decode_standby = msgspec.msgpack.Decoder(Standby).decode
 
 
@@ -62,7 +62,7 @@ def lease_key(number: int) -> str:
     return f"{LEASE}{number:020}"
 
 
-def get(store: ObjectStore, number: int) -> Lease | None:
+def get(store: ObjectStore, number: int) -> LeaderLease | None:
     """The lease of a number."""
     data = store.get(lease_key(number))
     if data is None:
@@ -73,7 +73,7 @@ def get(store: ObjectStore, number: int) -> Lease | None:
     return _decode(payload)
 
 
-def newest(store: ObjectStore) -> tuple[int, Lease] | None:
+def newest(store: ObjectStore) -> tuple[int, LeaderLease] | None:
     """The newest lease and its number; None if nobody ever led."""
     keys = store.list(LEASE)
     if not keys:
@@ -83,7 +83,7 @@ def newest(store: ObjectStore) -> tuple[int, Lease] | None:
     return newest(store) if lease is None else (number, lease)
 
 
-def create(store: ObjectStore, number: int, lease: Lease) -> bool:
+def create(store: ObjectStore, number: int, lease: LeaderLease) -> bool:
     """Create the lease of a number; False if another one has it.
 
     A try whose reply was lost is found to be one's own.

@@ -31,7 +31,7 @@ class Mark(msgspec.Struct, frozen=True):
     writer: str
 
 
-class Replay:
+class LogReplay:
     """Applies one broker's log to a folder. Everything may raise `StoreFailed`."""
 
     def __init__(self, store: ObjectStore, files: Files, root: Path) -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nexo.replication import groups
-from nexo.replication.groups import Group
+from nexo.replication.groups import LogObject
 from nexo.replication.objects import log_key
-from nexo.storage.disk.recording import Operation, Written
+from nexo.storage.disk.recording import FileWritten, Operation
 
 MAX_GROUP_BYTES = 8 * 1024 * 1024
 """Data in one object, unless a single turn has more."""
@@ -23,7 +23,7 @@ _OPERATION_BYTES = 64
 """What an operation costs beside its data."""
 
 
-class Fenced(Exception):
+class LeadLost(Exception):
     """Another writer has taken the lead: nothing may be confirmed any more."""
 
 
@@ -64,11 +64,11 @@ class Shipper:
     ) -> None:
         """``number`` is the next one. With ``claim`` the first object takes the lead.
 
-        ``reset`` is the key of a manifest: see `nexo.replication.groups.Group`.
+        ``reset`` is the key of a manifest: see `nexo.replication.groups.LogObject`.
         """
         self.epoch = epoch
         self.number = number
-        self.fenced_by: Group | None = None
+        self.fenced_by: LogObject | None = None
         self.shipped = 0
         """Everything up to this ticket is in the store."""
         self.leads = not claim
@@ -117,7 +117,7 @@ class Shipper:
         self._due_ms = now_ms + self._every_ms
         ticket, operations = self._take_group() if self.leads else (self.shipped, [])
         reset = "" if self.leads else self._reset
-        group = Group(self.epoch, self.writer, operations, now_ms, reset)
+        group = LogObject(self.epoch, self.writer, operations, now_ms, reset)
         put = Put(self.number, log_key(self.number), groups.pack(group, self.number))
         self._in_flight = _InFlight(put, ticket)
         return put
@@ -139,7 +139,7 @@ class Shipper:
     def refused(self, found: bytes) -> None:
         """The put in flight met an object: its own, from a try whose reply was lost, or another's.
 
-        Raises `Fenced` if it is another's.
+        Raises `LeadLost` if it is another's.
         """
         self._check()
         assert self._in_flight is not None, "no put is in flight"
@@ -166,12 +166,12 @@ class Shipper:
 
     def _check(self) -> None:
         if self.fenced_by is not None:
-            raise Fenced(
+            raise LeadLost(
                 f"{self.fenced_by.writer} leads with epoch {self.fenced_by.epoch} since object "
                 f"{self.number}: this writer must stop"
             )
 
 
 def _size(operations: list[Operation]) -> int:
-    data = sum(len(each.data) for each in operations if isinstance(each, Written))
+    data = sum(len(each.data) for each in operations if isinstance(each, FileWritten))
     return data + _OPERATION_BYTES * len(operations)

@@ -24,8 +24,8 @@ from nexo.replication.objects import (
     log_key,
     number_of,
 )
-from nexo.replication.replay import Mark, Replay
-from nexo.replication.shipping import Fenced, Shipper
+from nexo.replication.replay import LogReplay, Mark
+from nexo.replication.shipping import LeadLost, Shipper
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.replica")
@@ -54,7 +54,7 @@ class Taking:
         self._writer = writer
         self._now_ms = now_ms
         self._pause = pause
-        self._replay: Replay | None = None
+        self._replay: LogReplay | None = None
 
     def take(self, mark: Mark | None) -> tuple[Shipper, bases.Manifest | None]:
         """A shipper that leads, and the base that was made on the way, if any."""
@@ -93,18 +93,18 @@ class Taking:
         return Mark(number + 1, group.epoch, group.writer)
 
     def _follow_and_claim(self, mark: Mark) -> Shipper:
-        self._replay = Replay(self._store, self._files, self._root)
+        self._replay = LogReplay(self._store, self._files, self._root)
         self._replay.resume(mark)
         return self._claim_after(self._replay)
 
     def _load_and_claim(self) -> Shipper:
         log.warning("%s is empty: loading it from the object store", self._root)
-        replay = Replay(self._store, self._files, self._root)
+        replay = LogReplay(self._store, self._files, self._root)
         replay.load()
         self._replay = replay
         return self._claim_after(replay)
 
-    def _claim_after(self, replay: Replay) -> Shipper:
+    def _claim_after(self, replay: LogReplay) -> Shipper:
         while True:
             replay.to_end()
             replay.sync()
@@ -143,7 +143,7 @@ class Taking:
                     continue
                 try:
                     shipper.refused(found)
-                except Fenced:
+                except LeadLost:
                     return False
                 return True
             except StoreFailed as error:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.config import Settings
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Broker
 from nexo.services.store import snapshot as store_snapshot
 from nexo.storage import index, sealed
-from nexo.storage.disk.dry_files import Change, DryFiles
+from nexo.storage.disk.dry_files import DryChange, DryFiles
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.journal import DAMAGED, Journal, Loss
 from nexo.storage.log import SegmentedLog
@@ -141,7 +141,7 @@ class Checkup:
     def _saved_store(self) -> Iterator[Finding]:
         folder = self._folders[Broker.STORE]
         try:
-            store_snapshot.load(DryFiles(), folder, Store(), now_ms=0)
+            store_snapshot.load(DryFiles(), folder, StoreEngine(), now_ms=0)
         except Corrupt as error:
             yield Finding(folder / store_snapshot.NAME, "damage", error.message)
 
@@ -192,7 +192,7 @@ def _damage(log: SegmentedLog, folder: Path, damage: Damage) -> Finding:
     return Finding(path, "damage", f"{lost} are lost; readers get an error and continue after them")
 
 
-def _planned(changes: list[Change]) -> Iterator[Finding]:
+def _planned(changes: list[DryChange]) -> Iterator[Finding]:
     """What opening would do to the files, as findings."""
     for change in changes:
         name = change.path.name

@@ -27,9 +27,9 @@ from nexo.lake.settings import CATALOG
 from nexo.model import Broker
 from nexo.replication import lease as leases
 from nexo.replication.cells import FOREVER, Cells, now_s
-from nexo.replication.lease import STANDBY, Lease, Standby
+from nexo.replication.lease import STANDBY, LeaderLease, Standby
 from nexo.replication.objects import ObjectStore, StoreFailed
-from nexo.replication.replay import ASIDE, Replay
+from nexo.replication.replay import ASIDE, LogReplay
 from nexo.replication.small_files import Overtaken, SmallFiles
 from nexo.replication.stores import open_store
 from nexo.server.replica_start import Marks, broker_store, lease_path, shown_path, term_path
@@ -127,15 +127,15 @@ class Replica:
         """Hand over if it leads; `run` ends."""
         self._stop.set()
 
-    async def _first_lease(self) -> tuple[int, Lease | None]:
+    async def _first_lease(self) -> tuple[int, LeaderLease | None]:
         found = await self._until_done(leases.newest, self._store)
         return found or (-1, None)
 
     def _new_lease(
         self, term: str = "", heads: dict[str, int] | None = None, *, to: str | None = None
-    ) -> Lease:
+    ) -> LeaderLease:
         """A lease of this server; with ``to`` it is given up."""
-        return Lease(
+        return LeaderLease(
             term or uuid4().hex[:12],
             self._server,
             self._address,
@@ -175,7 +175,7 @@ class Replica:
 
     # -- leading --------------------------------------------------------------------
 
-    async def _lead(self, number: int, mine: Lease) -> tuple[int, Lease | None]:
+    async def _lead(self, number: int, mine: LeaderLease) -> tuple[int, LeaderLease | None]:
         """Lead until that ends; returns the newest lease known then."""
         log.info("leading in term %s", mine.term)
         self._lost.clear()
@@ -201,7 +201,7 @@ class Replica:
             log.warning("the lease could not be released: %s", error)
         return number + 1, last if self._stop.is_set() else _as_others(last)
 
-    async def _after_loss(self) -> tuple[int, Lease | None]:
+    async def _after_loss(self) -> tuple[int, LeaderLease | None]:
         """The newest lease. If it is this server's, its folders were not the newest: load them."""
         number, lease = await self._first_lease()
         if lease is not None and lease.server == self._server:
@@ -210,7 +210,9 @@ class Replica:
             await self._until_done(following.to_end)
         return number, lease
 
-    async def _renew(self, number: int, mine: Lease, small: SmallFiles) -> tuple[int, str | None]:
+    async def _renew(
+        self, number: int, mine: LeaderLease, small: SmallFiles
+    ) -> tuple[int, str | None]:
         """Keep the lease; returns its number, and for whom it ends or None if it is lost."""
         while True:
             began_s = now_s()
@@ -245,7 +247,7 @@ class Replica:
             task.cancel()
         return self._stop.is_set()
 
-    async def _renew_once(self, number: int, mine: Lease, small: SmallFiles) -> bool:
+    async def _renew_once(self, number: int, mine: LeaderLease, small: SmallFiles) -> bool:
         renewed = self._new_lease(term=mine.term)
 
         def renew() -> bool:
@@ -289,7 +291,7 @@ class Replica:
 
     # -- following ------------------------------------------------------------------
 
-    async def _follow(self, number: int, lease: Lease) -> tuple[int, Lease | None]:
+    async def _follow(self, number: int, lease: LeaderLease) -> tuple[int, LeaderLease | None]:
         """Keep up until the lead is taken or the server stops; returns the newest lease."""
         log.info("%s leads: this server is a standby", lease.address)
         self.view.role, self.view.leader, self.view.term = "standby", lease.address, lease.term
@@ -330,7 +332,9 @@ class Replica:
                 await self._in_thread(leases.announce, self._store, said, self._announced)
             await asyncio.sleep(ANNOUNCE_S)
 
-    async def _watch(self, number: int, lease: Lease, following: Following) -> tuple[int, Lease]:
+    async def _watch(
+        self, number: int, lease: LeaderLease, following: Following
+    ) -> tuple[int, LeaderLease]:
         """Follow the leases; returns one's own once it could be taken."""
         seen_s = now_s()
         while not self._stop.is_set():
@@ -359,7 +363,7 @@ class Replica:
             await self._wait(min(RETRY_S, self._lease_s / 6))
         return number, lease
 
-    def _may_take(self, lease: Lease, silent_s: float) -> bool:
+    def _may_take(self, lease: LeaderLease, silent_s: float) -> bool:
         lease_s = lease.lease_ms / 1000
         if lease.released:
             return lease.to in ("", self._server) or silent_s > 3 * lease_s
@@ -377,7 +381,7 @@ class Following:
         self._marks = marks
         self._files = OsFiles()
         self._replays = {
-            broker: Replay(broker_store(store, broker), self._files, settings.folder(broker))
+            broker: LogReplay(broker_store(store, broker), self._files, settings.folder(broker))
             for broker in Broker
         }
         self._begun: set[Broker] = set()
@@ -405,7 +409,7 @@ class Following:
         ]
         return max(0, _now_ms() - min(times)) if times else 0
 
-    def _begin(self, broker: Broker, replay: Replay) -> None:
+    def _begin(self, broker: Broker, replay: LogReplay) -> None:
         mark, led = self._marks.get(broker), self._marks.has_led
         if mark is not None:
             replay.resume(mark)
@@ -439,9 +443,9 @@ class Following:
             self._marks.put(broker, self._replays[broker].mark)
 
 
-def _as_others(lease: Lease) -> Lease:
+def _as_others(lease: LeaderLease) -> LeaderLease:
     """A lease that this server gave up, so that it does not take it as its own."""
-    return Lease(
+    return LeaderLease(
         lease.term, "", lease.address, lease.lease_ms, lease.time_ms, lease.heads,
         released=True, to=lease.to or "another",
     )  # fmt: skip

@@ -19,7 +19,7 @@ from nexo.replication.replay import Mark
 from nexo.replication.stores import open_store
 from nexo.replication.taking import Taking
 from nexo.server.clock import SteadyClock
-from nexo.services.replicating import Replicating, Terms
+from nexo.services.replicating import Replicating, ShippingTerms
 from nexo.storage.disk.files import OsFiles, boot_id
 from nexo.storage.disk.recording import RecordingFiles
 from nexo.storage.sealed import write
@@ -120,6 +120,8 @@ def take_lead(broker: Broker, settings: Settings, run: Path) -> Callable[[], Rep
     marks.remove(broker)
     recording = RecordingFiles(files, root)
     recording.lifetime = f"{boot_id()}/{term['lineage']}"
-    terms = Terms(settings.replicate_ms, settings.replicate_wait_ms, settings.replicate_keep_ms)
+    terms = ShippingTerms(
+        settings.replicate_ms, settings.replicate_wait_ms, settings.replicate_keep_ms
+    )
     lease, shown = Cells(lease_path(run)), Cells(shown_path(run, broker))
     return lambda: Replicating(recording, root, shipper, store, terms, clock, lease, shown, base)

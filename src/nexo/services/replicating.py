@@ -25,7 +25,7 @@ from nexo.replication.bases import Manifest
 from nexo.replication.cells import Cells, now_s
 from nexo.replication.objects import AlreadyThere, ObjectStore, StoreFailed
 from nexo.replication.replay import Mark
-from nexo.replication.shipping import Fenced, Put, Shipper
+from nexo.replication.shipping import LeadLost, Put, Shipper
 from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.recording import RecordingFiles
 
@@ -38,7 +38,7 @@ _RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses before an unclear put is tried again; the last one from then on."""
 
 
-class Terms(NamedTuple):
+class ShippingTerms(NamedTuple):
     """How a broker ships."""
 
     every_ms: int
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
     """How far back a restore may go."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingShipment(NamedTuple):
     ticket: int
     due_ms: int
     callback: Callback
@@ -62,7 +62,7 @@ class Replicating:
         root: Path,
         shipper: Shipper,
         store: ObjectStore,
-        terms: Terms,
+        terms: ShippingTerms,
         clock: Clock,
         lease: Cells,
         shown: Cells,
@@ -85,7 +85,7 @@ class Replicating:
         self._base = base
         self._executor: Executor = ThreadPoolExecutor(2, "replica")
         self._ticket = shipper.shipped
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingShipment] = deque()
         self._putting: asyncio.Task[None] | None = None
         self._basing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -121,7 +121,7 @@ class Replicating:
             callback(None)
             return
         due_ms = self._clock.now_ms() + self._terms.wait_ms
-        self._waiting.append(_Waiting(ticket, due_ms, callback))
+        self._waiting.append(_WaitingShipment(ticket, due_ms, callback))
         self._pump()
 
     def _late(self) -> Unavailable:
@@ -164,7 +164,7 @@ class Replicating:
             await self._create(put)
             self._put_ms += 0.2 * ((now_s() - began_s) * 1000 - self._put_ms)
             self._shipped(len(put.data))
-        except (Fenced, NexoError) as error:
+        except (LeadLost, NexoError) as error:
             self._lose(str(error))
         finally:
             self._putting = None
@@ -172,7 +172,7 @@ class Replicating:
             self._pump()
 
     async def _create(self, put: Put) -> None:
-        """Put until the outcome is known; raises `Fenced`."""
+        """Put until the outcome is known; raises `LeadLost`."""
         tries = 0
         while True:
             try:
@@ -300,7 +300,7 @@ class Replicating:
                 done.set_result(self._shipper.number)
 
         due_ms = self._clock.now_ms() + self._terms.wait_ms
-        self._waiting.append(_Waiting(ticket, due_ms, shipped))
+        self._waiting.append(_WaitingShipment(ticket, due_ms, shipped))
         self._pump()
         return await done
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from nexo.client.address import Address
 from nexo.errors import Conflict, InvalidInput, NotFound
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import (
     DEAD_LETTERS,
@@ -126,22 +126,22 @@ class Engine:
             connection.execute(macro)
         query = dialect.parse(connection, text)
         if query.tables:
-            with StreamBroker(self.url) as broker:
-                Views(connection, broker, self.lake, as_of, streams).make(query.tables)
+            with HotLog(self.url) as broker:
+                QueryViews(connection, broker, self.lake, as_of, streams).make(query.tables)
         return Result(_first(connection.execute(query.text), limit))
 
     def names(self) -> list[str]:
         """Every view that a query may name; for completion."""
-        with StreamBroker(self.url) as broker:
+        with HotLog(self.url) as broker:
             return [*VIEWS, *(table_name(name) for name in broker.names())]
 
 
 @dataclass
-class Views:
+class QueryViews:
     """Makes the views of one query."""
 
     connection: duckdb.DuckDBPyConnection
-    broker: StreamBroker
+    broker: HotLog
     lake: Lake | None
     as_of: datetime | None
     streams: Sequence[str] | None

@@ -6,13 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.protocol import stream as wire
 
 
-def offset_rows(
-    broker: StreamBroker, infos: Sequence[wire.StreamInfo]
-) -> Iterator[tuple[object, ...]]:
+def offset_rows(broker: HotLog, infos: Sequence[wire.StreamInfo]) -> Iterator[tuple[object, ...]]:
     """``group_id, topic, partition, offset, metadata, committed_at`` of every group."""
     for info in infos:
         for group in broker.groups(info.name):
@@ -25,9 +23,7 @@ def offset_rows(
             yield ordered.name, at.topic, at.partition, at.offset, at.metadata, when
 
 
-def group_rows(
-    broker: StreamBroker, infos: Sequence[wire.StreamInfo]
-) -> Iterator[tuple[object, ...]]:
+def group_rows(broker: HotLog, infos: Sequence[wire.StreamInfo]) -> Iterator[tuple[object, ...]]:
     """``group_id, kind, topics, generation, leader, members, assignment`` of every group."""
     for info in infos:
         for group in broker.groups(info.name):

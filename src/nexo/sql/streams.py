@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nexo.errors import Unavailable
-from nexo.hot_log import StreamBroker
+from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake, StreamId
 from nexo.lake.commit import offsets_of
 from nexo.lake.rows import ROWS, chunked, rows
@@ -39,7 +39,7 @@ class Seen:
     """By partition: from where up to before where."""
 
 
-def look(broker: StreamBroker, lake: Lake | None, name: str) -> Seen:
+def look(broker: HotLog, lake: Lake | None, name: str) -> Seen:
     """A stream now."""
     for _ in range(_TRIES):
         created_ms = broker.describe(name).created_ms
@@ -68,7 +68,7 @@ def _ranges(
         yield first, max(part.stable_offset, first)
 
 
-def hot_rows(broker: StreamBroker, seen: Seen) -> pa.Table:
+def hot_rows(broker: HotLog, seen: Seen) -> pa.Table:
     """The records of the log, with the typed columns of the table."""
     terms = None if seen.table is None else parser_of(seen.table)
     found = list[pa.Table]()
@@ -84,7 +84,7 @@ def _together(found: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(found) if found else ROWS.empty_table()
 
 
-def _batches(broker: StreamBroker, seen: Seen) -> Iterator[pa.RecordBatch]:
+def _batches(broker: HotLog, seen: Seen) -> Iterator[pa.RecordBatch]:
     name, created_ms = seen.info.name, seen.info.created_ms
     for partition, (first, end) in enumerate(seen.ranges):
         for batch in broker.read(name, partition, first, end, created_ms):

@@ -20,13 +20,13 @@ from nexo.topics._sync.topic import Topic
 from nexo.topics.model import (
     Committed,
     GroupDescription,
-    Message,
     PartitionDescription,
     Position,
     ProducerRecord,
     Rebalance,
     RecordMetadata,
     TopicDescription,
+    TopicMessage,
     TopicPartition,
 )
 from nexo.topics.once import Checkpoint, OutboxEvent
@@ -46,7 +46,6 @@ __all__ = [
     "ConsumerGroup",
     "ExactlyOnceContext",
     "GroupDescription",
-    "Message",
     "OnceTransaction",
     "OutboxEvent",
     "PartitionDescription",
@@ -57,5 +56,6 @@ __all__ = [
     "RecordMetadata",
     "Topic",
     "TopicDescription",
+    "TopicMessage",
     "TopicPartition",
 ]

@@ -44,7 +44,7 @@ class Position(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class Message(Record[T]):
+class TopicMessage(Record[T]):
     """One message of a topic, as a consumer gets it."""
 
     __slots__ = ("source", "topic")

@@ -34,7 +34,7 @@ class Packed(Generic[D]):
             raise InvalidInput("a message without a value deletes its key, so it needs one")
 
 
-class Lane(Generic[D]):
+class PartitionBacklog(Generic[D]):
     """What waits for one partition."""
 
     __slots__ = ("at", "busy", "count", "first_s", "waiting")

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from nexo.client.checks import text, whole
 from nexo.errors import InvalidInput
-from nexo.topics.model import Message, Position, TopicPartition
+from nexo.topics.model import Position, TopicMessage, TopicPartition
 
 Partition: TypeAlias = TopicPartition | int
 """A number alone is a partition of the one topic that the consumer reads."""
@@ -57,18 +57,18 @@ def time_ms(time: Any) -> int:
     return whole(time, "the time, in milliseconds,", 0, _MAX)
 
 
-One: TypeAlias = Message[Any] | Position | Mapping[str, Any] | int
+One: TypeAlias = TopicMessage[Any] | Position | Mapping[str, Any] | int
 Commitable: TypeAlias = One | Iterable[One] | None
 
 
 def commits_of(
     what: Commitable,
     metadata: str,
-    handed: Sequence[Message[Any]],
+    handed: Sequence[TopicMessage[Any]],
     assignment: Sequence[TopicPartition],
 ) -> dict[TopicPartition, tuple[int, str]]:
     """The last processed offset per partition."""
-    if isinstance(what, Message | Position | Mapping) or not isinstance(what, Iterable):
+    if isinstance(what, TopicMessage | Position | Mapping) or not isinstance(what, Iterable):
         what = [what]  # type: ignore[list-item]
     text(metadata, "metadata")
     commits: dict[TopicPartition, tuple[int, str]] = {}
@@ -80,12 +80,12 @@ def commits_of(
 
 
 def position_of(
-    one: One, handed: Sequence[Message[Any]], assignment: Sequence[TopicPartition]
+    one: One, handed: Sequence[TopicMessage[Any]], assignment: Sequence[TopicPartition]
 ) -> Position:
     """Where a message lies."""
     topics = list(dict.fromkeys(at.topic for at in assignment))
     match one:
-        case Message():
+        case TopicMessage():
             return one.position
         case Position():
             return position_in(one._asdict(), topics)
@@ -100,7 +100,7 @@ def position_of(
 
 
 def _of_offset(
-    offset: int, handed: Sequence[Message[Any]], assignment: Sequence[TopicPartition]
+    offset: int, handed: Sequence[TopicMessage[Any]], assignment: Sequence[TopicPartition]
 ) -> Position:
     """An offset alone is that of a message just handed out."""
     lanes = {message.position.lane for message in handed if message.offset == offset}

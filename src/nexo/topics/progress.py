@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol
 
-from nexo.topics.model import Commits, Message, T, TopicPartition
+from nexo.topics.model import Commits, T, TopicMessage, TopicPartition
 
 _BEYOND = 1 << 63
 """Larger than any offset."""
 
 
-class Progress(Generic[T]):
+class MessageProgress(Generic[T]):
     """Messages handed out are held until they are processed, and processed until committed."""
 
     __slots__ = ("held", "processed")
 
     def __init__(self) -> None:
-        self.held: list[Message[T]] = []
+        self.held: list[TopicMessage[T]] = []
         self.processed: dict[TopicPartition, tuple[int, str]] = {}
         """The last offset of each partition, with its metadata, as it is committed."""
 
@@ -54,7 +54,7 @@ class Progress(Generic[T]):
         self.held = [each for each in self.held if each.position.lane not in partitions]
         return {at: self.processed.pop(at) for at in partitions if at in self.processed}
 
-    def take_back(self, messages: Iterable[Message[Any]]) -> dict[TopicPartition, int]:
+    def take_back(self, messages: Iterable[TopicMessage[Any]]) -> dict[TopicPartition, int]:
         """These and all behind them were not processed; returns the first of each partition."""
         first: dict[TopicPartition, int] = {}
         for message in messages:
@@ -69,7 +69,7 @@ class Progress(Generic[T]):
         return first
 
 
-def last_of(messages: Iterable[Message[Any]]) -> dict[TopicPartition, tuple[int, str]]:
+def last_of(messages: Iterable[TopicMessage[Any]]) -> dict[TopicPartition, tuple[int, str]]:
     """The commits that cover these messages."""
     last: dict[TopicPartition, int] = {}
     for message in messages:
@@ -81,8 +81,8 @@ def last_of(messages: Iterable[Message[Any]]) -> dict[TopicPartition, tuple[int,
 class Polls(Protocol):
     """Something that wants to know which messages are read while it is open."""
 
-    def polled(self, source: Any, messages: Sequence[Message[Any]]) -> None:
-        """These were handed out; ``source`` is their `Message.source`."""
+    def polled(self, source: Any, messages: Sequence[TopicMessage[Any]]) -> None:
+        """These were handed out; ``source`` is their `TopicMessage.source`."""
         ...
 
 

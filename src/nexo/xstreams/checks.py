@@ -18,7 +18,7 @@ MOST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StreamLimits:
     """How much a stream keeps and how much one consumer may hold (SPEC J3)."""
 
     max_stream_length: int = MAX_STREAM_LENGTH

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.checks import Limits
+from nexo.xstreams.checks import StreamLimits
 from nexo.xstreams.local import LocalStreamBroker
 from nexo.xstreams.nexo_broker import NexoStreamBroker
 from nexo.xstreams.redis_broker import RedisStreamBroker
@@ -45,7 +45,7 @@ def _split(url: str) -> tuple[str, dict[str, Any]]:
     limits: dict[str, Any] = {}
     others = []
     for name, text in parse_qsl(parts.query, keep_blank_values=True):
-        if name in Limits.__slots__:
+        if name in StreamLimits.__slots__:
             limits[name] = _number(name, text)
         else:
             others.append((name, text))

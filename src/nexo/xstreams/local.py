@@ -12,7 +12,7 @@ from nexo.errors import ConnectionLost, NotFound
 from nexo.protocol.values import decode_value, encode_value
 from nexo.xstreams import checks, ids
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, Limits
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, StreamLimits
 from nexo.xstreams.ids import MessageId
 from nexo.xstreams.local_group import LocalConsumer, LocalGroup
 from nexo.xstreams.local_log import LocalLog
@@ -64,7 +64,7 @@ class LocalStreamBroker(StreamBroker):
         clock: Callable[[], int] = wall_clock_ms,
         ticks: Callable[[], int] = steady_ms,
     ) -> None:
-        self.limits = Limits(max_stream_length, max_pending)
+        self.limits = StreamLimits(max_stream_length, max_pending)
         self._clock = clock
         self._ticks = ticks
         self._streams: dict[str, _LocalStream] = {}

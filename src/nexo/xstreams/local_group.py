@@ -9,7 +9,7 @@ from threading import Condition, Lock
 from nexo.xstreams.ids import MessageId
 
 
-class Held:
+class LocalPending:
     """A message that a consumer was given and has not acknowledged."""
 
     __slots__ = ("consumer", "count", "since_ms")
@@ -42,7 +42,7 @@ class LocalGroup:
         """The id delivered last: the next read starts behind it."""
         self.unread = unread
         self.trimmed_unread = 0
-        self.held: OrderedDict[MessageId, Held] = OrderedDict()
+        self.held: OrderedDict[MessageId, LocalPending] = OrderedDict()
         """By id, longest untouched first."""
         self.consumers: dict[str, LocalConsumer] = {}
         self.arrived = Condition(lock)
@@ -67,7 +67,7 @@ class LocalGroup:
         """Deliver the next message of the stream to a consumer."""
         self.position = message_id
         self.unread -= 1
-        self.held[message_id] = Held(consumer, 1, now_ms)
+        self.held[message_id] = LocalPending(consumer, 1, now_ms)
         consumer.pending += 1
 
     def claim(self, consumer: LocalConsumer, message_id: MessageId, now_ms: int) -> int:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from nexo.batch import Record
+from nexo.batch import BatchRecord
 from nexo.client._sync.client import Client
 from nexo.client._sync.link.poll import Poll
 from nexo.client.stream_records import batches_in
@@ -25,7 +25,7 @@ from nexo.protocol.values import decode_content, encode_value
 from nexo.xstreams import checks
 from nexo.xstreams import ids as message_ids
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, Limits
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, StreamLimits
 from nexo.xstreams.ids import MAX_SEQ, MessageId
 from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage, StreamMessage
 
@@ -47,7 +47,7 @@ class NexoStreamBroker(StreamBroker):
         max_stream_length: int = MAX_STREAM_LENGTH,
         max_pending: int = MAX_PENDING,
     ) -> None:
-        self.limits = Limits(max_stream_length, max_pending)
+        self.limits = StreamLimits(max_stream_length, max_pending)
         self._client = Client(url)
         self._link = self._client.link(Broker.STREAM)
         self._lock = threading.Lock()
@@ -104,8 +104,8 @@ class NexoStreamBroker(StreamBroker):
         checks.names(stream=stream)
         return [_group_info(group) for group in self._info(stream).groups]
 
-    def _info(self, stream: str) -> wire.Info:
-        return self._ask_or(wire.Info(0, []), Op.S_X_INFO, wire.Name(stream), wire.Info)
+    def _info(self, stream: str) -> wire.XInfo:
+        return self._ask_or(wire.XInfo(0, []), Op.S_X_INFO, wire.XName(stream), wire.XInfo)
 
     # -- consuming
 
@@ -164,7 +164,7 @@ class NexoStreamBroker(StreamBroker):
         offset = 0
         while True:
             ask = wire.PendingAsk(stream, group, consumer, offset)
-            page = self._ask(Op.S_X_PENDING, ask, list[wire.Pending])
+            page = self._ask(Op.S_X_PENDING, ask, list[wire.XPending])
             found += map(_pending, page)
             if len(page) < wire.PAGE:
                 return found
@@ -177,13 +177,13 @@ class NexoStreamBroker(StreamBroker):
         checks.at_least(0, min_idle_ms=min_idle_ms)
         checks.at_least(1, count=count)
         self._check_open()
-        ask = wire.Claim(stream, group, consumer, min_idle_ms, count)
+        ask = wire.XClaim(stream, group, consumer, min_idle_ms, count)
         return _messages(self._link.call(Op.S_X_CLAIM, pack(ask)) or b"")
 
     def xrenew(self, stream: str, group: str, consumer: str, ids: Iterable[str]) -> list[str]:
         checks.names(stream=stream, group=group, consumer=consumer)
         wanted = list[wire.Id](checks.message_ids(ids))
-        ask = wire.Renew(stream, group, consumer, wanted)
+        ask = wire.XRenew(stream, group, consumer, wanted)
         kept = self._ask(Op.S_X_RENEW, ask, list[wire.Id]) if wanted else []
         return [str(MessageId(*each)) for each in kept]
 
@@ -218,7 +218,7 @@ class NexoStreamBroker(StreamBroker):
             self._check_open()
             ask = wire.RangeAsk(stream, first, last, count, following)
             reply = self._link.call(Op.S_X_RANGE, pack(ask)) or b""
-            page, rest = unpack_headed(wire.Page, reply)
+            page, rest = unpack_headed(wire.XPage, reply)
             following = page.following
             yield [
                 _message(row, 0)
@@ -247,7 +247,7 @@ class NexoStreamBroker(StreamBroker):
 
 
 def _messages(reply: Buffer) -> list[StreamMessage]:
-    head, rest = unpack_headed(wire.Messages, reply)
+    head, rest = unpack_headed(wire.XDelivered, reply)
     counts = {offset: count for first, end, count in head.spans for offset in range(first, end)}
     return [
         _message(row, counts[row.offset])
@@ -257,18 +257,18 @@ def _messages(reply: Buffer) -> list[StreamMessage]:
     ]
 
 
-def _message(row: Record, delivery_count: int) -> StreamMessage:
+def _message(row: BatchRecord, delivery_count: int) -> StreamMessage:
     data = None if row.value is None else decode_content(row.value_type, row.value)
     message_id = MessageId(row.timestamp_ms, row.offset)
     return StreamMessage(str(message_id), data, row.timestamp_ms, delivery_count)
 
 
-def _pending(row: wire.Pending) -> PendingMessage:
+def _pending(row: wire.XPending) -> PendingMessage:
     message_id = MessageId(row.ms, row.seq)
     return PendingMessage(str(message_id), row.consumer, row.idle_ms, row.delivery_count)
 
 
-def _group_info(group: wire.Group) -> ConsumerGroupInfo:
+def _group_info(group: wire.XGroup) -> ConsumerGroupInfo:
     return ConsumerGroupInfo(
         name=group.name,
         last_delivered_id=str(MessageId(*group.last_id)),

@@ -24,7 +24,7 @@ from nexo.protocol.values import decode_value, encode_value
 from nexo.xstreams import checks, redis_scripts
 from nexo.xstreams import ids as message_ids
 from nexo.xstreams.broker import StreamBroker
-from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, Limits
+from nexo.xstreams.checks import MAX_PENDING, MAX_STREAM_LENGTH, StreamLimits
 from nexo.xstreams.values import ConsumerGroupInfo, ConsumerInfo, PendingMessage, StreamMessage
 
 FIELD = "value"
@@ -46,7 +46,7 @@ class RedisStreamBroker(StreamBroker):
         max_stream_length: int = MAX_STREAM_LENGTH,
         max_pending: int = MAX_PENDING,
     ) -> None:
-        self.limits = Limits(max_stream_length, max_pending)
+        self.limits = StreamLimits(max_stream_length, max_pending)
         self._redis = _client(url)
         self._closed = False
         self._add = self._script(redis_scripts.ADD)

@@ -30,7 +30,7 @@ DATABASES = {
 }
 TASKS = {
     "default": {
-        "BACKEND": "nexo.integrations.django.tasks.NexoBackend",
+        "BACKEND": "nexo.integrations.django.tasks.DjangoTaskBackend",
         "QUEUES": ["default", "mails"],
         "OPTIONS": {"URL": os.environ.get("TEST_NEXO_URL", "nexo://127.0.0.1:1")},
     }

@@ -14,13 +14,13 @@ pytest.importorskip("pyiceberg")
 
 from nexo.admin.api import pipeline
 from nexo.admin.api.pipeline import TableAsk, missing
-from nexo.admin.desk import Desk, Place
+from nexo.admin.desk import Desk, ServerAccess
 from nexo.admin.lake_views import TableHistory, read_tables
 from nexo.admin.routes import Nothing
 from nexo.config import Settings
 from nexo.errors import NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.progress import STALE_MS, Batch, Tracker
+from nexo.lake.progress import STALE_MS, MicroBatch, Tracker
 from nexo.lake.settings import LakeSettings
 from tests.unit.lake.conftest import Filler
 
@@ -33,7 +33,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def desk(settings: Settings) -> Desk:
     unused = cast(Any, None)
-    return Desk(Place(settings, {}), unused, unused, unused, set())
+    return Desk(ServerAccess(settings, {}), unused, unused, unused, set())
 
 
 def test_tables_show_their_snapshots_and_offsets(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_pipelines_tell_how_far_they_are_and_what_failed(tmp_path: Path) -> None
     tracker = Tracker()
     with tracker.running(settings.lake_folder, 1_000):
         tracker.looked("orders", lake.get("orders"), 7, 1_000)
-        tracker.took("orders", lake.get("orders"), Batch(5, 1, 0.2, False))
+        tracker.took("orders", lake.get("orders"), MicroBatch(5, 1, 0.2, False))
         tracker.failed("disk gone", ["orders"])
         tracker.save(settings.lake_folder)
         found = asyncio.run(pipeline.tables(desk(settings), Nothing()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexo.admin.api.stream import Tier, _partition
+from nexo.admin.api.stream import OffsetTier, _partition
 from nexo.protocol.stream import PartitionInfo
 
 
@@ -12,4 +12,4 @@ def test_the_hot_tier_begins_where_the_log_does() -> None:
         start_offset=0, next_offset=90, stable_offset=90, size_bytes=1, tiered_offset=70,
         hot_offset=60,
     )  # fmt: skip
-    assert _partition(0, part).tiers == [Tier("lake", 0, 70), Tier("hot", 60, 90)]
+    assert _partition(0, part).tiers == [OffsetTier("lake", 0, 70), OffsetTier("hot", 60, 90)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.admin import timeline
-from nexo.admin.timeline import Lane
+from nexo.admin.timeline import PartitionWindow
 from nexo.client.stream_records import Record
 
 Stream = list[list[Record[Any]]]
@@ -54,7 +54,9 @@ def turned(stream: Stream, reader: Reader, limit: int, key: str | None, backward
     at = [end_of(rows) if backward else 0 for rows in stream]
     pages: list[list[Record[Any]]] = []
     while True:
-        lanes = [Lane(i, 0, end_of(rows), at[i], backward) for i, rows in enumerate(stream)]
+        lanes = [
+            PartitionWindow(i, 0, end_of(rows), at[i], backward) for i, rows in enumerate(stream)
+        ]
         page = asyncio.run(timeline.page(lanes, reader.read, limit, key, backward))
         pages.append(page.rows)
         at = [lane.at for lane in lanes]
@@ -74,7 +76,7 @@ def test_pages_hold_every_record_once_in_the_order_of_time(
 
 def test_a_search_ends_after_so_many_records() -> None:
     stream = [[record(0, n, n, "a") for n in range(timeline.SCAN + 10)]]
-    lanes = [Lane(0, 0, end_of(stream[0]), 0, False)]
+    lanes = [PartitionWindow(0, 0, end_of(stream[0]), 0, False)]
     reader = Reader(stream, 1_000)
     page = asyncio.run(timeline.page(lanes, reader.read, 5, "nobody", False))
     assert (page.rows, page.scanned, page.ended) == ([], timeline.SCAN, False)

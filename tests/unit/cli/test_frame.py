@@ -69,7 +69,7 @@ def number(number: int) -> None:
     msgspec.msgpack.encode(number)
 
 
-@fake.command(cls=negative.Command)
+@fake.command(cls=negative.SignedCommand)
 @click.argument("values", nargs=-1)
 @click.option("--by", type=float, default=0.0)
 def add(values: tuple[str, ...], by: float) -> None:

@@ -7,17 +7,17 @@ import subprocess
 import sys
 import threading
 
-from nexo.client.stop_signal import StopSignal
+from nexo.client.stop_signal import ProcessStopSignal
 
 INTERRUPTED = """
 import signal, sys
-from nexo.client.stop_signal import StopSignal
+from nexo.client.stop_signal import ProcessStopSignal
 
 def at_each_line(frame, event, arg):
     signal.raise_signal(signal.SIGTERM)
     return at_each_line
 
-with StopSignal() as asked:
+with ProcessStopSignal() as asked:
     sys.settrace(at_each_line)
     asked.wait()
     sys.settrace(None)
@@ -33,7 +33,7 @@ def test_a_signal_at_any_line_of_the_wait_ends_it() -> None:
 
 def test_another_thread_can_end_the_wait_and_may_come_late() -> None:
     """SPEC D3: a worker whose subscription has ended does not wait for a signal."""
-    with StopSignal() as asked:
+    with ProcessStopSignal() as asked:
         thread = threading.Thread(target=asked.set)
         thread.start()
         asked.wait()
@@ -43,6 +43,6 @@ def test_another_thread_can_end_the_wait_and_may_come_late() -> None:
 
 def test_signals_are_as_before_afterwards() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with StopSignal():
+    with ProcessStopSignal():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before

@@ -6,7 +6,7 @@ import pytest
 
 from nexo.dialects.nexo.inbox import GROWTH, LEAST_BYTES, Inbox, ReadBuffer
 from nexo.errors import PayloadTooLarge, ProtocolError
-from nexo.protocol.frames import HEADER, Kind, frame
+from nexo.protocol.frames import HEADER, FrameKind, frame
 
 MIB = 1024**2
 
@@ -78,7 +78,7 @@ def test_two_connections_share_one_buffer_without_mixing_their_bytes() -> None:
         Inbox(shared, 1000, lambda *f, name=name: got.append((name, bytes(f[3]))))
         for name in ("a", "b")
     ]
-    data = {name: frame(Kind.REQUEST, 0, 1, name.encode() * 20) for name in ("a", "b")}
+    data = {name: frame(FrameKind.REQUEST, 0, 1, name.encode() * 20) for name in ("a", "b")}
     for cut in (slice(0, 13), slice(13, None)):
         for inbox, name in zip(inboxes, data, strict=True):
             feed(inbox, data[name][cut], 64)
@@ -88,7 +88,7 @@ def test_two_connections_share_one_buffer_without_mixing_their_bytes() -> None:
 def test_an_oversize_frame_is_refused_from_its_header_alone() -> None:  # PROTOCOL: frame
     inbox, got = collect(max_payload=100)
     with pytest.raises(PayloadTooLarge, match="101 bytes"):
-        feed(inbox, frame(Kind.REQUEST, 0, 1, bytes(101))[:10], 10)
+        feed(inbox, frame(FrameKind.REQUEST, 0, 1, bytes(101))[:10], 10)
     assert got == []
 
 
@@ -101,7 +101,7 @@ def test_an_unknown_frame_type_is_refused() -> None:
 @pytest.mark.parametrize("step", [1, 3, 17, 64, 1000])
 def test_each_frame_is_counted_in_the_read_that_ends_it(step: int) -> None:
     metas = [3, 3, 3, 5, 3, 7, 7]
-    data = b"".join(frame(Kind.REQUEST, meta, 1, b"x" * meta * 15) for meta in metas)
+    data = b"".join(frame(FrameKind.REQUEST, meta, 1, b"x" * meta * 15) for meta in metas)
     inbox, got = collect()
     counted: list[int] = []
     while data:
@@ -116,7 +116,7 @@ def test_each_frame_is_counted_in_the_read_that_ends_it(step: int) -> None:
 
 def test_a_read_that_cannot_be_trusted_counts_nothing_twice() -> None:
     inbox, _ = collect()
-    feed(inbox, frame(Kind.REQUEST, 3, 1) * 4, 64)
+    feed(inbox, frame(FrameKind.REQUEST, 3, 1) * 4, 64)
     assert inbox.count == 4
     with pytest.raises(ProtocolError):
         feed(inbox, b"\x63" * 20, 64)
@@ -128,7 +128,7 @@ def test_bytes_that_are_only_announced_take_no_memory() -> None:
     """G2: ten bytes that announce 10 MiB took 10 MiB."""
     inbox, got = collect(16 * MIB, 256 * 1024)
     size = 10 * MIB
-    head = HEADER.pack(Kind.REQUEST, 3, 1, size)
+    head = HEADER.pack(FrameKind.REQUEST, 3, 1, size)
     feed(inbox, head, len(head))
     arrived = len(head)
     while arrived < len(head) + size:
@@ -142,6 +142,6 @@ def test_bytes_that_are_only_announced_take_no_memory() -> None:
 
 def test_a_limit_that_a_request_raises_counts_from_the_next_one_on() -> None:
     inbox = Inbox(ReadBuffer(4096), 10, lambda *_: setattr(inbox, "max_payload", 100))
-    feed(inbox, frame(Kind.REQUEST, 1, 1) + frame(Kind.REQUEST, 3, 2, b"x" * 100), 4096)
+    feed(inbox, frame(FrameKind.REQUEST, 1, 1) + frame(FrameKind.REQUEST, 3, 2, b"x" * 100), 4096)
     with pytest.raises(PayloadTooLarge, match="limit is 100"):
-        feed(inbox, frame(Kind.REQUEST, 3, 2, b"x" * 101), 4096)
+        feed(inbox, frame(FrameKind.REQUEST, 3, 2, b"x" * 101), 4096)

@@ -13,7 +13,7 @@ pytest.importorskip("pyiceberg")
 
 from nexo import batch as batches
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.commit import Taken, commit, offsets_of
+from nexo.lake.commit import TakenRange, commit, offsets_of
 from nexo.lake.files import FileWriter, target
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
@@ -63,7 +63,7 @@ class Filler:
         writer = FileWriter(target(self.table), partition, f"{partition}-{base}")
         batch = make_batch(base, values, at_ms, keys)
         writer.write([rows(batch, partition, base, base + len(values))])
-        taken = Taken(partition, after, base + len(values), writer.close())
+        taken = TakenRange(partition, after, base + len(values), writer.close())
         self.table = commit(self.table, [taken])
 
 

@@ -13,7 +13,7 @@ from nexo.batch import verify
 from nexo.errors import Unavailable
 from nexo.lake import maintain as maintenance
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.commit import Taken, commit, offsets_of
+from nexo.lake.commit import TakenRange, commit, offsets_of
 from nexo.lake.files import FileWriter, target
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.paths import local_path
@@ -204,7 +204,7 @@ def test_a_file_swept_before_its_commit_is_never_named(filler: Filler) -> None:
     written = writer.close()
     maintain(filler.table, EAGER)
     with pytest.raises(Unavailable, match="grace"):
-        commit(filler.table, [Taken(0, 1, 2, written)])
+        commit(filler.table, [TakenRange(0, 1, 2, written)])
     assert values(filler) == [b"a"]
     assert offsets_of(filler.table.refresh().properties) == {0: 1}
 

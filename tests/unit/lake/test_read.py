@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import DataScan, FileScanTask
 
-from nexo.batch import Record, verify
+from nexo.batch import BatchRecord, verify
 from nexo.errors import Conflict, NotFound
 from nexo.lake.catalog import Lake
 from nexo.lake.maintain import Care, maintain
@@ -16,8 +16,8 @@ from nexo.lake.read import LakeReader
 from .conftest import DAY_MS, Filler
 
 
-def records(reader: LakeReader, partition: int, offset: int, end: int) -> list[Record]:
-    found: list[Record] = []
+def records(reader: LakeReader, partition: int, offset: int, end: int) -> list[BatchRecord]:
+    found: list[BatchRecord] = []
     while offset < end:
         reply = reader.read(partition, offset, 1)
         batch = [r for entry in reply.entries for r in verify(entry).records()]

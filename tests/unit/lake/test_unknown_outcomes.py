@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nexo.errors import Unavailable
-from nexo.lake.commit import OutcomeUnknown, Taken, commit, offsets_of
+from nexo.lake.commit import CommitUnknown, TakenRange, commit, offsets_of
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.paths import local_path
@@ -102,8 +102,8 @@ def test_an_append_whose_outcome_stays_unknown_keeps_its_files(
         return fault()
 
     catalog.plan = [(once_committed, True)]
-    with pytest.raises(OutcomeUnknown):
-        commit(filler.table, [Taken(0, 1, 2, files)])
+    with pytest.raises(CommitUnknown):
+        commit(filler.table, [TakenRange(0, 1, 2, files)])
     catalog.loads = []
     assert values(filler) == [b"0", b"1"]
     assert {local_path(facts.path) for facts in files} <= on_disk(filler)
@@ -116,9 +116,9 @@ def test_a_catalog_that_is_gone_for_good_is_unavailable_and_nothing_is_deleted(
     files = written(filler, 1, [b"1"])
     catalog.plan = [(FAULTS["503"], False)] * 100
     with pytest.raises(Unavailable):
-        commit(filler.table, [Taken(0, 1, 2, files)])
+        commit(filler.table, [TakenRange(0, 1, 2, files)])
     catalog.plan = []
-    commit(filler.table, [Taken(0, 1, 2, files)])
+    commit(filler.table, [TakenRange(0, 1, 2, files)])
     assert values(filler) == [b"0", b"1"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nexo import batch as batches
-from nexo.batch import Compression, Producer
+from nexo.batch import BatchProducer, Compression
 from nexo.batch.compression import compress, decompress
 from nexo.batch.murmur import murmur2, partition_of
 from nexo.errors import Corrupt, InvalidInput, InvalidOption, PayloadTooLarge
@@ -25,7 +25,7 @@ def test_plain_values_need_no_optional_column() -> None:
 
 
 def test_the_producer_travels_in_the_header() -> None:
-    entry = batches.encode_plain([b"a"], 0, 1, Producer(7, 2, 40))
+    entry = batches.encode_plain([b"a"], 0, 1, BatchProducer(7, 2, 40))
     got = batches.verify(joined(entry)).header
     assert (got.producer_id, got.epoch, got.sequence) == (7, 2, 40)
 

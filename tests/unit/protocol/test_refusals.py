@@ -13,7 +13,7 @@ from nexo.protocol import store
 from nexo.protocol.messages import unpack
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, pack_command
-from nexo.protocol.queue import Page, PushHead, decode, encode, encode_head
+from nexo.protocol.queue import PeekJobs, PushHead, decode, encode, encode_head
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from nexo.protocol.queue import Page, PushHead, decode, encode, encode_head
     [
         (PushHead, ["q", 1.5], "priority: expected int, got float"),
         (PushHead, ["q", 0, 0, 0, [None, 5]], r"keys\[1\]: expected str \| null, got int"),
-        (Page, {"queue": "q", "limit": "x"}, "limit: expected int, got str"),
-        (Page, {"queue": "q", "size": 1}, "unknown field 'size'; known are limit, offset"),
+        (PeekJobs, {"queue": "q", "limit": "x"}, "limit: expected int, got str"),
+        (PeekJobs, {"queue": "q", "size": 1}, "unknown field 'size'; known are limit, offset"),
         (QueueOptions, {"persistence": "x"}, "persistence: .*'x'; use one of file_async, file_s"),
         (dict[str, int], {1: 1}, "Expected str, got int"),
     ],
@@ -49,7 +49,7 @@ def test_a_refused_store_field_is_named() -> None:
 @pytest.mark.parametrize("value", [2**70, "\udcff", object()])
 def test_what_cannot_travel_is_a_typed_error(value: Any) -> None:
     with pytest.raises(InvalidInput):
-        encode(Page("q", value))
+        encode(PeekJobs("q", value))
     with pytest.raises(InvalidInput):
         encode_head(PushHead("q", value))
     with pytest.raises(InvalidInput):

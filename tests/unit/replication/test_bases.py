@@ -12,7 +12,7 @@ from nexo.errors import Corrupt
 from nexo.replication import bases, groups
 from nexo.replication.cloud import open_store
 from nexo.replication.folder import FolderObjects
-from nexo.replication.groups import Group
+from nexo.replication.groups import LogObject
 from nexo.replication.objects import (
     AlreadyThere,
     MemoryObjects,
@@ -100,7 +100,7 @@ def test_what_no_kept_base_needs_is_deleted(store: ObjectStore, tmp_path: Path) 
     here = tmp_path / "here"
     for number in range(0, 40, 10):
         for each in range(number, number + 10):
-            store.create(log_key(each), groups.pack(Group(1, "a", []), each))
+            store.create(log_key(each), groups.pack(LogObject(1, "a", []), each))
         fill(here, sealed="segment", growing="1" * number)
         bases.make(store, OsFiles(), here, number + 10, 1, "m")
     assert bases.collect(store) > 0

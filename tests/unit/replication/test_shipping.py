@@ -7,14 +7,14 @@ import pytest
 from nexo.errors import Corrupt
 from nexo.replication import groups, shipping
 from nexo.replication.following import Follower
-from nexo.replication.groups import Group
+from nexo.replication.groups import LogObject
 from nexo.replication.objects import AlreadyThere, MemoryObjects, ObjectStore
-from nexo.replication.shipping import Fenced, Put, Shipper
-from nexo.storage.disk.recording import Operation, Written
+from nexo.replication.shipping import LeadLost, Put, Shipper
+from nexo.storage.disk.recording import FileWritten, Operation
 
 
 def write(text: str) -> list[Operation]:
-    return [Written("f", 0, text.encode())]
+    return [FileWritten("f", 0, text.encode())]
 
 
 def do(store: ObjectStore, shipper: Shipper, put: Put | None) -> None:
@@ -34,7 +34,7 @@ def read_all(store: ObjectStore, follower: Follower) -> list[str]:
     found = []
     while (data := store.get(follower.key)) is not None:
         for operation in follower.take(data).operations:
-            assert isinstance(operation, Written)
+            assert isinstance(operation, FileWritten)
             found.append(operation.data.decode())
     return found
 
@@ -86,11 +86,11 @@ def test_of_two_writers_at_one_number_one_is_fenced_for_good() -> None:
     one, other = Shipper("a", 1, 0), Shipper("b", 2, 0)
     tickets = one.gather(write("a")), other.gather(write("b"))
     do(store, other, other.next_put(0))
-    with pytest.raises(Fenced, match="b leads with epoch 2"):
+    with pytest.raises(LeadLost, match="b leads with epoch 2"):
         do(store, one, one.next_put(0))
     assert (one.shipped < tickets[0], other.shipped) == (True, tickets[1])
     for call in (lambda: one.next_put(9), one.again, lambda: one.gather(write("x")), one.created):
-        with pytest.raises(Fenced):
+        with pytest.raises(LeadLost):
             call()
 
 
@@ -104,7 +104,7 @@ def test_a_claim_fences_the_leader_and_counts_on() -> None:
     assert (claimer.leads, claimer.epoch) == (False, 2)
     do(store, claimer, claimer.next_put(0))
     leader.gather(write("too late"))
-    with pytest.raises(Fenced):
+    with pytest.raises(LeadLost):
         do(store, leader, leader.next_put(0))
     claimer.gather(write("2"))
     do(store, claimer, claimer.next_put(0))
@@ -116,7 +116,7 @@ def test_a_claim_that_meets_another_object_must_read_on() -> None:
     claimer = follower.claim("b")
     leader.gather(write("1"))
     do(store, leader, leader.next_put(0))
-    with pytest.raises(Fenced):
+    with pytest.raises(LeadLost):
         do(store, claimer, claimer.next_put(0))
     assert read_all(store, follower) == ["1"]
     again = follower.claim("b-2")
@@ -126,10 +126,10 @@ def test_a_claim_that_meets_another_object_must_read_on() -> None:
 
 def test_objects_of_an_epoch_that_is_over_are_refused() -> None:
     follower = Follower()
-    follower.take(groups.pack(Group(2, "b", []), 0))
-    for group in (Group(1, "a", []), Group(2, "a", [])):
+    follower.take(groups.pack(LogObject(2, "b", []), 0))
+    for group in (LogObject(1, "a", []), LogObject(2, "a", [])):
         with pytest.raises(Corrupt, match="epoch"):
             follower.take(groups.pack(group, 1))
     with pytest.raises(Corrupt, match="says that it is 7"):
-        follower.take(groups.pack(Group(2, "b", []), 7))
+        follower.take(groups.pack(LogObject(2, "b", []), 7))
     assert follower.number == 1

@@ -16,8 +16,8 @@ import pytest
 from nexo.errors import Corrupt
 from nexo.replication.following import Follower
 from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
-from nexo.replication.shipping import Fenced, Put, Shipper
-from nexo.storage.disk.recording import Written
+from nexo.replication.shipping import LeadLost, Put, Shipper
+from nexo.storage.disk.recording import FileWritten
 from tests.unit.replication.misbehaving import MisbehavingObjects
 
 SEEDS = 20_000 if os.environ.get("SOAK") else 1_500
@@ -52,7 +52,7 @@ class Server:
             return
         try:
             self._lead(self._shipper)
-        except Fenced:
+        except LeadLost:
             self._shipper, self._in_flight = None, False
             self._open.clear()
             self.follower = Follower()
@@ -62,7 +62,7 @@ class Server:
         data = self._world.store.get(self.follower.key)
         if data is not None:
             for operation in self.follower.take(data).operations:
-                assert isinstance(operation, Written)
+                assert isinstance(operation, FileWritten)
                 self.applied.append(operation.data.decode())
         elif self._world.random.random() < 0.2:
             self._shipper = self.follower.claim(next(self._world.names))
@@ -70,7 +70,7 @@ class Server:
     def _lead(self, shipper: Shipper) -> None:
         if shipper.leads and self._world.random.random() < 0.6:
             text = next(self._world.texts)
-            ticket = shipper.gather([Written("f", 0, text.encode())])
+            ticket = shipper.gather([FileWritten("f", 0, text.encode())])
             self._open.append((ticket, text))
         put = shipper.again() if self._in_flight else shipper.next_put(0)
         if put is not None:

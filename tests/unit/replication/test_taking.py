@@ -9,7 +9,7 @@ import pytest
 
 from nexo.replication import bases, lease
 from nexo.replication.objects import AlreadyThere, MemoryObjects, StoreFailed
-from nexo.replication.replay import Mark, Replay
+from nexo.replication.replay import LogReplay, Mark
 from nexo.replication.shipping import Shipper
 from nexo.replication.small_files import Overtaken, SmallFiles
 from nexo.replication.taking import Superseded, Taking
@@ -69,9 +69,9 @@ def content(files: MemoryFiles, name: str) -> bytes:
     return file.read_at(0, file.size())
 
 
-def follow(store: MemoryObjects) -> tuple[Replay, MemoryFiles]:
+def follow(store: MemoryObjects) -> tuple[LogReplay, MemoryFiles]:
     files = MemoryFiles()
-    replay = Replay(store, files, ROOT)
+    replay = LogReplay(store, files, ROOT)
     replay.load()
     replay.to_end()
     return replay, files
@@ -175,8 +175,8 @@ def test_a_base_with_newer_contents_gives_the_same_files_after_the_log() -> None
 
 def test_a_lease_is_one_servers_and_found_again_after_a_lost_reply() -> None:
     store = MemoryObjects()
-    mine = lease.Lease("mine", "one", "a:1", 3_000, 0, {})
-    others = lease.Lease("others", "two", "b:1", 3_000, 0, {})
+    mine = lease.LeaderLease("mine", "one", "a:1", 3_000, 0, {})
+    others = lease.LeaderLease("others", "two", "b:1", 3_000, 0, {})
     assert lease.newest(store) is None
     assert lease.create(store, 0, mine)
     assert lease.create(store, 0, mine)

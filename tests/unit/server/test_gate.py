@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from nexo.model import Broker
-from nexo.protocol.frames import Kind, frame
+from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.hello import Hello, encode_hello
 from nexo.protocol.ops import Op
 from nexo.server.entrance import gate
@@ -40,12 +40,12 @@ def client_hello(*names: str) -> bytes:
     ],
 )
 def test_a_first_request_goes_to_the_broker_of_its_opcode(op: Op, broker: Broker) -> None:
-    assert route(frame(Kind.REQUEST, op, 1)) is broker
+    assert route(frame(FrameKind.REQUEST, op, 1)) is broker
 
 
 @pytest.mark.parametrize("broker", list(Broker))
 def test_hello_names_its_broker(broker: Broker) -> None:
-    first = frame(Kind.REQUEST, Op.HELLO, 0, encode_hello(broker, Hello(client="x")))
+    first = frame(FrameKind.REQUEST, Op.HELLO, 0, encode_hello(broker, Hello(client="x")))
     assert route(first) is broker
     assert all(route(first[:size]) is None for size in range(1, 12))
 
@@ -61,4 +61,4 @@ def test_tls_without_a_known_name_and_garbage_go_to_the_default() -> None:
     assert route(client_hello()) is Broker.STORE
     assert route(b"\x16\x03\x01\x00\x05hello") is Broker.STORE
     assert route(b"GET / HTTP/1.1") is Broker.STORE
-    assert route(frame(Kind.REQUEST, Op.HELLO, 0, b"\x01\x63")) is Broker.STORE
+    assert route(frame(FrameKind.REQUEST, Op.HELLO, 0, b"\x01\x63")) is Broker.STORE

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nexo import limits
-from nexo.server.processes.health import Health, HealthServer, State
+from nexo.server.processes.health import Health, HealthServer, ServerState
 
 
 class Probed:
@@ -43,14 +43,14 @@ async def probed() -> AsyncIterator[Probed]:
 async def test_ready_only_while_every_broker_serves(probed: Probed) -> None:
     assert (await probed.get("/ready"))[0] == 503  # still recovering
     assert (await probed.get("/health"))[0] == 200
-    probed.health.state = State.SERVING
+    probed.health.state = ServerState.SERVING
     assert (await probed.get("/ready"))[0] == 200
     probed.brokers["queue"] = False
     status, body = await probed.get("/ready")
     assert status == 503
     assert '"queue": false' in body
     probed.brokers["queue"] = True
-    probed.health.state = State.DRAINING
+    probed.health.state = ServerState.DRAINING
     status, body = await probed.get("/ready")
     assert (status, '"draining"' in body) == (503, True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nexo.storage.disk.dry_files import Change, DryFiles
+from nexo.storage.disk.dry_files import DryChange, DryFiles
 
 
 @pytest.fixture
@@ -24,8 +24,10 @@ def test_writes_are_noted_and_change_nothing(path: Path) -> None:
     files.rename(path, path.with_name("other"))
     assert path.read_bytes() == b"abcdef"
     assert files.changes == [
-        Change("write", path, 3), Change("remove", path), Change("rename", path.with_name("other")),
-    ]  # fmt: skip
+        DryChange("write", path, 3),
+        DryChange("remove", path),
+        DryChange("rename", path.with_name("other")),
+    ]
 
 
 def test_a_cut_file_seems_shorter(path: Path) -> None:
@@ -33,7 +35,7 @@ def test_a_cut_file_seems_shorter(path: Path) -> None:
     file = files.open(path)
     file.truncate(4)
     assert (file.size(), file.read_at(2, 10), file.read_at(4, 1)) == (4, b"cd", b"")
-    assert files.changes == [Change("cut", path, 2)]
+    assert files.changes == [DryChange("cut", path, 2)]
     assert path.read_bytes() == b"abcdef"
 
 

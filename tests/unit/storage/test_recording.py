@@ -13,10 +13,10 @@ from nexo.storage.disk.files import OsFiles
 from nexo.storage.disk.flusher import Flusher
 from nexo.storage.disk.memory import MemoryFiles
 from nexo.storage.disk.recording import (
-    Created,
+    FileCreated,
+    FileWritten,
     Operation,
     RecordingFiles,
-    Written,
     apply,
     pack,
     unpack,
@@ -140,19 +140,19 @@ def test_opening_a_file_again_does_not_create_it_again() -> None:
     recording.make_folder(ROOT)
     for _ in range(2):
         recording.open(ROOT / "a", create=True).write_at(0, [b"1"])
-    created = [operation for operation in recording.take() if isinstance(operation, Created)]
-    assert created == [Created("a")]
+    created = [operation for operation in recording.take() if isinstance(operation, FileCreated)]
+    assert created == [FileCreated("a")]
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../../b"])
 def test_operations_cannot_leave_their_folder(path: str) -> None:
-    outside: list[Operation] = [Created(path), Written(path, 0, b"x")]
+    outside: list[Operation] = [FileCreated(path), FileWritten(path, 0, b"x")]
     with pytest.raises(Corrupt, match="outside"):
         apply(outside, MemoryFiles(), ROOT)
 
 
 def test_any_flip_in_a_packed_group_is_noticed() -> None:
-    data = pack([Created("a"), Written("a", 0, b"content")], 3)
+    data = pack([FileCreated("a"), FileWritten("a", 0, b"content")], 3)
     for at in range(len(data)):
         with pytest.raises(Corrupt):
             unpack(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])

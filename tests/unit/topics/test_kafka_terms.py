@@ -10,10 +10,10 @@ import pytest
 
 from nexo.errors import InvalidInput, InvalidOption
 from nexo.topics.kafka import connection_options, encoded, row_of
-from nexo.topics.model import Message, ProducerRecord
+from nexo.topics.model import ProducerRecord, TopicMessage
 
 
-def through_kafka(record: ProducerRecord) -> Message[Any]:
+def through_kafka(record: ProducerRecord) -> TopicMessage[Any]:
     """As it comes back from a cluster."""
     sent = encoded(record)
     return received(sent["key"], sent["value"], sent["headers"])
@@ -21,9 +21,9 @@ def through_kafka(record: ProducerRecord) -> Message[Any]:
 
 def received(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
-) -> Message[Any]:
+) -> TopicMessage[Any]:
     row = SimpleNamespace(offset=4, timestamp=1_000, key=key, value=value, headers=tuple(headers))
-    return Message("t", 2, row_of(row))
+    return TopicMessage("t", 2, row_of(row))
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff", "", "tëxt", "1", 0, 1.5, [1, {"a": None}], True])

@@ -41,14 +41,14 @@ class Client:
         return self.messages(self.peer.replies[self.poll(who, count)])
 
     def claim(self, who: str, min_idle_ms: int = 0, count: int = 100) -> list[tuple[int, Any, int]]:
-        ask = wire.pack(x.Claim("s", "g", who, min_idle_ms, count))
+        ask = wire.pack(x.XClaim("s", "g", who, min_idle_ms, count))
         return self.messages(self.peer.ask(Op.S_X_CLAIM, ask))
 
     def messages(self, reply: Any) -> list[tuple[int, Any, int]]:
         """Offset, data and delivery count of each."""
         if isinstance(reply, NexoError):
             raise reply
-        head, rest = wire.unpack_headed(x.Messages, reply)
+        head, rest = wire.unpack_headed(x.XDelivered, reply)
         counts = {n: count for first, end, count in head.spans for n in range(first, end)}
         return [
             (row.offset, decode_content(row.value_type, row.value or b""), counts[row.offset])
@@ -61,18 +61,18 @@ class Client:
         return self.peer.call(op, x.Ids("s", "g", list(ids)), int)
 
     def pending(self) -> list[tuple[tuple[int, int], str, int, int]]:
-        rows = self.peer.call(Op.S_X_PENDING, x.PendingAsk("s", "g", None, 0), list[x.Pending])
+        rows = self.peer.call(Op.S_X_PENDING, x.PendingAsk("s", "g", None, 0), list[x.XPending])
         return [((r.ms, r.seq), r.consumer, r.idle_ms, r.delivery_count) for r in rows]
 
-    def info(self) -> x.Info:
-        return self.peer.call(Op.S_X_INFO, x.Name("s"), x.Info)
+    def info(self) -> x.XInfo:
+        return self.peer.call(Op.S_X_INFO, x.XName("s"), x.XInfo)
 
     def trim(self, max_length: int) -> int:
         return self.peer.call(Op.S_X_TRIM, x.Trim("s", max_length), int)
 
     def range(self, first: tuple[int, int], last: tuple[int, int], count: int = 100) -> list[int]:
         ask = wire.pack(x.RangeAsk("s", first, last, count))
-        page, rest = wire.unpack_headed(x.Page, self.peer.ask(Op.S_X_RANGE, ask))
+        page, rest = wire.unpack_headed(x.XPage, self.peer.ask(Op.S_X_RANGE, ask))
         rows = [row.offset for entry in entries(rest) for row in decode(entry).records()]
         return [offset for offset in rows if page.first <= offset < page.end][:count]
 
@@ -153,7 +153,7 @@ class TestRecovery:
         added = [client.add(n) for n in range(3)]
         client.read("a", 3)
         desk.after(100)
-        renew = x.Renew("s", "g", "a", [added[2], (0, 0), added[1]])
+        renew = x.XRenew("s", "g", "a", [added[2], (0, 0), added[1]])
         assert client.peer.call(Op.S_X_RENEW, renew, list[x.Id]) == [added[2], added[1]]
         client = Client(desk.restart() if graceful else desk.crash())
         assert client.pending() == [

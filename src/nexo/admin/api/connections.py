@@ -9,13 +9,13 @@ import msgspec
 
 from nexo.admin.api.paging import Limit, Search, Skip, matching
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Routes
+from nexo.admin.routes import ApiRoutes
 from nexo.errors import ConnectionLost, Unavailable
 from nexo.model import Broker
 from nexo.protocol.ops import Op
 from nexo.protocol.values import decode_value
 
-routes = Routes("Connections")
+routes = ApiRoutes("Connections")
 
 
 class ConnectionsAsk(msgspec.Struct, forbid_unknown_fields=True):

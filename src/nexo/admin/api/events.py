@@ -12,7 +12,7 @@ from nexo.admin.api.pubsub import Topic
 from nexo.admin.api.records import Partition
 from nexo.admin.desk import Desk
 from nexo.admin.plain import Plain, plain, plain_content
-from nexo.admin.routes import Event, Routes
+from nexo.admin.routes import ApiRoutes, LiveEvent
 from nexo.client._async.client import AsyncClient
 from nexo.client.pubsub_message import Message
 from nexo.client.stream_records import Record, batches_in
@@ -21,7 +21,7 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 
-routes = Routes("Events")
+routes = ApiRoutes("Events")
 
 QUIET_S = 15.0
 """After so long without an event a sign of life is sent, so that a lost reader is noticed."""
@@ -128,7 +128,9 @@ async def stream_events(desk: Desk, ask: FollowAsk) -> AsyncIterator[RecordEvent
             yield event  # type: ignore[misc]
 
 
-async def records(client: AsyncClient, stream: str, offsets: str) -> AsyncIterator[Event | None]:
+async def records(
+    client: AsyncClient, stream: str, offsets: str
+) -> AsyncIterator[LiveEvent | None]:
     """The records of a stream, each with where all partitions stand after it."""
     at = await _begin(client, stream, offsets)
     link = client.link(Broker.STREAM)
@@ -144,7 +146,7 @@ async def records(client: AsyncClient, stream: str, offsets: str) -> AsyncIterat
                     at[partition] = row.offset + 1
                     came = True
                     event = record_event(stream, Record(partition, row, None))
-                    yield Event(event, ",".join(map(str, at)))
+                    yield LiveEvent(event, ",".join(map(str, at)))
         at = [max(offset, seen[2]) for offset, seen in zip(at, head.heads, strict=True)]
         if not came:
             yield None

@@ -11,7 +11,7 @@ from nexo.admin.api.paging import Limit, Millis, Name, Skip
 from nexo.admin.api.records import Partition, RecordRow, record_row
 from nexo.admin.api.stream import OneStream
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Done, Routes
+from nexo.admin.routes import ApiRoutes, Done
 from nexo.errors import InvalidInput, NotFound, OffsetOutOfRange
 from nexo.model import Broker
 from nexo.protocol import stream as wire
@@ -19,12 +19,12 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import shared_kind
 
-routes = Routes("Stream", "/stream")
+routes = ApiRoutes("Stream", "/stream")
 
 Mode: TypeAlias = Literal["shared", "ordered"]
 
 
-class Lane(msgspec.Struct):
+class GroupPartition(msgspec.Struct):
     """A group in one partition."""
 
     partition: int
@@ -53,7 +53,7 @@ class GroupView(msgspec.Struct):
     finished_per_s: float | None
     lags: list[float | None]
     """The lag in each second of the last minute."""
-    partitions: list[Lane]
+    partitions: list[GroupPartition]
 
 
 class GroupAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -131,7 +131,7 @@ def _shared(desk: Desk, stream: str, info: wire.GroupInfo) -> GroupView:
     kind = shared_kind(info.options)
     watch = desk.sampler.survey.groups.watches.get((stream, info.name, kind))
     lanes = [
-        Lane(i, lane.floor, lane.next_offset, lane.lag, lane.in_flight, lane.to_redeliver,
+        GroupPartition(i, lane.floor, lane.next_offset, lane.lag, lane.in_flight, lane.to_redeliver,
              lane.parked)
         for i, lane in enumerate(info.partitions)
     ]  # fmt: skip
@@ -163,7 +163,9 @@ def _ordered_view(
     for partition, part in enumerate(parts):
         floor = max(offsets.get(partition, -1) + 1, part.start_offset)
         left = max(0, part.stable_offset - floor)
-        lanes.append(Lane(partition, floor, part.next_offset, left, owner=owners.get(partition)))
+        lanes.append(
+            GroupPartition(partition, floor, part.next_offset, left, owner=owners.get(partition))
+        )
     watch = desk.sampler.survey.groups.watches.get((stream, info.name, "ordered"))
     return GroupView(
         info.name, "ordered", info.generation, info.options, info.members,

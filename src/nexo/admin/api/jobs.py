@@ -9,15 +9,15 @@ import msgspec
 from nexo.admin.api.connections import ConnectionRow, peers
 from nexo.admin.api.paging import Limit, Name, Seconds, Skip
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Done, Routes
+from nexo.admin.routes import ApiRoutes, Done
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client.queue_views import read_headers
 from nexo.errors import Forbidden
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Jobs, Page, decode, encode
+from nexo.protocol.queue import Jobs, PeekJobs, decode, encode
 
-routes = Routes("Queue", "/queue")
+routes = ApiRoutes("Queue", "/queue")
 
 Id: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 State: TypeAlias = Literal["waiting", "working", "scheduled", "dead"]
@@ -74,7 +74,7 @@ class JobAsk(msgspec.Struct, forbid_unknown_fields=True):
     id: Id
 
 
-class JobView(msgspec.Struct):
+class JobStateView(msgspec.Struct):
     """Where a job is."""
 
     state: str
@@ -99,7 +99,7 @@ class PushAsk(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, Any] | None = None
 
 
-class Pushed(msgspec.Struct):
+class PushedJob(msgspec.Struct):
     """The new job."""
 
     id: str
@@ -128,10 +128,10 @@ async def jobs(desk: Desk, ask: JobsAsk) -> JobPage:
     counts = await desk.client.queue(ask.queue).info()
     link = desk.link(Broker.QUEUE)
     if ask.state == "dead":
-        request = encode(Page(ask.queue, ask.limit, ask.offset))
+        request = encode(PeekJobs(ask.queue, ask.limit, ask.offset))
         page = decode(await link.call(Op.Q_DLQ_LIST, request) or b"", dict[str, Any])
         return JobPage([_job(row) for row in page["jobs"]], page["total"])
-    request = encode(Page(ask.queue, ask.limit, ask.offset, ask.state))
+    request = encode(PeekJobs(ask.queue, ask.limit, ask.offset, ask.state))
     rows = decode(await link.call(Op.Q_PEEK, request) or b"", list[dict[str, Any]])
     found = [_job(row) for row in rows]
     if ask.state == "working" and found:
@@ -163,10 +163,10 @@ def _holder(peer: ConnectionRow) -> str:
 
 
 @routes.get("/job")
-async def job(desk: Desk, ask: JobAsk) -> JobView:
+async def job(desk: Desk, ask: JobAsk) -> JobStateView:
     """Where a job is, what it said of itself and what it returned."""
     state = await desk.client.queue(ask.queue).job(ask.id)
-    return JobView(
+    return JobStateView(
         state.state, state.failures, state.error, _plain(state.progress), _plain(state.result),
         state.replaced_by,
     )  # fmt: skip
@@ -180,7 +180,7 @@ def _plain(value: Any) -> Any:
 
 
 @routes.post("/push")
-async def push(desk: Desk, ask: PushAsk) -> Pushed:
+async def push(desk: Desk, ask: PushAsk) -> PushedJob:
     """Push a job."""
     job_id = await desk.client.queue(ask.queue).push(
         python_value(ask.value),
@@ -191,7 +191,7 @@ async def push(desk: Desk, ask: PushAsk) -> Pushed:
         dedup_key=ask.dedup_key,
         headers=ask.headers,
     )
-    return Pushed(job_id)
+    return PushedJob(job_id)
 
 
 @routes.post("/cancel")

@@ -12,12 +12,12 @@ from nexo.admin.alerts import Alert
 from nexo.admin.desk import Desk
 from nexo.admin.history import step
 from nexo.admin.request_times import RequestView
-from nexo.admin.routes import Nothing, Routes
-from nexo.admin.survey import Survey
+from nexo.admin.routes import ApiRoutes, Nothing
+from nexo.admin.survey import BrokerSurvey
 from nexo.admin.watch import EVERY_BROKER, LEVELS, RATES, BrokerWatch
 from nexo.model import Broker
 
-routes = Routes("Overview")
+routes = ApiRoutes("Overview")
 
 TOP = 8
 POINTS = 360
@@ -171,7 +171,7 @@ def _broker(watch: BrokerWatch) -> BrokerView:
     return BrokerView(name, watch.up, watch.error, watch.changed_ms, numbers, disk, pid, requests)
 
 
-def _queues(survey: Survey, visible: frozenset[str] | None) -> list[TopQueue]:
+def _queues(survey: BrokerSurvey, visible: frozenset[str] | None) -> list[TopQueue]:
     return [
         TopQueue(
             watch.info.name, watch.info.waiting, watch.info.working, watch.info.scheduled,
@@ -182,7 +182,7 @@ def _queues(survey: Survey, visible: frozenset[str] | None) -> list[TopQueue]:
     ]  # fmt: skip
 
 
-def _streams(survey: Survey, visible: frozenset[str] | None) -> list[TopStream]:
+def _streams(survey: BrokerSurvey, visible: frozenset[str] | None) -> list[TopStream]:
     return [
         TopStream(
             watch.info.name, watch.info.partitions, watch.info.offsets, watch.info.bytes,

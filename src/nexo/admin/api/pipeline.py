@@ -13,14 +13,14 @@ import msgspec
 from nexo.admin.api.paging import Name
 from nexo.admin.desk import Desk
 from nexo.admin.lake_views import SnapshotRow, TableHistory, TableRow, read_tables
-from nexo.admin.routes import Nothing, Routes
+from nexo.admin.routes import ApiRoutes, Nothing
 from nexo.config import Settings
 from nexo.errors import NotFound, Unavailable
 from nexo.lake.progress import PipelineProgress, StreamProgress, by_stream, read_progress
 from nexo.lake.settings import LakeSettings
 from nexo.model import Broker
 
-routes = Routes("Pipeline", "/pipeline")
+routes = ApiRoutes("Pipeline", "/pipeline")
 
 KEEP_S = 3.0
 PATIENCE_S = 0.2
@@ -46,7 +46,7 @@ class PipelineRow(msgspec.Struct):
     error_ms: int | None
 
 
-class Lake(msgspec.Struct):
+class LakeView(msgspec.Struct):
     """The lake now."""
 
     available: bool
@@ -93,7 +93,7 @@ _seen: dict[str, _Seen] = {}
 
 
 @routes.get("/tables")
-async def tables(desk: Desk, ask: Nothing) -> Lake:
+async def tables(desk: Desk, ask: Nothing) -> LakeView:
     """Every pipeline, stream and table with its newest state."""
     await desk.check_watchable(Broker.STREAM)
     settings = desk.place.settings
@@ -103,7 +103,7 @@ async def tables(desk: Desk, ask: Nothing) -> Lake:
     found = [] if reason else await _tables(settings)
     rows = [one.table for one in found or ()]
     pipelines, streams = [_pipeline(one) for one in progress], list(by_stream(progress).values())
-    return Lake(not reason, reason, place, found is None, pipelines, streams, rows)
+    return LakeView(not reason, reason, place, found is None, pipelines, streams, rows)
 
 
 @routes.get("/table")

@@ -10,7 +10,7 @@ import msgspec
 
 from nexo.admin.api.paging import Limit, Search, Seconds, Skip, matching
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Done, Routes
+from nexo.admin.routes import ApiRoutes, Done
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.pubsub.subscription import Subscription
 from nexo.client.pubsub_message import Message
@@ -20,7 +20,7 @@ from nexo.patterns import check_topic
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Listing, pack_command, parse_rows
 
-routes = Routes("Pub/Sub", "/pubsub")
+routes = ApiRoutes("Pub/Sub", "/pubsub")
 
 MOST_ROWS = 10_000
 _MOST_ACTIVE = 1_000
@@ -113,7 +113,7 @@ class MessageView(msgspec.Struct):
     headers: dict[str, Any] = {}
 
 
-class PublishAsk(msgspec.Struct, forbid_unknown_fields=True):
+class PublishMessageAsk(msgspec.Struct, forbid_unknown_fields=True):
     """A message to publish."""
 
     topic: Topic
@@ -228,7 +228,7 @@ async def retained(desk: Desk, ask: OneTopic) -> MessageView:
 
 
 @routes.post("/publish")
-async def publish(desk: Desk, ask: PublishAsk) -> Done:
+async def publish(desk: Desk, ask: PublishMessageAsk) -> Done:
     """Publish a message; the count is how many received it."""
     if ask.ttl_s is not None and not ask.retain:
         raise InvalidInput("ttl_s is for retained messages: others are not kept at all")

@@ -9,7 +9,7 @@ import msgspec
 from nexo.admin.api.paging import Limit, Name, Search, Skip, matching
 from nexo.admin.desk import Desk
 from nexo.admin.options import Known, Option
-from nexo.admin.routes import Done, Nothing, Routes
+from nexo.admin.routes import ApiRoutes, Done, Nothing
 from nexo.client.queue_views import QueueInfo
 from nexo.errors import NotFound
 from nexo.model import Broker, check_name
@@ -18,7 +18,7 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import Declare, Update, decode, encode
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
 
-routes = Routes("Queue", "/queue")
+routes = ApiRoutes("Queue", "/queue")
 
 OPTIONS = Known(QueueOptions, "queue")
 

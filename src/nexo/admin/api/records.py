@@ -10,8 +10,8 @@ import msgspec
 from nexo.admin import timeline
 from nexo.admin.api.paging import Millis, Name, Skip
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Routes
-from nexo.admin.timeline import Lane
+from nexo.admin.routes import ApiRoutes
+from nexo.admin.timeline import PartitionWindow
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown_content
 from nexo.client._async.stream.stream import Stream
 from nexo.client.stream_records import Record, batches_in
@@ -20,7 +20,7 @@ from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 
-routes = Routes("Stream", "/stream")
+routes = ApiRoutes("Stream", "/stream")
 
 _MOST_PARTITIONS = 256
 """Partitions that are read for one page."""
@@ -81,7 +81,7 @@ class RecordAsk(msgspec.Struct, forbid_unknown_fields=True):
     partition: Partition = 0
 
 
-class PublishAsk(msgspec.Struct, forbid_unknown_fields=True):
+class PublishRecordAsk(msgspec.Struct, forbid_unknown_fields=True):
     """A record to publish; without a value, the key's deletion."""
 
     stream: Name
@@ -90,7 +90,7 @@ class PublishAsk(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, Any] | None = None
 
 
-class Place(msgspec.Struct):
+class RecordPlace(msgspec.Struct):
     """Where a record went."""
 
     partition: int
@@ -106,7 +106,7 @@ async def records(desk: Desk, ask: RecordsAsk) -> RecordPage:
     unplaced = not ask.cursor and ask.offset is None and ask.time_ms is None
     backward = unplaced if ask.direction is None else ask.direction == "earlier"
     lanes = [
-        Lane(one, _first(bounds[one]), bounds[one].stable_offset, at, backward)
+        PartitionWindow(one, _first(bounds[one]), bounds[one].stable_offset, at, backward)
         for one, at in zip(chosen, places, strict=True)
     ]
     begun = _cursor(lanes)
@@ -153,7 +153,7 @@ def _first(part: wire.PartitionInfo) -> int:
     return 0 if part.tiered_offset else part.start_offset
 
 
-def _cursor(lanes: list[Lane]) -> str:
+def _cursor(lanes: list[PartitionWindow]) -> str:
     return ",".join(str(lane.at) for lane in lanes)
 
 
@@ -198,12 +198,12 @@ async def record(desk: Desk, ask: RecordAsk) -> RecordRow:
 
 
 @routes.post("/publish")
-async def publish(desk: Desk, ask: PublishAsk) -> Place:
+async def publish(desk: Desk, ask: PublishRecordAsk) -> RecordPlace:
     """Publish a record."""
     stream = desk.client.stream(ask.stream)
     if ask.value is None:
         if ask.key is None:
             raise InvalidInput("a record without a value deletes a key: give the key")
-        return Place(*await stream.tombstone(ask.key))
+        return RecordPlace(*await stream.tombstone(ask.key))
     value = python_value(ask.value)
-    return Place(*await stream.publish(value, key=ask.key, headers=ask.headers))
+    return RecordPlace(*await stream.publish(value, key=ask.key, headers=ask.headers))

@@ -9,11 +9,11 @@ import msgspec
 from nexo.admin.api.paging import Name
 from nexo.admin.api.queue import OneQueue
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Done, Routes
+from nexo.admin.routes import ApiRoutes, Done
 from nexo.admin.values import NewValue, python_value
 from nexo.client.queue_views import Schedule
 
-routes = Routes("Queue", "/queue")
+routes = ApiRoutes("Queue", "/queue")
 
 
 class ScheduleAsk(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class ScheduleName(msgspec.Struct, forbid_unknown_fields=True):
     name: Name
 
 
-class Scheduled(msgspec.Struct):
+class NextFiring(msgspec.Struct):
     """When a schedule fires next."""
 
     next_ms: int
@@ -50,14 +50,14 @@ async def schedules(desk: Desk, ask: OneQueue) -> list[Schedule]:
 
 
 @routes.post("/schedule")
-async def schedule(desk: Desk, ask: ScheduleAsk) -> Scheduled:
+async def schedule(desk: Desk, ask: ScheduleAsk) -> NextFiring:
     """Push a job whenever a cron expression matches."""
     crons = desk.client.queue(ask.queue).cron
     value = python_value(ask.value)
     next_ms = await crons.set(
         ask.name, ask.cron, value, priority=ask.priority, key=ask.key, timezone=ask.timezone
     )
-    return Scheduled(next_ms)
+    return NextFiring(next_ms)
 
 
 @routes.post("/unschedule")

@@ -10,7 +10,7 @@ import msgspec
 
 from nexo.admin.api.paging import Limit, Search, Seconds, Skip
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Done, Nothing, Routes
+from nexo.admin.routes import ApiRoutes, Done, Nothing
 from nexo.admin.values import WHOLE_BYTES, NewValue, Value, python_value, shown
 from nexo.client._async.store.requests import ask as call
 from nexo.errors import NotFound
@@ -18,7 +18,7 @@ from nexo.model import Broker
 from nexo.protocol import store as wire
 from nexo.protocol.ops import Op
 
-routes = Routes("Store", "/store")
+routes = ApiRoutes("Store", "/store")
 
 _SEARCH_S = 0.15
 """How long one page is searched for when few keys match; then it is short, with a cursor."""
@@ -99,7 +99,7 @@ class SetAsk(msgspec.Struct, forbid_unknown_fields=True):
     if_absent: bool = False
 
 
-class OneKey(msgspec.Struct, forbid_unknown_fields=True):
+class KeyName(msgspec.Struct, forbid_unknown_fields=True):
     """A key."""
 
     key: Key
@@ -158,7 +158,7 @@ async def key(desk: Desk, ask: KeyAsk) -> KeyView:
 async def _items(desk: Desk, ask: KeyAsk, row: KeyRow) -> list[Item]:
     link, end = desk.link(Broker.STORE), ask.offset + ask.limit
     if row.kind == "list":
-        values = await call(link, Op.LIST_RANGE, wire.Range(ask.key, ask.offset, end))
+        values = await call(link, Op.LIST_RANGE, wire.ListRange(ask.key, ask.offset, end))
         return [Item(None, shown(value)) for value in values]
     if row.items > _MOST_ITEMS:
         return []
@@ -180,7 +180,7 @@ async def set_value(desk: Desk, ask: SetAsk) -> Done:
 
 
 @routes.post("/delete")
-async def delete(desk: Desk, ask: OneKey) -> Done:
+async def delete(desk: Desk, ask: KeyName) -> Done:
     """Delete a key of any kind."""
     return Done(int(await desk.client.store.delete(ask.key)))
 

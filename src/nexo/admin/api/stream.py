@@ -10,14 +10,14 @@ import msgspec
 from nexo.admin.api.paging import Name, Search, Skip, matching
 from nexo.admin.desk import Desk
 from nexo.admin.options import Known, Option
-from nexo.admin.routes import Done, Nothing, Routes
+from nexo.admin.routes import ApiRoutes, Done, Nothing
 from nexo.brokers.stream.options import StreamOptions, defaults
 from nexo.errors import NotFound
 from nexo.model import Broker
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 
-routes = Routes("Stream", "/stream")
+routes = ApiRoutes("Stream", "/stream")
 
 OPTIONS = Known(StreamOptions, "stream")
 
@@ -65,7 +65,7 @@ class OneStream(msgspec.Struct, forbid_unknown_fields=True):
     stream: Name
 
 
-class Tier(msgspec.Struct):
+class OffsetTier(msgspec.Struct):
     """Where a range of offsets lies; ``end`` is exclusive."""
 
     tier: str
@@ -83,7 +83,7 @@ class PartitionView(msgspec.Struct):
     stable_offset: int
     size_bytes: int
     last_ms: int
-    tiers: list[Tier]
+    tiers: list[OffsetTier]
 
 
 class StreamView(msgspec.Struct):
@@ -188,8 +188,8 @@ async def info(desk: Desk, ask: OneStream) -> StreamView:
 
 
 def _partition(index: int, part: wire.PartitionInfo) -> PartitionView:
-    tiers = [Tier("lake", 0, part.tiered_offset)] if part.tiered_offset else []
-    tiers.append(Tier("hot", part.hot_offset, part.next_offset))
+    tiers = [OffsetTier("lake", 0, part.tiered_offset)] if part.tiered_offset else []
+    tiers.append(OffsetTier("hot", part.hot_offset, part.next_offset))
     return PartitionView(
         index, part.start_offset, part.next_offset, part.stable_offset, part.size_bytes,
         part.last_ms, tiers,

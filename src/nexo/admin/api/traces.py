@@ -10,13 +10,13 @@ from nexo.admin.api.groups import ordered_groups
 from nexo.admin.api.pubsub import MOST_ROWS, OneTopic, SubscriptionRow
 from nexo.admin.api.records import RecordAsk
 from nexo.admin.desk import Desk
-from nexo.admin.routes import Routes
+from nexo.admin.routes import ApiRoutes
 from nexo.model import Broker
 from nexo.patterns import SHARE, check_topic, matches
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 
-routes = Routes("Traces")
+routes = ApiRoutes("Traces")
 
 
 class GroupTrace(msgspec.Struct):

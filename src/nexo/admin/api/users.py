@@ -8,11 +8,11 @@ import msgspec
 
 from nexo.admin.accounts import Account, May
 from nexo.admin.desk import Desk, LoginSeen
-from nexo.admin.routes import Done, Nothing, Routes
+from nexo.admin.routes import ApiRoutes, Done, Nothing
 from nexo.errors import Forbidden, NotFound
 from nexo.model import Broker
 
-routes = Routes("Users")
+routes = ApiRoutes("Users")
 
 
 class MayAsk(msgspec.Struct, forbid_unknown_fields=True):

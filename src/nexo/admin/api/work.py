@@ -10,16 +10,26 @@ from nexo.admin.api.jobs import Id
 from nexo.admin.api.paging import Name, Seconds
 from nexo.admin.desk import Desk
 from nexo.admin.plain import Plain, plain
-from nexo.admin.routes import Done, Routes
+from nexo.admin.routes import ApiRoutes, Done
 from nexo.admin.values import NewValue, python_value
 from nexo.blocks import parse_id, unpack_id
 from nexo.errors import InvalidInput, LeaseLost
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import ACK, NACK, REJECT, RELEASE, Renew, Settle, Settled, decode, encode
+from nexo.protocol.queue import (
+    ACK,
+    NACK,
+    REJECT,
+    RELEASE,
+    RenewLeases,
+    Settled,
+    SettleJobs,
+    decode,
+    encode,
+)
 from nexo.protocol.values import encode_value
 
-routes = Routes("Queue", "/queue")
+routes = ApiRoutes("Queue", "/queue")
 
 Lease: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,20}$")]
 Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]
@@ -137,7 +147,7 @@ async def release(desk: Desk, ask: HeldAsk) -> Done:
 @routes.post("/extend")
 async def extend(desk: Desk, ask: ExtendAsk) -> Done:
     """Let the lease of fetched jobs last longer. 409 if it has ended."""
-    request = Renew(ask.queue, [int(ask.lease)], int((ask.lease_s or 0) * 1_000))
+    request = RenewLeases(ask.queue, [int(ask.lease)], int((ask.lease_s or 0) * 1_000))
     reply = await desk.link(Broker.QUEUE).call(Op.Q_RENEW, encode(request))
     if decode(reply or b"\x90", list[int]):
         raise LeaseLost("the lease has ended: the jobs may run again elsewhere")
@@ -151,7 +161,7 @@ async def _settle(
     _, number = unpack_id(parse_id(ask.id))
     results = {} if result is None else {number: result}
     settled = Settled(_token(ask.lease), [number, number + 1], results)
-    request = Settle(ask.queue, how, [settled], reason, delay_ms)
+    request = SettleJobs(ask.queue, how, [settled], reason, delay_ms)
     reply = await desk.link(Broker.QUEUE).call(Op.Q_SETTLE, encode(request))
     if reply and decode(reply, list[Any]):
         raise LeaseLost("the lease has ended: the job may run again elsewhere")

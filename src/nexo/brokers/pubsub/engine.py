@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nexo.brokers.pubsub import records
-from nexo.brokers.pubsub.message import Message, Publication
-from nexo.brokers.pubsub.outbox import Limits
+from nexo.brokers.pubsub.message import Publication, PubSubMessage
+from nexo.brokers.pubsub.outbox import OutboxLimits
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.brokers.pubsub.routes import Route, Routes
-from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
+from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
 from nexo.brokers.pubsub.traffic import Traffic
 from nexo.patterns import parse_pattern
 
@@ -30,7 +30,7 @@ class LastWill:
     headers: bytes = b""
 
 
-class PubSub:
+class PubSubEngine:
     """All subscriptions, retained messages and last wills of one broker."""
 
     def __init__(self) -> None:
@@ -53,7 +53,9 @@ class PubSub:
         """Copies dropped for slow clients, including clients that have left (SPEC C4)."""
         return self._dropped_before + sum(client.dropped for client in self.slowed)
 
-    def subscribe(self, client: Subscriber, pattern: str, limits: Limits) -> Subscription:
+    def subscribe(
+        self, client: Subscriber, pattern: str, limits: OutboxLimits
+    ) -> PatternSubscription:
         """Subscribe ``client`` to a pattern; repeated, it only changes the limits.
 
         Raises `InvalidName` if the pattern is invalid.
@@ -61,7 +63,9 @@ class PubSub:
         parsed = parse_pattern(pattern)
         subscription = client.subscriptions.get(pattern)
         if subscription is None:
-            subscription = client.subscriptions[pattern] = Subscription(client, pattern, limits)
+            subscription = client.subscriptions[pattern] = PatternSubscription(
+                client, pattern, limits
+            )
             self.routes.add(parsed, subscription)
             self.subscribers.add(client)
             self.subscriptions += 1
@@ -111,7 +115,7 @@ class PubSub:
         self.traffic.count(publication.topics)
         return counts
 
-    def retain(self, message: Message, expires_ms: int) -> bytes:
+    def retain(self, message: PubSubMessage, expires_ms: int) -> bytes:
         """Keep a message as its topic's last; returns the record to log."""
         retained = Retained(message, expires_ms)
         self.retained.put(retained)

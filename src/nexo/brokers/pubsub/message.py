@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
-class Message(NamedTuple):
+class PubSubMessage(NamedTuple):
     """One message."""
 
     topic: str
@@ -35,13 +35,13 @@ class Message(NamedTuple):
 class Encoding(Protocol):
     """How one dialect writes messages to its clients; compared by identity."""
 
-    def live(self, message: Message) -> bytes:
+    def live(self, message: PubSubMessage) -> bytes:
         """A message for every subscription that matches."""
 
-    def shared(self, message: Message, pattern: str) -> bytes:
+    def shared(self, message: PubSubMessage, pattern: str) -> bytes:
         """The copy for one member of the group of ``pattern``."""
 
-    def retained(self, message: Message, address: str) -> bytes:
+    def retained(self, message: PubSubMessage, address: str) -> bytes:
         """A last value, for the subscription with that address."""
 
 
@@ -50,14 +50,14 @@ class Part:
 
     __slots__ = ("_alone", "_joined", "_messages", "count")
 
-    def __init__(self, messages: Sequence[Message] | None, count: int) -> None:
+    def __init__(self, messages: Sequence[PubSubMessage] | None, count: int) -> None:
         self.count = count
         self._messages = messages
         self._alone: dict[Encoding, list[bytes]] = {}
         self._joined: dict[Encoding, bytes] = {}
 
     @property
-    def messages(self) -> Sequence[Message]:
+    def messages(self) -> Sequence[PubSubMessage]:
         assert self._messages is not None
         return self._messages
 
@@ -81,18 +81,20 @@ class Publication:
 
     __slots__ = ("_messages", "topics")
 
-    def __init__(self, topics: list[bytes], messages: Sequence[Message] | None = None) -> None:
+    def __init__(
+        self, topics: list[bytes], messages: Sequence[PubSubMessage] | None = None
+    ) -> None:
         self.topics = topics
         """The topic of each message, in UTF-8."""
         self._messages = messages
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> Publication:
+    def of(cls, messages: Sequence[PubSubMessage]) -> Publication:
         """Messages that come in no encoding yet."""
         return Publication([message.topic.encode() for message in messages], messages)
 
     @property
-    def messages(self) -> Sequence[Message]:
+    def messages(self) -> Sequence[PubSubMessage]:
         assert self._messages is not None
         return self._messages
 

@@ -10,7 +10,7 @@ from nexo.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class OutboxLimits:
     """How much may wait for one subscription, and what happens beyond that."""
 
     max_messages: int
@@ -26,7 +26,7 @@ class Outbox:
 
     __slots__ = ("_waiting", "dropped", "limits", "size_bytes")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: OutboxLimits) -> None:
         self.limits = limits
         self.size_bytes = 0
         self.dropped = 0

@@ -8,7 +8,7 @@ from struct import error as StructError  # noqa: N812
 
 import msgspec
 
-from nexo.brokers.pubsub.message import Message
+from nexo.brokers.pubsub.message import PubSubMessage
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.errors import Corrupt
 
@@ -68,7 +68,7 @@ def apply(raw: bytes, retained: RetainedMessages) -> bool:
     """
     match _decoded(raw):
         case Kept(topic, value, time_ms, headers, expires_ms):
-            retained.put(Retained(Message(topic, value, time_ms, headers), expires_ms))
+            retained.put(Retained(PubSubMessage(topic, value, time_ms, headers), expires_ms))
         case KeptFrame(topic, frame, expires_ms):
             retained.put(Retained(_message(topic, frame), expires_ms))
             return True
@@ -77,12 +77,12 @@ def apply(raw: bytes, retained: RetainedMessages) -> bool:
     return False
 
 
-def _message(topic: str, frame: bytes) -> Message:
+def _message(topic: str, frame: bytes) -> PubSubMessage:
     try:
         _, _, time_ms, topic_size = _FRAME.unpack_from(frame)
     except StructError:
         raise Corrupt(f"the retained message of {topic!r} is cut short") from None
-    return Message(topic, frame[_FRAME.size + topic_size :], time_ms)
+    return PubSubMessage(topic, frame[_FRAME.size + topic_size :], time_ms)
 
 
 def _decoded(raw: bytes) -> KeptFrame | Cleared | Kept:

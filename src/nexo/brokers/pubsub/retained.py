@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nexo.brokers.pubsub.message import Message
+from nexo.brokers.pubsub.message import PubSubMessage
 from nexo.brokers.pubsub.trie import Trie
 
 
@@ -14,7 +14,7 @@ from nexo.brokers.pubsub.trie import Trie
 class Retained:
     """One retained message."""
 
-    message: Message
+    message: PubSubMessage
     expires_ms: int
     """0 for never."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from weakref import WeakValueDictionary
 
 from nexo.brokers.pubsub.message import Encoding, Part
-from nexo.brokers.pubsub.shared import Group
-from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
+from nexo.brokers.pubsub.shared import ShareGroup
+from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
 from nexo.brokers.pubsub.trie import Trie
 from nexo.errors import InvalidName
 from nexo.patterns import Pattern, check_topic
@@ -26,7 +26,9 @@ class Route:
 
     __slots__ = ("__weakref__", "direct", "groups", "receivers")
 
-    def __init__(self, direct: tuple[Subscription, ...], groups: tuple[Group, ...]) -> None:
+    def __init__(
+        self, direct: tuple[PatternSubscription, ...], groups: tuple[ShareGroup, ...]
+    ) -> None:
         self.direct = direct
         self.groups = groups
         self.receivers = len(direct) + len(groups)
@@ -55,8 +57,8 @@ class _Place:
     __slots__ = ("direct", "groups")
 
     def __init__(self) -> None:
-        self.direct: dict[Subscriber, Subscription] = {}
-        self.groups: dict[str, Group] = {}
+        self.direct: dict[Subscriber, PatternSubscription] = {}
+        self.groups: dict[str, ShareGroup] = {}
 
 
 class Routes:
@@ -70,7 +72,7 @@ class Routes:
         self.cached = self._cache.get
         """The route of a topic if it is known already."""
 
-    def add(self, pattern: Pattern, subscription: Subscription) -> None:
+    def add(self, pattern: Pattern, subscription: PatternSubscription) -> None:
         place = self._places.get(pattern.levels)
         if place is None:
             place = _Place()
@@ -78,10 +80,10 @@ class Routes:
         if pattern.group is None:
             place.direct[subscription.subscriber] = subscription
         else:
-            place.groups.setdefault(pattern.group, Group(pattern.text)).join(subscription)
+            place.groups.setdefault(pattern.group, ShareGroup(pattern.text)).join(subscription)
         self._forget(pattern)
 
-    def remove(self, pattern: Pattern, subscription: Subscription) -> None:
+    def remove(self, pattern: Pattern, subscription: PatternSubscription) -> None:
         place = self._places.get(pattern.levels)
         assert place is not None
         if pattern.group is None:

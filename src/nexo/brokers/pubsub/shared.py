@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from nexo.brokers.pubsub.message import Encoding, Part
-from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
+from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
 
 
-class Group:
+class ShareGroup:
     """The members of one ``$share/group/pattern``, served round robin."""
 
     __slots__ = ("_members", "_turn", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self._members: list[Subscription] = []
+        self._members: list[PatternSubscription] = []
         self._turn = 0
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def join(self, member: Subscription) -> None:
+    def join(self, member: PatternSubscription) -> None:
         self._members.append(member)
 
-    def leave(self, member: Subscription) -> None:
+    def leave(self, member: PatternSubscription) -> None:
         """Remove a member and drop its waiting messages."""
         self._members.remove(member)
 
     def deliver(self, part: Part) -> None:
         """Distribute the messages, each member's in one piece."""
-        shares: dict[Subscription, list[int]] = {}
+        shares: dict[PatternSubscription, list[int]] = {}
         for index in range(part.count):
             shares.setdefault(self._next(), []).append(index)
         for member, share in shares.items():
@@ -38,7 +38,7 @@ class Group:
     def _marked(self, part: Part, encoding: Encoding, share: list[int]) -> list[bytes]:
         return [encoding.shared(part.messages[index], self.pattern) for index in share]
 
-    def _next(self) -> Subscription:
+    def _next(self) -> PatternSubscription:
         """The next member that keeps up; if none does, simply the next."""
         members, count = self._members, len(self._members)
         for step in range(count):
@@ -50,7 +50,7 @@ class Group:
         return members[(self._turn - 1) % count]
 
 
-def _send(client: Subscriber, member: Subscription, messages: list[bytes]) -> None:
+def _send(client: Subscriber, member: PatternSubscription, messages: list[bytes]) -> None:
     if client.behind:
         member.keep(messages)
     else:

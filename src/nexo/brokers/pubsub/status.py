@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, TypeAlias
 
-from nexo.brokers.pubsub.engine import PubSub
-from nexo.brokers.pubsub.subscriber import Subscriber, Subscription
+from nexo.brokers.pubsub.engine import PubSubEngine
+from nexo.brokers.pubsub.subscriber import PatternSubscription, Subscriber
 from nexo.patterns import covers, parse_pattern
 
 Shows: TypeAlias = Callable[[str], bool]
@@ -19,7 +19,7 @@ MOST_LOOKED = 100_000
 _SLOWEST = 20
 
 
-def summary(engine: PubSub) -> dict[str, Any]:
+def summary(engine: PubSubEngine) -> dict[str, Any]:
     """Totals since the start, and slow clients."""
     slow = [client for client in engine.slowed if client.dropped or client.behind]
     return {
@@ -35,14 +35,16 @@ def summary(engine: PubSub) -> dict[str, Any]:
     }
 
 
-def subscriptions(engine: PubSub, limit: int, shows: Shows = bool) -> list[dict[str, Any]]:
+def subscriptions(engine: PubSubEngine, limit: int, shows: Shows = bool) -> list[dict[str, Any]]:
     """Each client's subscriptions, with waiting and dropped messages."""
     every = (s for client in engine.subscribers for s in client.subscriptions.values())
     found = (subscription for subscription in every if shows(subscription.pattern))
     return [_subscription(subscription) for subscription in islice(found, limit)]
 
 
-def topics(engine: PubSub, pattern: str, limit: int, shows: Shows = bool) -> list[dict[str, Any]]:
+def topics(
+    engine: PubSubEngine, pattern: str, limit: int, shows: Shows = bool
+) -> list[dict[str, Any]]:
     """Topics that match a pattern and had messages, most recently used first."""
     wanted = parse_pattern(pattern).levels
     found = (row for row in engine.traffic.latest() if covers(wanted, row[0]) and shows(row[0]))
@@ -50,7 +52,7 @@ def topics(engine: PubSub, pattern: str, limit: int, shows: Shows = bool) -> lis
 
 
 def retained(
-    engine: PubSub, pattern: str, limit: int, now_ms: int, shows: Shows = bool
+    engine: PubSubEngine, pattern: str, limit: int, now_ms: int, shows: Shows = bool
 ) -> list[dict[str, Any]]:
     every = engine.retained.matching(parse_pattern(pattern).levels, now_ms)
     found = (one for one in islice(every, MOST_LOOKED) if shows(one.topic))
@@ -65,7 +67,7 @@ def _slow(client: Subscriber) -> dict[str, Any]:
     return {"client": client.name, "waiting": waiting, "dropped": client.dropped}
 
 
-def _subscription(subscription: Subscription) -> dict[str, Any]:
+def _subscription(subscription: PatternSubscription) -> dict[str, Any]:
     outbox = subscription.outbox
     return {
         "client": subscription.subscriber.name,

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from nexo.brokers.pubsub.message import Encoding
-from nexo.brokers.pubsub.outbox import Limits, Outbox
+from nexo.brokers.pubsub.outbox import Outbox, OutboxLimits
 
 CHUNK_BYTES = 256 * 1024
 """Sent at once to a client that catches up, so that others get their turn."""
 
 
-class Sink(Protocol):
+class MessageSink(Protocol):
     """A subscriber's connection."""
 
     def push(self, data: bytes) -> None:
@@ -27,12 +27,12 @@ class Sink(Protocol):
     def kick(self, reason: str) -> None: ...
 
 
-class Subscription:
+class PatternSubscription:
     """One pattern of one subscriber."""
 
     __slots__ = ("outbox", "pattern", "subscriber")
 
-    def __init__(self, subscriber: Subscriber, pattern: str, limits: Limits) -> None:
+    def __init__(self, subscriber: Subscriber, pattern: str, limits: OutboxLimits) -> None:
         self.subscriber = subscriber
         self.pattern = pattern
         self.outbox = Outbox(limits)
@@ -52,7 +52,7 @@ class Subscriber:
     )  # fmt: skip
 
     def __init__(
-        self, sink: Sink, name: str, encoding: Encoding, *, congested: bool = False
+        self, sink: MessageSink, name: str, encoding: Encoding, *, congested: bool = False
     ) -> None:
         self._sink = sink
         self._replay: deque[Iterator[bytes]] = deque()
@@ -62,7 +62,7 @@ class Subscriber:
         self.congested = congested
         self.behind = congested
         """New messages must wait for older ones."""
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions: dict[str, PatternSubscription] = {}
         self.dropped_before = 0
         """Drops of subscriptions that have ended."""
 

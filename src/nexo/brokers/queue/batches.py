@@ -19,7 +19,7 @@ Range = tuple[int, int]
 """Job numbers from the first up to, not including, the second."""
 
 
-class Batch:
+class JobBatchRange:
     """Jobs ``base`` to ``end`` that share priority, times and owner."""
 
     __slots__ = ("base", "due_ms", "expires_ms", "kept", "marks", "owner", "priority")
@@ -70,12 +70,12 @@ class Batches:
 
     def __init__(self) -> None:
         self._bases: list[int] = []
-        self._by_base: dict[int, Batch] = {}
+        self._by_base: dict[int, JobBatchRange] = {}
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[JobBatchRange]:
         return iter(self._by_base.values())
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: JobBatchRange) -> None:
         """Add a batch whose numbers are above all others."""
         last = self._by_base.get(self._bases[-1]) if self._bases else None
         if last is not None and _alike(last, batch):
@@ -85,7 +85,7 @@ class Batches:
         self._bases.append(batch.base)
         self._by_base[batch.base] = batch
 
-    def within(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int]]:
+    def within(self, lo: int, hi: int) -> Iterator[tuple[JobBatchRange, int, int]]:
         """The batches that overlap lo..hi, and where."""
         index = max(0, bisect_right(self._bases, lo) - 1)
         while index < len(self._bases) and self._bases[index] < hi:
@@ -94,7 +94,7 @@ class Batches:
                 yield batch, max(lo, batch.base), min(hi, batch.end)
             index += 1
 
-    def of(self, job: int) -> Batch | None:
+    def of(self, job: int) -> JobBatchRange | None:
         """The batch of a job; None once the whole batch is done."""
         return next((batch for batch, *_ in self.within(job, job + 1)), None)
 
@@ -114,14 +114,14 @@ class Batches:
             self._bases = list(self._by_base)
         return was_open
 
-    def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[tuple[Batch, Range]]:
+    def runs(self, lo: int, hi: int, mark: int = OPEN) -> Iterator[tuple[JobBatchRange, Range]]:
         """The runs within lo..hi that have this mark, each with its batch."""
         for batch, start, stop in self.within(lo, hi):
             for run in batch.runs(start, stop, mark):
                 yield batch, run
 
 
-def _alike(last: Batch, new: Batch) -> bool:
+def _alike(last: JobBatchRange, new: JobBatchRange) -> bool:
     return (
         last.end == new.base
         and len(last.marks) + len(new.marks) <= MERGE_JOBS

@@ -20,12 +20,12 @@ from nexo.brokers.queue.ledger import Ledger, flatten, forget, pairs, within
 from nexo.brokers.queue.lifetimes import Lifetimes
 from nexo.brokers.queue.records import (
     Changed,
-    Created,
     CronSet,
     Died,
     Failed,
     Finished,
     Pushed,
+    QueueCreated,
     Record,
     Replaced,
     Resulted,
@@ -53,7 +53,7 @@ DROP_MS = 1_000
 """Expired results are dropped at most this often; they are never returned."""
 
 
-class Queue:
+class QueueEngine:
     """One queue and everything in it."""
 
     def __init__(self, ledger: Ledger, now_ms: int) -> None:
@@ -70,10 +70,10 @@ class Queue:
         self._dropped_ms = now_ms
 
     @classmethod
-    def create(cls, rules: QueueOptions, incarnation: int, now_ms: int) -> Queue:
+    def create(cls, rules: QueueOptions, incarnation: int, now_ms: int) -> QueueEngine:
         """A new, empty queue."""
         ledger = Ledger()
-        created = Created(incarnation, now_ms, to_builtins(rules))
+        created = QueueCreated(incarnation, now_ms, to_builtins(rules))
         ledger.apply(created)
         queue = cls(ledger, now_ms)
         queue.outbox.append(created)
@@ -81,7 +81,7 @@ class Queue:
 
     def recreate(self, now_ms: int) -> None:
         """Continue with default options: the record that created the queue is lost."""
-        self._log(Created(now_ms, now_ms, to_builtins(self.ledger.options)))
+        self._log(QueueCreated(now_ms, now_ms, to_builtins(self.ledger.options)))
 
     @property
     def options(self) -> QueueOptions:

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nexo.brokers.queue.batches import DEAD, DONE, OPEN, Batch, Batches, Range
+from nexo.brokers.queue.batches import DEAD, DONE, OPEN, Batches, JobBatchRange, Range
 from nexo.brokers.queue.records import (
     Changed,
-    Created,
     CronMoved,
     CronSet,
     Died,
@@ -25,6 +24,7 @@ from nexo.brokers.queue.records import (
     Finished,
     Moved,
     Pushed,
+    QueueCreated,
     Record,
     Replaced,
     Resulted,
@@ -50,14 +50,14 @@ class Failures(msgspec.Struct, array_like=True):
     """Time and error of the last few, oldest first."""
 
 
-class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
+class JobDeath(msgspec.Struct, array_like=True, frozen=True):
     """Why and when a job died; its failures are kept beside it."""
 
     reason: str
     died_ms: int
 
 
-class Run(NamedTuple):
+class JobRun(NamedTuple):
     """Open jobs that wait alike: neighbours of one priority, key and lifetime."""
 
     lo: int
@@ -99,7 +99,7 @@ class Ledger:
         self.open_jobs = 0
         self.batches = Batches()
         self.failures: dict[int, Failures] = {}
-        self.dead: dict[int, DeadLetter] = {}
+        self.dead: dict[int, JobDeath] = {}
         """In the order they died."""
         self.keys: dict[int, str] = {}
         self.dedup: dict[str, int] = {}
@@ -115,15 +115,15 @@ class Ledger:
     def apply(self, record: Record) -> None:
         _APPLY[type(record)](self, record)
 
-    def runs(self, lo: int, hi: int) -> Iterator[Run]:
+    def runs(self, lo: int, hi: int) -> Iterator[JobRun]:
         """The open jobs within lo..hi, as runs that wait alike."""
         for batch, run in self.batches.runs(lo, hi):
             if not (self.failures or self.keys):
-                yield Run(*run, batch.priority, None, batch.due_ms, batch.expires_ms)
+                yield JobRun(*run, batch.priority, None, batch.due_ms, batch.expires_ms)
                 continue
             yield from self._special_runs(batch, run)
 
-    def _special_runs(self, batch: Batch, run: Range) -> Iterator[Run]:
+    def _special_runs(self, batch: JobBatchRange, run: Range) -> Iterator[JobRun]:
         """Split where the key or the due time of a retry differs."""
 
         def traits(job: int) -> tuple[str | None, int]:
@@ -133,7 +133,7 @@ class Ledger:
         for (key, due_ms), jobs in groupby(range(*run), traits):
             lo, *rest = jobs
             hi = rest[-1] + 1 if rest else lo + 1
-            yield Run(lo, hi, batch.priority, key, due_ms, batch.expires_ms)
+            yield JobRun(lo, hi, batch.priority, key, due_ms, batch.expires_ms)
 
     def attempt(self, job: int) -> int:
         """The number of the next delivery, from 1."""
@@ -165,7 +165,7 @@ class Ledger:
 
     # -- one method per record ------------------------------------------------
 
-    def _created(self, record: Created) -> None:
+    def _created(self, record: QueueCreated) -> None:
         self.incarnation = record.incarnation
         self.created_ms = record.now_ms
         self.options = read_options(record.options)
@@ -178,7 +178,7 @@ class Ledger:
         self.next_job = end
         self.open_jobs += record.count
         self.totals["pushed"] += record.count - len(record.dropped or ())
-        batch = Batch(
+        batch = JobBatchRange(
             base, record.count, record.priority, record.due_ms, record.expires_ms, record.owner
         )
         self.batches.add(batch)
@@ -236,7 +236,7 @@ class Ledger:
     def _died(self, record: Died) -> None:
         for job in record.jobs:
             self._count_failure(job, 0, record.now_ms, record.error)
-            self.dead[job] = DeadLetter(record.reason, record.now_ms)
+            self.dead[job] = JobDeath(record.reason, record.now_ms)
             self.batches.set(job, job + 1, DEAD)
             key = self.dedup_keys.get(job)  # kept for a replay, though another job may take it now
             if key is not None and self.dedup.get(key) == job:
@@ -267,7 +267,7 @@ class Ledger:
 
 
 _APPLY: dict[type, Any] = {
-    Created: Ledger._created,
+    QueueCreated: Ledger._created,
     Changed: Ledger._changed,
     Pushed: Ledger._pushed,
     Finished: Ledger._finished,

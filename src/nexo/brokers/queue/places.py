@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 
-class Place(NamedTuple):
+class JobPlace(NamedTuple):
     """The log entry that holds a job's value."""
 
     base: int
@@ -57,11 +57,11 @@ class Places:
         """Record that a job's value was copied."""
         self._moved[job] = (offset, pushed_ms)
 
-    def find(self, job: int) -> Place:
+    def find(self, job: int) -> JobPlace:
         if self._moved and job in self._moved:
-            return Place(job, *self._moved[job])
+            return JobPlace(job, *self._moved[job])
         index = bisect_right(self._bases, job) - 1
-        return Place(self._bases[index], self._offsets[index], self._pushed_ms[index])
+        return JobPlace(self._bases[index], self._offsets[index], self._pushed_ms[index])
 
     def end_of(self, job: int) -> int | None:
         """The first job after the entry that holds ``job``; None for the last entry."""

@@ -14,7 +14,7 @@ import msgspec
 from nexo.errors import Corrupt
 
 
-class Created(msgspec.Struct, array_like=True, tag=1, frozen=True):
+class QueueCreated(msgspec.Struct, array_like=True, tag=1, frozen=True):
     """The queue's first record."""
 
     incarnation: int
@@ -128,7 +128,7 @@ class Replaced(msgspec.Struct, array_like=True, tag=12, frozen=True):
 
 
 Record: TypeAlias = (
-    Created | Changed | Pushed | Finished | Failed | Died | Revived | CronSet | CronMoved
+    QueueCreated | Changed | Pushed | Finished | Failed | Died | Revived | CronSet | CronMoved
     | Resulted | Moved | Replaced
 )  # fmt: skip
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from nexo.brokers.queue import places
-from nexo.brokers.queue.batches import DONE, OPEN, Batch
-from nexo.brokers.queue.ledger import DeadLetter, Failures, Ledger
+from nexo.brokers.queue.batches import DONE, OPEN, JobBatchRange
+from nexo.brokers.queue.ledger import Failures, JobDeath, Ledger
 from nexo.brokers.queue.records import CronSet, Resulted
 from nexo.brokers.queue.results import Results
 from nexo.brokers.queue.schedules import Schedules
@@ -33,7 +33,7 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True):
     next_job: int
     batches: list[_Batch]
     failures: dict[int, Failures]
-    dead: dict[int, DeadLetter]
+    dead: dict[int, JobDeath]
     keys: dict[int, str]
     dedup_keys: dict[int, str]
     crons: dict[str, CronSet]
@@ -93,7 +93,7 @@ def restore(data: bytes) -> tuple[Ledger, places.Places]:
 
 
 def _add(ledger: Ledger, saved: _Batch) -> None:
-    batch = Batch(
+    batch = JobBatchRange(
         saved.base, len(saved.marks), saved.priority, saved.due_ms, saved.expires_ms, saved.owner
     )
     batch.marks = bytearray(saved.marks)

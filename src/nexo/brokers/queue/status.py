@@ -9,7 +9,7 @@ import msgspec
 
 from nexo.blocks import id_text
 from nexo.brokers.queue.batches import DEAD, OPEN
-from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.leases import Lease
 from nexo.options.queue import QueueOptions
 
@@ -17,7 +17,7 @@ MAX_LOSSES = 10
 """Losses that a queue reports."""
 
 
-class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Options and counts of one queue."""
 
     name: str
@@ -37,7 +37,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Known losses through damaged files."""
 
 
-class JobState(msgspec.Struct, frozen=True):
+class JobStatus(msgspec.Struct, frozen=True):
     """Where a job is."""
 
     state: str
@@ -50,7 +50,7 @@ class JobState(msgspec.Struct, frozen=True):
     replaced_by: str | None
 
 
-class Schedule(msgspec.Struct, frozen=True):
+class ScheduleStatus(msgspec.Struct, frozen=True):
     """A cron schedule, without the value it pushes."""
 
     name: str
@@ -62,10 +62,10 @@ class Schedule(msgspec.Struct, frozen=True):
     """The time zone of the expression; empty for UTC."""
 
 
-def info(name: str, queue: Queue, losses: Iterable[object] = ()) -> QueueInfo:
+def info(name: str, queue: QueueEngine, losses: Iterable[object] = ()) -> QueueStatus:
     """Options and counts of one queue."""
     ledger, dispatch, totals = queue.ledger, queue.dispatch, queue.ledger.totals
-    return QueueInfo(
+    return QueueStatus(
         name=name,
         options=ledger.options,
         created_ms=ledger.created_ms,
@@ -83,11 +83,11 @@ def info(name: str, queue: Queue, losses: Iterable[object] = ()) -> QueueInfo:
     )
 
 
-def job_state(queue: Queue, job: int, now_ms: int) -> JobState:
+def job_state(queue: QueueEngine, job: int, now_ms: int) -> JobStatus:
     """Where a job is, and its history."""
     ledger = queue.ledger
     failed, by = ledger.failures.get(job), ledger.replaced.get(job)
-    return JobState(
+    return JobStatus(
         state_of(queue, job),
         failed.count if failed else 0,
         failed.history[-1][1] if failed and failed.history else None,
@@ -97,7 +97,7 @@ def job_state(queue: Queue, job: int, now_ms: int) -> JobState:
     )
 
 
-def state_of(queue: Queue, job: int) -> str:
+def state_of(queue: QueueEngine, job: int) -> str:
     """Where a job is: waiting, scheduled, working, dead, replaced or done."""
     match queue.ledger.batches.mark_of(job):
         case mark if mark == DEAD:
@@ -109,14 +109,14 @@ def state_of(queue: Queue, job: int) -> str:
     return "scheduled" if queue.dispatch.delays.holds(job) else "waiting"
 
 
-def waiting_jobs(queue: Queue, limit: int, offset: int) -> list[int]:
+def waiting_jobs(queue: QueueEngine, limit: int, offset: int) -> list[int]:
     """The next jobs in line; keys and limits may change that order."""
     runs = (run for _, ranges in queue.dispatch.lanes.in_order() for run in ranges)
     open_runs = (run for span in runs for _, run in queue.ledger.batches.runs(*span))
     return list(islice((job for run in open_runs for job in range(*run)), offset, offset + limit))
 
 
-def working_jobs(queue: Queue, limit: int, offset: int) -> list[tuple[int, Lease]]:
+def working_jobs(queue: QueueEngine, limit: int, offset: int) -> list[tuple[int, Lease]]:
     """Leased jobs and their leases, oldest lease first."""
     leased = (
         (job, lease)
@@ -127,13 +127,13 @@ def working_jobs(queue: Queue, limit: int, offset: int) -> list[tuple[int, Lease
     return list(islice(leased, offset, offset + limit))
 
 
-def dead_jobs(queue: Queue, limit: int, offset: int) -> list[int]:
+def dead_jobs(queue: QueueEngine, limit: int, offset: int) -> list[int]:
     """Dead letters, newest first."""
     return list(islice(reversed(queue.ledger.dead), offset, offset + limit))
 
 
-def schedules(queue: Queue) -> list[Schedule]:
+def schedules(queue: QueueEngine) -> list[ScheduleStatus]:
     return [
-        Schedule(cron.name, cron.text, cron.next_ms, cron.priority, cron.key, cron.zone)
+        ScheduleStatus(cron.name, cron.text, cron.next_ms, cron.priority, cron.key, cron.zone)
         for cron in queue.ledger.schedules.by_name.values()
     ]

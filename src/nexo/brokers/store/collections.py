@@ -56,7 +56,7 @@ class _Collections(Generic[C]):
         return len(self._find(key, now_ms) or ())
 
 
-class Maps(_Collections[MapValue]):
+class MapCommands(_Collections[MapValue]):
     """Commands on maps."""
 
     __slots__ = ()
@@ -111,7 +111,7 @@ class Maps(_Collections[MapValue]):
         return total
 
 
-class Lists(_Collections[ListValue]):
+class ListCommands(_Collections[ListValue]):
     """Commands on lists. Ranges are Python slices: stop is exclusive, negatives from the end."""
 
     __slots__ = ()
@@ -180,7 +180,7 @@ class Lists(_Collections[ListValue]):
         return removed
 
 
-class Sets(_Collections[SetValue]):
+class SetCommands(_Collections[SetValue]):
     """Commands on sets."""
 
     __slots__ = ()

@@ -15,7 +15,7 @@ from itertools import takewhile
 import msgspec
 
 from nexo.brokers.store import numbers
-from nexo.brokers.store.collections import Lists, Maps, Sets
+from nexo.brokers.store.collections import ListCommands, MapCommands, SetCommands
 from nexo.brokers.store.coordination import FencingNumbers, KeyLeases, RateLimits
 from nexo.brokers.store.keyspace import ENTRY_BYTES, Keyspace, check_key
 from nexo.brokers.store.values import Value, kind_of, value_bytes
@@ -37,7 +37,7 @@ class SetResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class KeysPage:
     """Some keys in order, and where the next page begins; no cursor on the last page."""
 
     keys: list[str]
@@ -64,7 +64,7 @@ def check_ttl(ttl_ms: int) -> int:
     return ttl_ms
 
 
-class Store:
+class StoreEngine:
     """All commands on keys.
 
     Those on collections are in ``maps``, ``lists`` and ``sets``, locks and semaphores in
@@ -82,9 +82,9 @@ class Store:
 
     def _use(self, keyspace: Keyspace) -> None:
         self.keyspace = keyspace
-        self.maps = Maps(keyspace)
-        self.lists = Lists(keyspace)
-        self.sets = Sets(keyspace)
+        self.maps = MapCommands(keyspace)
+        self.lists = ListCommands(keyspace)
+        self.sets = SetCommands(keyspace)
         self.leases = KeyLeases(keyspace, self._numbers)
         self.rates = RateLimits(keyspace)
 
@@ -218,7 +218,7 @@ class Store:
 
     def scan(
         self, now_ms: int, *, prefix: str = "", glob: str = "", cursor: str = "", limit: int = 100
-    ) -> Page:
+    ) -> KeysPage:
         """A page of keys in code point order that begin with ``prefix`` and match ``glob``.
 
         A key that exists from the first page to the last is returned exactly once, whatever else
@@ -241,8 +241,8 @@ class Store:
             else:
                 missed += 1
             if len(keys) == limit or missed == SCAN_LOOKS or size >= PAGE_BYTES:
-                return Page(keys, key)
-        return Page(keys, None)
+                return KeysPage(keys, key)
+        return KeysPage(keys, None)
 
     def _is_live(self, key: str, now_ms: int) -> bool:
         due_ms = self.keyspace.expiry.due.get(key)

@@ -14,7 +14,7 @@ _BLOCK = 512
 _PENDING = 4_096
 
 
-class KeyIndex:
+class OrderedKeys:
     """An ordered set of keys; order is that of Unicode code points."""
 
     __slots__ = ("_added", "_blocks", "_gone", "_lows")

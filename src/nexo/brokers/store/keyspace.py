@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from nexo.brokers.store.expiry import Expiry
-from nexo.brokers.store.index import KeyIndex
+from nexo.brokers.store.index import OrderedKeys
 from nexo.brokers.store.values import Value, value_bytes
 from nexo.errors import InvalidInput, PayloadTooLarge
 from nexo.values import MAX_KEY_BYTES
@@ -51,7 +51,7 @@ class Keyspace:
         self.evicted = 0
         self.expired = 0
         self.expiry = Expiry()
-        self.index = KeyIndex()
+        self.index = OrderedKeys()
         # Only a budget needs the order of use, and a plain dict is smaller and faster.
         self._by_use: OrderedDict[str, Value] | None = OrderedDict() if max_bytes else None
         self._values: dict[str, Value] = {} if self._by_use is None else self._by_use

@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.brokers.store.values import ListValue, MapValue, SetValue, Value, value_bytes
 from nexo.storage.header import ALIGN, SIZE, Flags, Header, seal, verify
 
@@ -34,7 +34,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Row]).decode
 
 
-def take_rows(store: Store, cursor: str) -> list[Row]:
+def take_rows(store: StoreEngine, cursor: str) -> list[Row]:
     """The next rows of keys after ``cursor``, few enough to encode in a millisecond or two.
 
     One collection is one row, however large it is.
@@ -61,7 +61,7 @@ def _row(key: str, due_ms: int | None, value: Value) -> Row:
             return Row(key, due_ms, value.kind, list(value.items))
 
 
-def put_row(store: Store, row: Row, now_ms: int) -> None:
+def put_row(store: StoreEngine, row: Row, now_ms: int) -> None:
     """Restore a saved key, unless it has expired since."""
     if row.due_ms is not None and row.due_ms <= now_ms:
         return

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 
 
-def status(store: Store) -> dict[str, Any]:
+def status(store: StoreEngine) -> dict[str, Any]:
     """Counters and sizes; costs nothing to read."""
     keyspace = store.keyspace
     return {

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from nexo.batch import Producer, decode, encode_plain
+from nexo.batch import BatchProducer, decode, encode_plain
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OffsetsCommitted
 from nexo.brokers.stream.keys import sound
 from nexo.brokers.stream.options import StreamOptions
 from nexo.brokers.stream.partition import Partition
-from nexo.brokers.stream.records import Committed as Decided
 from nexo.brokers.stream.records import JournalRecord, OrderedChanged
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.records import TransactionCommitted as Decided
+from nexo.brokers.stream.registry import OpenStream
 from nexo.storage.header import SIZE, parse
 from nexo.values import ValueType
 
@@ -44,7 +44,7 @@ class Produced(msgspec.Struct, frozen=True, tag="stream.produce"):
     timestamp: int
 
 
-class Committed(msgspec.Struct, frozen=True, tag="stream.commit"):
+class CommitEvent(msgspec.Struct, frozen=True, tag="stream.commit"):
     """An ordered group stored an offset."""
 
     group_id: str
@@ -62,7 +62,7 @@ class Capture:
         self._positions: dict[int, int] = {}
         self._recover()
 
-    def _ensure(self, now_ms: int) -> Stream:
+    def _ensure(self, now_ms: int) -> OpenStream:
         if NAME not in self._engine.streams:
             self._engine.add(NAME, StreamOptions(), now_ms)
         return self._engine.streams.get(NAME)
@@ -74,19 +74,19 @@ class Capture:
             place = source >> _PARTITION_BITS, source & ((1 << _PARTITION_BITS) - 1)
             self._engine.captured[place] = self._positions[source]
 
-    def sources(self) -> list[Stream]:
+    def sources(self) -> list[OpenStream]:
         """The streams that were captured before; after a crash some events may be missing."""
         numbers = {source >> _PARTITION_BITS for source in self._positions if source != JOURNAL}
         found = (self._engine.streams.numbered(number) for number in numbers)
         return [stream for stream in found if stream is not None]
 
-    def follow(self, stream: Stream, now_ms: int) -> None:
+    def follow(self, stream: OpenStream, now_ms: int) -> None:
         """Capture records that became visible in a stream."""
         if stream is not self.stream:
             for index, partition in stream.opened():
                 self._follow(stream, index, partition, now_ms)
 
-    def _follow(self, stream: Stream, index: int, partition: Partition, now_ms: int) -> None:
+    def _follow(self, stream: OpenStream, index: int, partition: Partition, now_ms: int) -> None:
         source = stream.id << _PARTITION_BITS | index
         at = self._positions.get(source)
         if at is None:
@@ -108,14 +108,14 @@ class Capture:
         if offset < self._positions.get(JOURNAL, 0):
             return
         events = [
-            Committed(group, commit.topic, commit.partition, commit.offset)
+            CommitEvent(group, commit.topic, commit.partition, commit.offset)
             for group, commit in _commits(record)
         ]
         self._write(events, now_ms, JOURNAL, offset + 1)
 
     def _write(
         self,
-        events: list[Produced] | list[Committed],
+        events: list[Produced] | list[CommitEvent],
         now_ms: int,
         source: int,
         position: int,
@@ -127,7 +127,7 @@ class Capture:
         now_ms = max(now_ms, target.last_ms)
         values = [_encode(event) for event in events]
         low, high = position & ((1 << _SEQUENCE_BITS) - 1), position >> _SEQUENCE_BITS
-        head, body = encode_plain(values, ValueType.JSON, now_ms, Producer(source, high, low))
+        head, body = encode_plain(values, ValueType.JSON, now_ms, BatchProducer(source, high, low))
         offset = target.log.append(head, body)
         target.producers.note(parse(head), offset)
         target.last_ms = now_ms

@@ -5,7 +5,7 @@ is not touched. Neighbouring segments are merged up to `MERGED_BYTES`, so that t
 does not grow with every run. Records without a key stay. A deletion stays until readers
 have had time to see it.
 
-It runs in small steps. Each yields a `Step`, which says what must happen before the next.
+It runs in small steps. Each yields a `CompactionStep`, which says what must happen before the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from nexo.batch import Batch, decode, select
 from nexo.brokers.stream.keys import KeyIndex
 from nexo.brokers.stream.partition import Partition
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, OffsetOutOfRange
 from nexo.storage.header import parse
 from nexo.storage.rewriting import Rewriting
@@ -29,17 +29,17 @@ PORTION_BYTES = 4 * 1024**2
 """How much of a new segment is written between syncs."""
 
 
-class Segment(Protocol):
+class CompactableSegment(Protocol):
     """One file of the log."""
 
     base_offset: int
     next_offset: int
 
 
-class SegmentedLog(Protocol):
+class CompactableLog(Protocol):
     """What compaction needs from a log beyond `nexo.storage.ports.Log`."""
 
-    def segments(self) -> Sequence[Segment]:
+    def segments(self) -> Sequence[CompactableSegment]:
         """All segments; the last is open."""
 
     def roll(self) -> None:
@@ -52,7 +52,7 @@ class SegmentedLog(Protocol):
         """Put the new segment in place; returns the bytes freed."""
 
 
-class Step(enum.Enum):
+class CompactionStep(enum.Enum):
     """What must happen before the next step."""
 
     NOTHING = enum.auto()
@@ -60,10 +60,10 @@ class Step(enum.Enum):
     """Sync everything written, so that a large segment reaches the disk in portions."""
 
 
-Steps: TypeAlias = Generator[Step, None, int]
+Steps: TypeAlias = Generator[CompactionStep, None, int]
 
 
-def is_due(stream: Stream, number: int, partition: Partition) -> bool:
+def is_due(stream: OpenStream, number: int, partition: Partition) -> bool:
     """Whether enough was written since the last compaction."""
     end = compactable(stream, number, partition)
     total = end - partition.start_offset
@@ -71,7 +71,7 @@ def is_due(stream: Stream, number: int, partition: Partition) -> bool:
     return stream.options.compacts and dirty > 0 and dirty >= stream.options.min_dirty_ratio * total
 
 
-def compactable(stream: Stream, number: int, partition: Partition) -> int:
+def compactable(stream: OpenStream, number: int, partition: Partition) -> int:
     """The offset up to which records may be removed: with
     tiering, only what is in the lake (SPEC I9).
     """
@@ -80,7 +80,7 @@ def compactable(stream: Stream, number: int, partition: Partition) -> int:
 
 
 def compact(
-    stream: Stream, number: int, index: KeyIndex, now_ms: int, *, keep_deletions: bool
+    stream: OpenStream, number: int, index: KeyIndex, now_ms: int, *, keep_deletions: bool
 ) -> Steps:
     """Compact the readable part of a partition; returns the bytes freed.
 
@@ -88,9 +88,9 @@ def compact(
     records may be written and the front of the log dropped.
     """
     partition = stream.partition(number)
-    log: SegmentedLog = partition.log  # type: ignore[assignment]
+    log: CompactableLog = partition.log  # type: ignore[assignment]
     for _ in index.steps():
-        yield Step.NOTHING
+        yield CompactionStep.NOTHING
     end = compactable(stream, number, partition)
     segments = log.segments()
     if segments and segments[-1].base_offset < end:
@@ -113,7 +113,7 @@ def compact(
 class _Run:
     """What is left of one segment, or of several in a row, which become one."""
 
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[CompactableSegment] = field(default_factory=list)
     kept: list[bytes] = field(default_factory=list)
     size: int = 0
     changed: bool = False
@@ -126,8 +126,8 @@ class _Run:
 
 
 def _thin(
-    partition: Partition, segment: Segment, index: KeyIndex, horizon_ms: int | None
-) -> Generator[Step, None, _Run | None]:
+    partition: Partition, segment: CompactableSegment, index: KeyIndex, horizon_ms: int | None
+) -> Generator[CompactionStep, None, _Run | None]:
     """A segment without outdated records; None if it is damaged or was dropped meanwhile."""
     run = _Run([segment])
     try:
@@ -137,13 +137,13 @@ def _thin(
             if thinned is not None:
                 run.kept.append(thinned)
                 run.size += len(thinned)
-            yield Step.NOTHING
+            yield CompactionStep.NOTHING
     except (Corrupt, OffsetOutOfRange):
         return None
     return run
 
 
-def _replace(partition: Partition, log: SegmentedLog, run: _Run) -> Steps:
+def _replace(partition: Partition, log: CompactableLog, run: _Run) -> Steps:
     """Write what is left in place of the original segments."""
     if not run.changed:
         return 0
@@ -154,7 +154,7 @@ def _replace(partition: Partition, log: SegmentedLog, run: _Run) -> Steps:
     try:
         for portion in _portions(run.kept):
             rewriting.add(portion)
-            yield Step.SYNC
+            yield CompactionStep.SYNC
         freed = log.finish_rewrite(rewriting) if _is_there(log, first, end) else 0
     finally:
         rewriting.abandon()
@@ -175,7 +175,7 @@ def _portions(entries: list[bytes]) -> Iterator[list[bytes]]:
         yield portion
 
 
-def _is_there(log: SegmentedLog, first: int, end: int) -> bool:
+def _is_there(log: CompactableLog, first: int, end: int) -> bool:
     """Whether retention has left all the segments in place."""
     closed = log.segments()[:-1]
     return first in {s.base_offset for s in closed} and end in {s.next_offset for s in closed}

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nexo.batch import cut, decode
-from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.partition import Cold, Partition
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt
 from nexo.model import Buffer
 from nexo.storage.header import Flags, Header
@@ -39,7 +39,7 @@ class Gathered:
     """Per partition: the end of the entries found."""
 
 
-def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Gathered:
+def gather(stream: OpenStream, deliveries: Iterable[DeliveredRange], max_bytes: int) -> Gathered:
     """The entries that hold the delivered ranges, cut to them unless compressed.
 
     At least one available entry, then no more than ``max_bytes``, and none after a damaged one:
@@ -63,13 +63,15 @@ def gather(stream: Stream, deliveries: Iterable[Delivery], max_bytes: int) -> Ga
     return found
 
 
-def _rest(delivery: Delivery, found: Gathered) -> Range:
+def _rest(delivery: DeliveredRange, found: Gathered) -> Range:
     """What of a delivery lies after the entries found for it."""
     reached = max(delivery.first, found.reached.get(delivery.partition, 0))
     return delivery.partition, reached, delivery.end
 
 
-def _gather_range(stream: Stream, delivery: Delivery, max_bytes: int, found: Gathered) -> None:
+def _gather_range(
+    stream: OpenStream, delivery: DeliveredRange, max_bytes: int, found: Gathered
+) -> None:
     index, at, end = delivery.partition, delivery.first, delivery.end
     partition = stream.partition(index)
     while at < end:

@@ -23,8 +23,6 @@ from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import (
     Aborted,
     Checked,
-    Committed,
-    Created,
     Deleted,
     GroupChanged,
     GroupDropped,
@@ -36,14 +34,16 @@ from nexo.brokers.stream.records import (
     OrderedDropped,
     OrderedMade,
     ProducerStarted,
+    StreamCreated,
     StreamRange,
+    StreamTrimmed,
     Tiered,
-    Trimmed,
+    TransactionCommitted,
     Updated,
 )
-from nexo.brokers.stream.registry import OpenLog, Stream
+from nexo.brokers.stream.registry import OpenLog, OpenStream
 from nexo.brokers.stream.state import BrokerState
-from nexo.brokers.stream.transactions import Transaction
+from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import NexoError, NotFound
 from nexo.model import Persistence, check_name
 from nexo.storage.header import SIZE
@@ -61,16 +61,16 @@ class StreamEngine(BrokerState):
         self.published = 0
         """Records taken in since the start."""
         self._journal: list[JournalRecord] = []
-        self._changed: dict[tuple[int, str], tuple[Stream, SharedGroup]] = {}
+        self._changed: dict[tuple[int, str], tuple[OpenStream, SharedGroup]] = {}
         self._reordered: dict[str, OrderedGroup] = {}
         self._unchecked: dict[tuple[int, int], int] = {}
-        self.wanted: dict[tuple[int, int], Stream] = {}
+        self.wanted: dict[tuple[int, int], OpenStream] = {}
         """Partitions that want a checkpoint, by stream number and partition."""
-        self._grown: dict[int, Stream] = {}
+        self._grown: dict[int, OpenStream] = {}
 
     # -- starting ------------------------------------------------------------------
 
-    def lost_power(self, lifetime: str) -> list[Stream]:
+    def lost_power(self, lifetime: str) -> list[OpenStream]:
         """The streams that need `jump_ahead`, if the machine was restarted since.
 
         Then ``file_async`` may have lost offsets that only their producers know. A lifetime may
@@ -83,7 +83,7 @@ class StreamEngine(BrokerState):
         loose = Persistence.FILE_ASYNC
         return [stream for stream in self.streams if stream.options.persistence is loose]
 
-    def jump_ahead(self, stream: Stream) -> None:
+    def jump_ahead(self, stream: OpenStream) -> None:
         """Continue a stream after every offset ever exposed. Not durable by itself."""
         for index, first, end in stream.jump_ahead():
             self.skip(stream, index, [(first, end)])
@@ -100,7 +100,7 @@ class StreamEngine(BrokerState):
 
     # -- streams -----------------------------------------------------------------
 
-    def create(self, name: str, given: Mapping[str, Any], now_ms: int) -> Stream:
+    def create(self, name: str, given: Mapping[str, Any], now_ms: int) -> OpenStream:
         """Create a stream, or return it if its options match; else it is a conflict (SPEC E1)."""
         check_name(name, "stream")
         if name not in self.streams:
@@ -109,29 +109,29 @@ class StreamEngine(BrokerState):
         check_same(name, stream.options, options_from(given, stream.options))
         return stream
 
-    def add(self, name: str, options: StreamOptions, now_ms: int) -> Stream:
+    def add(self, name: str, options: StreamOptions, now_ms: int) -> OpenStream:
         """Add a stream under a name known to be free."""
         created_ms = max(now_ms, self.streams.last_created_ms + 1)
-        created = Created(self.streams.next_id, name, options, created_ms)
+        created = StreamCreated(self.streams.next_id, name, options, created_ms)
         self._journal.append(created)
         return self.streams.add(created)
 
-    def adopt(self, number: int, name: str, partitions: int, now_ms: int) -> Stream:
+    def adopt(self, number: int, name: str, partitions: int, now_ms: int) -> OpenStream:
         """Adopt a stream of which only the logs are left, under its old number."""
         created_ms = max(now_ms, self.streams.last_created_ms + 1)
         options = structs.replace(self.defaults, partitions=partitions)
-        created = Created(number, name, options, created_ms)
+        created = StreamCreated(number, name, options, created_ms)
         self._journal.append(created)
         return self.streams.add(created)
 
-    def update(self, name: str, given: Mapping[str, Any]) -> Stream:
+    def update(self, name: str, given: Mapping[str, Any]) -> OpenStream:
         """Change options of a stream while it runs."""
         stream = self.streams.get(name)
         stream.options = updated(stream.options, given)
         self._journal.append(Updated(stream.id, stream.options))
         return stream
 
-    def delete(self, name: str, now_ms: int) -> Stream:
+    def delete(self, name: str, now_ms: int) -> OpenStream:
         """Delete a stream and its groups; the owner removes its folder once that is durable."""
         stream = self.streams.get(name)
         stream.check_writable()
@@ -145,18 +145,18 @@ class StreamEngine(BrokerState):
         self._journal.append(Deleted(stream.id))
         return stream
 
-    def tiered(self, stream: Stream, partition: int, offset: int) -> None:
+    def tiered(self, stream: OpenStream, partition: int, offset: int) -> None:
         """The lake holds everything below ``offset``: retention may free it (SPEC E4)."""
         stream.partition(partition).check_offset(offset)
         if offset > stream.tiered[partition]:
             stream.tiered[partition] = offset
             self._journal.append(Tiered(stream.id, partition, offset))
 
-    def trimmed(self, stream: Stream, offset: int) -> None:
+    def trimmed(self, stream: OpenStream, offset: int) -> None:
         """Messages below ``offset`` stay deleted though the log must keep them (SPEC I2)."""
         if offset > stream.front:
             stream.front = offset
-            self._journal.append(Trimmed(stream.id, offset))
+            self._journal.append(StreamTrimmed(stream.id, offset))
 
     # -- producing -----------------------------------------------------------------
 
@@ -174,11 +174,11 @@ class StreamEngine(BrokerState):
 
     def publish(
         self,
-        stream: Stream,
+        stream: OpenStream,
         partition: int,
         entry: bytes,
         now_ms: int,
-        transaction: Transaction | None = None,
+        transaction: OpenTransaction | None = None,
     ) -> list[Placed]:
         """Store a batch completely or not at all; see `nexo.brokers.stream.publishing.publish`."""
         stream.check_writable()
@@ -195,7 +195,7 @@ class StreamEngine(BrokerState):
         return placed
 
     def publish_one(
-        self, stream: Stream, partition: int, value_type: int, content: bytes, now_ms: int
+        self, stream: OpenStream, partition: int, value_type: int, content: bytes, now_ms: int
     ) -> Placed:
         """Store one plain record; see `nexo.brokers.stream.publishing.add`."""
         stream.check_writable()
@@ -204,7 +204,7 @@ class StreamEngine(BrokerState):
         self.grown(stream, placed.partition, len(content) + SIZE)
         return placed
 
-    def grown(self, stream: Stream, partition: int, size_bytes: int) -> None:
+    def grown(self, stream: OpenStream, partition: int, size_bytes: int) -> None:
         """Request a checkpoint from time to time, so that recovery reads only the log's tail."""
         key = stream.id, partition
         grown = self._unchecked.get(key, 0) + size_bytes
@@ -213,7 +213,7 @@ class StreamEngine(BrokerState):
             self.checkpoint(stream, partition)
             self._grown[stream.id] = stream
 
-    def checkpoint(self, stream: Stream, partition: int) -> None:
+    def checkpoint(self, stream: OpenStream, partition: int) -> None:
         """Request a checkpoint of this partition from `take_checkpoints`."""
         self._unchecked.pop((stream.id, partition), None)
         self.wanted[stream.id, partition] = stream
@@ -236,7 +236,7 @@ class StreamEngine(BrokerState):
             for (number, index), stream in wanted.items()
         ]
 
-    def take_grown(self) -> list[Stream]:
+    def take_grown(self) -> list[OpenStream]:
         """The streams that grew much since the last call."""
         grown, self._grown = self._grown, {}
         return list(grown.values())
@@ -253,7 +253,7 @@ class StreamEngine(BrokerState):
 
     def make_group(
         self,
-        stream: Stream,
+        stream: OpenStream,
         name: str,
         starts: Mapping[int, int],
         options: SharedOptions,
@@ -274,13 +274,13 @@ class StreamEngine(BrokerState):
         self._journal.append(GroupMade(stream.id, name, group.snapshot()))
         return group
 
-    def drop_group(self, stream: Stream, name: str) -> None:
+    def drop_group(self, stream: OpenStream, name: str) -> None:
         stream.group(name)
         del stream.groups[name]
         self._changed.pop((stream.id, name), None)
         self._journal.append(GroupDropped(stream.id, name))
 
-    def changed(self, stream: Stream, name: str, group: SharedGroup) -> None:
+    def changed(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
         """Journal the changes of a group with this turn."""
         self._changed[stream.id, name] = stream, group
 
@@ -312,7 +312,7 @@ class StreamEngine(BrokerState):
     # -- transactions --------------------------------------------------------------
 
     def commit(
-        self, transaction: Transaction, changes: list[GroupChanged | OrderedChanged]
+        self, transaction: OpenTransaction, changes: list[GroupChanged | OrderedChanged]
     ) -> None:
         """Journal the decision; `settle` shows its writes once that is durable."""
         ranges = [
@@ -322,9 +322,11 @@ class StreamEngine(BrokerState):
         ]
         transaction.decided = True
         self.transactions.committed(transaction.id, transaction.user)
-        self._journal.append(Committed(transaction.id, ranges, changes, transaction.user))
+        self._journal.append(
+            TransactionCommitted(transaction.id, ranges, changes, transaction.user)
+        )
 
-    def abort(self, transaction: Transaction) -> None:
+    def abort(self, transaction: OpenTransaction) -> None:
         """Hide everything it wrote, permanently."""
         ranges: list[StreamRange] = []
         for (_, index), stream in transaction.touched.items():
@@ -335,20 +337,20 @@ class StreamEngine(BrokerState):
             self._journal.append(Aborted(transaction.id, ranges))
         self.settle(transaction)
 
-    def settle(self, transaction: Transaction) -> None:
+    def settle(self, transaction: OpenTransaction) -> None:
         """Let readers see what the transaction wrote."""
         for (_, index), stream in transaction.touched.items():
             stream.partition(index).settle(transaction.id)
         self.transactions.end(transaction)
 
-    def hide(self, stream: Stream, partition: int, ranges: list[tuple[int, int]]) -> None:
+    def hide(self, stream: OpenStream, partition: int, ranges: list[tuple[int, int]]) -> None:
         """Delete single records permanently: readers never see them again, even after a crash."""
         if ranges:
             stream.partition(partition).hide(ranges)
             self._journal.append(Hidden(stream.id, partition, ranges))
             self.skip(stream, partition, ranges)
 
-    def skip(self, stream: Stream, partition: int, ranges: list[tuple[int, int]]) -> None:
+    def skip(self, stream: OpenStream, partition: int, ranges: list[tuple[int, int]]) -> None:
         """Mark these offsets as empty in every group of the stream."""
         spans = [(partition, first, end) for first, end in ranges]
         if not spans:
@@ -357,7 +359,9 @@ class StreamEngine(BrokerState):
             group.skip(spans)
             self.changed(stream, name, group)
 
-    def dropped(self, stream: Stream, partition: int, span: tuple[int, int], *, kept: bool) -> None:
+    def dropped(
+        self, stream: OpenStream, partition: int, span: tuple[int, int], *, kept: bool
+    ) -> None:
         """Retention removed a range from the log; groups can still read it if the lake kept it.
 
         For groups whose consumers keep what they were given, trimmed records no longer exist.
@@ -391,7 +395,7 @@ class StreamEngine(BrokerState):
         """Put back records that could not be written: they come first next time."""
         self._journal[:0] = records
 
-    def find(self, stream: str, group: str) -> tuple[Stream, SharedGroup]:
+    def find(self, stream: str, group: str) -> tuple[OpenStream, SharedGroup]:
         """A stream and a shared group of it, by name; `NotFound` if there is none."""
         found = self.streams.get(stream)
         return found, found.group(group)

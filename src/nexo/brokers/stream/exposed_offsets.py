@@ -33,7 +33,7 @@ def jump(log: Log, offset: int) -> None:
         log.append(seal([], count=0, first_ms=0, last_ms=0, flags=_CONTROL, span=span), [])
 
 
-class Grant:
+class ExposureLimit:
     """The offset up to which one partition may expose offsets."""
 
     __slots__ = ("limit", "renew_at", "renewing")

@@ -15,7 +15,7 @@ import msgspec
 from nexo.batch import Batch, encode_plain, retime
 from nexo.batch.kafka import retime_kafka
 from nexo.brokers.stream.chunks import CHUNK_BYTES, Chunk, ChunkCache
-from nexo.brokers.stream.exposed_offsets import Grant
+from nexo.brokers.stream.exposed_offsets import ExposureLimit
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.producers import MAX_PRODUCERS, Producers, ProducerState
 from nexo.errors import Corrupt, InvalidInput, OffsetOutOfRange, PayloadTooLarge
@@ -29,7 +29,7 @@ _CACHED_BYTES = 1024**2
 _CONTROL, _TRANSACTIONAL = int(Flags.CONTROL), int(Flags.TRANSACTIONAL)
 
 
-class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
+class PartitionCheckpoint(msgspec.Struct, array_like=True, frozen=True):
     """The state of a partition up to ``offset``: recovery reads its log from there."""
 
     offset: int = 0
@@ -69,7 +69,7 @@ class Partition:
     def __init__(
         self,
         log: Log,
-        found: Checkpoint,
+        found: PartitionCheckpoint,
         caches: Caches,
         synced: int,
         max_producers: int = MAX_PRODUCERS,
@@ -92,7 +92,7 @@ class Partition:
         """Readers see nothing from here on, because it may not survive a power loss."""
         self.opened_at = log.next_offset
         """Where the log ended when this process first used it."""
-        self.grant = Grant(synced)
+        self.grant = ExposureLimit(synced)
         self._caches = caches
         self._recover(min(max(found.offset, log.start_offset), log.next_offset))
 
@@ -307,10 +307,10 @@ class Partition:
         if offset:
             self.committed.remove(0, offset)
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> PartitionCheckpoint:
         """What recovery needs instead of the log up to here; see `checked`."""
         offset = min((r[0][0] for r in self.open_ranges.values()), default=self.next_offset)
-        return Checkpoint(
+        return PartitionCheckpoint(
             offset, self.last_ms, self.producers.state(), list(self.aborted),
             list(self.committed), self.clean_offset,
         )  # fmt: skip

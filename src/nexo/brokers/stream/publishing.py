@@ -8,8 +8,8 @@ from typing import NamedTuple
 from nexo.batch import MIXED, Batch, decode, encode, verify
 from nexo.batch.murmur import partition_of
 from nexo.brokers.stream.partition import check_size, check_sizes
-from nexo.brokers.stream.registry import Stream
-from nexo.brokers.stream.transactions import Transaction
+from nexo.brokers.stream.registry import OpenStream
+from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import InvalidInput
 from nexo.storage.header import Flags
 
@@ -32,11 +32,11 @@ class Placed(NamedTuple):
 
 
 def publish(
-    stream: Stream,
+    stream: OpenStream,
     index: int,
     entry: bytes,
     now_ms: int,
-    transaction: Transaction | None,
+    transaction: OpenTransaction | None,
     placed: list[Placed],
 ) -> None:
     """Store a batch from outside; in more than one partition only if it was to be routed.
@@ -58,7 +58,7 @@ def publish(
         placed.append(_append(stream, target, part, found, now_ms, transaction))
 
 
-def fitting(stream: Stream, entry: bytes) -> tuple[bytes, list[int]]:
+def fitting(stream: OpenStream, entry: bytes) -> tuple[bytes, list[int]]:
     """A batch without records over the stream's limit, and the indexes of those.
 
     `PayloadTooLarge` if no record is left, or the batch must stay as its producer made it.
@@ -71,7 +71,7 @@ def fitting(stream: Stream, entry: bytes) -> tuple[bytes, list[int]]:
     return _picked(batch, kept), [row for row, size in enumerate(sizes) if size > limit]
 
 
-def add(stream: Stream, index: int, value_type: int, content: bytes, now_ms: int) -> Placed:
+def add(stream: OpenStream, index: int, value_type: int, content: bytes, now_ms: int) -> Placed:
     """Store one plain record; without a partition, round robin."""
     check_size(len(content), stream.options.max_message_bytes)
     if index == ROUTE:
@@ -79,7 +79,7 @@ def add(stream: Stream, index: int, value_type: int, content: bytes, now_ms: int
     return Placed(index, stream.partition(index).add(value_type, content, now_ms), 1, True)
 
 
-def _check_flags(batch: Batch, transaction: Transaction | None) -> None:
+def _check_flags(batch: Batch, transaction: OpenTransaction | None) -> None:
     flags = batch.header.flags
     if flags & _CONTROL:
         raise InvalidInput("a batch from a client cannot be a control batch")
@@ -100,12 +100,12 @@ def _check_types(batch: Batch) -> None:
 
 
 def _append(
-    stream: Stream,
+    stream: OpenStream,
     index: int,
     entry: bytes,
     batch: Batch,
     now_ms: int,
-    transaction: Transaction | None,
+    transaction: OpenTransaction | None,
 ) -> Placed:
     partition = stream.partition(index)
     offset, new = partition.append(entry, batch, now_ms)
@@ -115,7 +115,7 @@ def _append(
     return Placed(index, offset, len(batch), new)
 
 
-def _routed(stream: Stream, entry: bytes, batch: Batch) -> Iterable[tuple[int, bytes, Batch]]:
+def _routed(stream: OpenStream, entry: bytes, batch: Batch) -> Iterable[tuple[int, bytes, Batch]]:
     """The batch split by partition; whole if it has no keys."""
     count = stream.options.partitions
     if count == 1 or batch.layout.keys is None:

@@ -13,13 +13,13 @@ import msgspec
 from nexo.brokers.stream.groups.ordered_state import OrderedRecord, OrderedSnapshot
 from nexo.brokers.stream.groups.records import SharedRecord, SharedSnapshot
 from nexo.brokers.stream.options import StreamOptions
-from nexo.brokers.stream.partition import Checkpoint
+from nexo.brokers.stream.partition import PartitionCheckpoint
 
 StreamRange: TypeAlias = tuple[int, int, int, int]
 """``stream, partition, first, end`` (half-open)."""
 
 
-class Created(msgspec.Struct, frozen=True, array_like=True, tag="create"):
+class StreamCreated(msgspec.Struct, frozen=True, array_like=True, tag="create"):
     """A stream was created."""
 
     stream: int
@@ -49,7 +49,7 @@ class Tiered(msgspec.Struct, frozen=True, array_like=True, tag="tier"):
     offset: int
 
 
-class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
+class StreamTrimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
     """Messages below an offset are deleted for `nexo.xstreams`, though the log still has them."""
 
     stream: int
@@ -69,7 +69,7 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag="check"):
 
     stream: int
     partition: int
-    checkpoint: Checkpoint
+    checkpoint: PartitionCheckpoint
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag="open"):
@@ -130,7 +130,7 @@ class OrderedDropped(msgspec.Struct, frozen=True, array_like=True, tag="unordere
     group: str
 
 
-class Committed(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
+class TransactionCommitted(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """A transaction's writes and inputs in one record: all take effect, or none (SPEC H1)."""
 
     transaction: int
@@ -148,22 +148,23 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 
 JournalRecord: TypeAlias = (
-    Created | Updated | Deleted | Tiered | Trimmed | Hidden | Checked | Opened | ProducerStarted
+    StreamCreated | Updated | Deleted | Tiered | StreamTrimmed | Hidden | Checked | Opened
+    | ProducerStarted
     | GroupMade | GroupChanged | GroupDropped
     | OrderedMade | OrderedChanged | OrderedDropped
-    | Committed | Aborted
+    | TransactionCommitted | Aborted
 )  # fmt: skip
 
 
-BUILT_ON = (Created, Deleted, Opened, ProducerStarted, GroupMade, OrderedMade)
+BUILT_ON = (StreamCreated, Deleted, Opened, ProducerStarted, GroupMade, OrderedMade)
 """Rare records that later ones depend on: a journal keeps them twice."""
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
     """One stream in a snapshot."""
 
-    created: Created
-    checkpoints: dict[int, Checkpoint]
+    created: StreamCreated
+    checkpoints: dict[int, PartitionCheckpoint]
     tiered: list[int]
     groups: dict[str, SharedSnapshot]
     front: int = 0
@@ -180,7 +181,7 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True):
     """Like ``committed``, for logged-in users."""
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+class StreamSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The whole broker, except its records."""
 
     next_stream: int

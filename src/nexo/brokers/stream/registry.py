@@ -14,9 +14,9 @@ from nexo.brokers.stream.chunks import PER_REPLAY, ChunkCache
 from nexo.brokers.stream.exposed_offsets import ahead, jump
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.partition import Caches, Checkpoint, Partition
+from nexo.brokers.stream.partition import Caches, Partition, PartitionCheckpoint
 from nexo.brokers.stream.producers import MAX_PRODUCERS
-from nexo.brokers.stream.records import Created, StreamState
+from nexo.brokers.stream.records import StreamCreated, StreamState
 from nexo.errors import Forbidden, InvalidInput, NotFound, PartitionsChanged, StreamReplaced
 from nexo.model import Persistence, path_segment
 from nexo.storage.ports import Log
@@ -28,11 +28,11 @@ READABLE = 180
 
 OpenLog: TypeAlias = Callable[[str, int, Persistence], Log]
 """``open_log(folder, partition, persistence)``."""
-Told: TypeAlias = Callable[["Stream", int], int]
-"""One past the highest offset of a partition ever exposed; see `Stream.partition`."""
+Told: TypeAlias = Callable[["OpenStream", int], int]
+"""One past the highest offset of a partition ever exposed; see `OpenStream.partition`."""
 
 
-class Stream:
+class OpenStream:
     """One stream: its options, groups and partitions, which are opened on first use."""
 
     __slots__ = (
@@ -40,13 +40,15 @@ class Stream:
         "checkpoints", "created_ms", "front", "groups", "id", "name", "options", "tiered",
     )  # fmt: skip
 
-    def __init__(self, created: Created, open_log: OpenLog, told: Told, caches: Caches) -> None:
+    def __init__(
+        self, created: StreamCreated, open_log: OpenLog, told: Told, caches: Caches
+    ) -> None:
         self.id = created.stream
         self.name = created.name
         self.options = created.options
         self.created_ms = created.created_ms
         count = created.options.partitions
-        self.checkpoints: dict[int, Checkpoint] = {}
+        self.checkpoints: dict[int, PartitionCheckpoint] = {}
         self.tiered = [0] * count
         """Per partition: the lake holds everything below."""
         self.front = 0
@@ -138,8 +140,8 @@ class Stream:
         """Apply a journalled deletion of these records; only before the first use."""
         self._hidden.setdefault(index, []).extend(ranges)
 
-    def _checkpoint(self, index: int) -> Checkpoint:
-        found = self.checkpoints.get(index, Checkpoint())
+    def _checkpoint(self, index: int) -> PartitionCheckpoint:
+        found = self.checkpoints.get(index, PartitionCheckpoint())
         later, hidden = self._recommitted.pop(index, None), self._hidden.pop(index, None)
         if later is not None:
             found = structs.replace(found, committed=[*found.committed, *later])
@@ -205,14 +207,14 @@ class Stream:
             if synced:
                 self.checkpoints[index] = part.checkpoint()
             elif part.committed or part.deleted:
-                known = self.checkpoints.get(index, Checkpoint())
+                known = self.checkpoints.get(index, PartitionCheckpoint())
                 hidden = [*known.aborted, *part.deleted]
                 known = structs.replace(known, committed=list(part.committed), aborted=hidden)
                 self.checkpoints[index] = known
         for index in {*self._recommitted, *self._hidden}:
             self._checkpoint(index)
         return StreamState(
-            Created(self.id, self.name, self.options, self.created_ms),
+            StreamCreated(self.id, self.name, self.options, self.created_ms),
             self.checkpoints,
             self.tiered,
             {name: group.snapshot() for name, group in self.groups.items()},
@@ -222,19 +224,19 @@ class Stream:
     def behind(self) -> Iterator[int]:
         """The partitions whose last checkpoint is older than their log."""
         for index, part in self.opened():
-            if self.checkpoints.get(index, Checkpoint()).offset < part.next_offset:
+            if self.checkpoints.get(index, PartitionCheckpoint()).offset < part.next_offset:
                 yield index
 
 
-class Registry:
+class StreamRegistry:
     """The streams by name and by number."""
 
     def __init__(self, open_log: OpenLog, told: Told) -> None:
         self._open_log = open_log
         self._told = told
         self._caches = Caches(ChunkCache(), ChunkCache(per_owner=PER_REPLAY))
-        self._by_name: dict[str, Stream] = {}
-        self._by_id: dict[int, Stream] = {}
+        self._by_name: dict[str, OpenStream] = {}
+        self._by_id: dict[int, OpenStream] = {}
         self._sorted: list[str] | None = None
         self.next_id = 1
         self.last_created_ms = 0
@@ -243,13 +245,13 @@ class Registry:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __iter__(self) -> Iterator[Stream]:
+    def __iter__(self) -> Iterator[OpenStream]:
         return iter(self._by_name.values())
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
-    def get(self, name: str) -> Stream:
+    def get(self, name: str) -> OpenStream:
         """The stream of that name; `NotFound` if there is none."""
         found = self._by_name.get(name)
         if found is None:
@@ -264,19 +266,19 @@ class Registry:
         at = max(bisect_left(names, prefix), bisect_right(names, after))
         return takewhile(lambda name: name.startswith(prefix), islice(names, at, None))
 
-    def numbered(self, stream: int) -> Stream | None:
+    def numbered(self, stream: int) -> OpenStream | None:
         """The stream of that number, unless it was deleted."""
         return self._by_id.get(stream)
 
-    def add(self, created: Created) -> Stream:
-        stream = Stream(created, self._open_log, self._told, self._caches)
+    def add(self, created: StreamCreated) -> OpenStream:
+        stream = OpenStream(created, self._open_log, self._told, self._caches)
         self._by_name[stream.name] = self._by_id[stream.id] = stream
         self._sorted = None
         self.next_id = max(self.next_id, stream.id + 1)
         self.last_created_ms = max(self.last_created_ms, stream.created_ms)
         return stream
 
-    def remove(self, stream: int) -> Stream | None:
+    def remove(self, stream: int) -> OpenStream | None:
         """Remove a stream; returns it if it was known."""
         found = self._by_id.pop(stream, None)
         if found is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nexo.brokers.stream.partition import Partition
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt
 from nexo.storage.header import parse
 
@@ -38,20 +38,22 @@ class HotTier:
         return min(young, end - self.messages)
 
 
-def retain(stream: Stream, now_ms: int, hot: HotTier) -> int:
+def retain(stream: OpenStream, now_ms: int, hot: HotTier) -> int:
     """Apply a stream's limits to all its partitions; returns the bytes freed."""
     if not stream.options.expires:
         return 0
     return sum(_retain(stream, i, part, now_ms, hot) for i, part in enumerate(stream.partitions()))
 
 
-def _retain(stream: Stream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
+def _retain(stream: OpenStream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
     target = max(_by_age(stream, partition, now_ms), _by_size(stream, partition))
     target = min(target, partition.stable_offset, freeable(stream, index, partition, now_ms, hot))
     return partition.drop_before(target) if target > partition.start_offset else 0
 
 
-def freeable(stream: Stream, index: int, partition: Partition, now_ms: int, hot: HotTier) -> int:
+def freeable(
+    stream: OpenStream, index: int, partition: Partition, now_ms: int, hot: HotTier
+) -> int:
     """The offset up to which the log may be dropped: with
     tiering on, the lake and the hot tier limit it.
     """
@@ -60,12 +62,12 @@ def freeable(stream: Stream, index: int, partition: Partition, now_ms: int, hot:
     return min(stream.tiered[index], hot.start(partition, now_ms))
 
 
-def _by_age(stream: Stream, partition: Partition, now_ms: int) -> int:
+def _by_age(stream: OpenStream, partition: Partition, now_ms: int) -> int:
     age_ms = stream.options.retention_ms
     return partition.log.offset_at(now_ms - age_ms) if age_ms else 0
 
 
-def _by_size(stream: Stream, partition: Partition) -> int:
+def _by_size(stream: OpenStream, partition: Partition) -> int:
     """The first offset of the batches at the end that fit the limit."""
     limit = stream.options.retention_bytes // stream.options.partitions
     if not stream.options.retention_bytes or partition.log.size_bytes <= limit:

@@ -8,8 +8,6 @@ from nexo.brokers.stream.producers import ProducerNames, ProducerSession
 from nexo.brokers.stream.records import (
     Aborted,
     Checked,
-    Committed,
-    Created,
     Deleted,
     GroupChanged,
     GroupDropped,
@@ -21,12 +19,14 @@ from nexo.brokers.stream.records import (
     OrderedDropped,
     OrderedMade,
     ProducerStarted,
-    Snapshot,
+    StreamCreated,
+    StreamSnapshot,
+    StreamTrimmed,
     Tiered,
-    Trimmed,
+    TransactionCommitted,
     Updated,
 )
-from nexo.brokers.stream.registry import OpenLog, Registry, Stream
+from nexo.brokers.stream.registry import OpenLog, OpenStream, StreamRegistry
 from nexo.brokers.stream.transactions import Transactions
 
 
@@ -34,7 +34,7 @@ class BrokerState:
     """Streams, groups and producers: a snapshot, and the journalled changes since."""
 
     def __init__(self, open_log: OpenLog) -> None:
-        self.streams = Registry(open_log, self._told)
+        self.streams = StreamRegistry(open_log, self._told)
         self.captured: dict[tuple[int, int], int] = {}
         """By stream number and partition: the offset behind what change capture has seen."""
         self.transactions = Transactions()
@@ -47,7 +47,7 @@ class BrokerState:
         """
         self._deleted: list[str] = []
 
-    def _told(self, stream: Stream, index: int) -> int:
+    def _told(self, stream: OpenStream, index: int) -> int:
         at = stream.name, index
         stored = (group.offsets.get(at) for group in self.ordered.values())
         committed = max((kept.offset + 1 for kept in stored if kept is not None), default=0)
@@ -61,7 +61,7 @@ class BrokerState:
     def apply(self, record: JournalRecord) -> None:
         """Apply a journalled change during recovery."""
         match record:
-            case Created():
+            case StreamCreated():
                 self.streams.add(record)
             case Deleted(number):
                 if (stream := self.streams.remove(number)) is not None:
@@ -72,7 +72,7 @@ class BrokerState:
             case ProducerStarted():
                 session = ProducerSession(record.producer, record.epoch)
                 self._producers.started(record.name, session, record.started_ms)
-            case Committed():
+            case TransactionCommitted():
                 self._recommit(record)
             case OrderedMade():
                 self.ordered[record.group] = OrderedGroup.restore(record.state)
@@ -84,7 +84,7 @@ class BrokerState:
             case _:
                 self._apply_to_stream(record)
 
-    def _recommit(self, record: Committed) -> None:
+    def _recommit(self, record: TransactionCommitted) -> None:
         self.transactions.next_id = max(self.transactions.next_id, record.transaction + 1)
         self.transactions.committed(record.transaction, record.user)
         for number, index, first, end in record.ranges:
@@ -98,7 +98,7 @@ class BrokerState:
         self,
         record: Updated
         | Tiered
-        | Trimmed
+        | StreamTrimmed
         | Hidden
         | Checked
         | GroupMade
@@ -117,7 +117,7 @@ class BrokerState:
                 stream.options = record.options
             case Tiered():
                 stream.tiered[record.partition] = record.offset
-            case Trimmed():
+            case StreamTrimmed():
                 stream.front = record.offset
             case Hidden():
                 stream.rehide(record.partition, record.ranges)
@@ -131,9 +131,9 @@ class BrokerState:
                 for change in record.records:
                     stream.groups[record.group].apply(change)
 
-    def snapshot(self, *, synced: bool) -> Snapshot:
-        """Everything that `restore` needs to continue from here; see `Stream.state`."""
-        return Snapshot(
+    def snapshot(self, *, synced: bool) -> StreamSnapshot:
+        """Everything that `restore` needs to continue from here; see `OpenStream.state`."""
+        return StreamSnapshot(
             self.streams.next_id,
             self.transactions.next_id,
             self._producers.next_id,
@@ -145,7 +145,7 @@ class BrokerState:
             self.streams.last_created_ms,
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: StreamSnapshot) -> None:
         """Restore a snapshot; for a fresh engine only."""
         self.transactions.restore(snapshot.next_transaction, snapshot.outcomes)
         for name, (producer, epoch, *started_ms) in snapshot.producers.items():

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.groups.ordered import OrderedGroup
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 
 MAX_LIMIT = 1_000
@@ -21,7 +21,7 @@ GroupKind: TypeAlias = Literal["shared", "ordered", "xstreams"]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSeen:
+class StreamSize:
     """One stream, as far as it is open."""
 
     name: str
@@ -35,7 +35,7 @@ class StreamSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSeen:
+class GroupPosition:
     """The position of a group in a stream."""
 
     stream: str
@@ -50,11 +50,11 @@ class GroupSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class StreamsPage:
     """A page: streams with their shared groups, then ordered groups."""
 
-    streams: list[StreamSeen]
-    groups: list[GroupSeen]
+    streams: list[StreamSize]
+    groups: list[GroupPosition]
     next: int
     """Where the next page begins; 0 after the last."""
 
@@ -66,11 +66,13 @@ class _Page:
         self._engine = engine
         self._left = limit
         self._opens = OPENS
-        self.streams: list[StreamSeen] = []
-        self.groups: list[GroupSeen] = []
+        self.streams: list[StreamSize] = []
+        self.groups: list[GroupPosition] = []
         self.looked_at = 0
 
-    def fill(self, streams: Iterable[Stream], ordered: Iterable[tuple[str, OrderedGroup]]) -> None:
+    def fill(
+        self, streams: Iterable[OpenStream], ordered: Iterable[tuple[str, OrderedGroup]]
+    ) -> None:
         """Add one after another while there is room."""
         for stream in streams:
             weight = stream.options.partitions * (1 + len(stream.groups))
@@ -87,7 +89,7 @@ class _Page:
             with contextlib.suppress(NexoError):
                 self.groups += [_ordered(name, group, stream) for stream in topics]
 
-    def _room(self, weight: int, read: Iterable[Stream]) -> bool:
+    def _room(self, weight: int, read: Iterable[OpenStream]) -> bool:
         """Whether the page has room for this too; the first item always fits, so rounds end."""
         closed = sum(s.options.partitions - sum(1 for _ in s.opened()) for s in read)
         if self.looked_at and (self._left < weight or self._opens < closed):
@@ -98,12 +100,12 @@ class _Page:
         return True
 
 
-def streams_of(engine: StreamEngine, group: OrderedGroup) -> list[Stream]:
+def streams_of(engine: StreamEngine, group: OrderedGroup) -> list[OpenStream]:
     """The streams that an ordered group reads."""
     return [engine.streams.get(name) for name in group.topics if name in engine.streams]
 
 
-def ordered_lag(group: OrderedGroup, stream: Stream) -> int:
+def ordered_lag(group: OrderedGroup, stream: OpenStream) -> int:
     """What a group has not processed; where it never committed, everything."""
     return sum(
         stream.unread(index, _position(group, stream, index))
@@ -111,12 +113,12 @@ def ordered_lag(group: OrderedGroup, stream: Stream) -> int:
     )
 
 
-def _position(group: OrderedGroup, stream: Stream, index: int) -> int:
+def _position(group: OrderedGroup, stream: OpenStream, index: int) -> int:
     kept = group.committed(stream.name, index)
     return kept.offset + 1 if kept else 0
 
 
-def survey(engine: StreamEngine, position: int, limit: int) -> Survey:
+def survey(engine: StreamEngine, position: int, limit: int) -> StreamsPage:
     """The page at ``position``: streams in the order they were made, then ordered groups."""
     streams, ordered = len(engine.streams), len(engine.ordered)
     page = _Page(engine, limit)
@@ -126,12 +128,12 @@ def survey(engine: StreamEngine, position: int, limit: int) -> Survey:
     )
     after = position + page.looked_at
     following = after if after < streams + ordered else 0
-    return Survey(page.streams, page.groups, following)
+    return StreamsPage(page.streams, page.groups, following)
 
 
-def _stream(stream: Stream) -> StreamSeen:
+def _stream(stream: OpenStream) -> StreamSize:
     opened = [part for _, part in stream.opened()]
-    return StreamSeen(
+    return StreamSize(
         stream.name,
         stream.options.partitions,
         sum(part.next_offset - part.start_offset for part in opened),
@@ -141,7 +143,7 @@ def _stream(stream: Stream) -> StreamSeen:
     )
 
 
-def _shared(stream: Stream) -> list[GroupSeen]:
+def _shared(stream: OpenStream) -> list[GroupPosition]:
     if not stream.groups:
         return []
     ends = stream.ends()
@@ -149,22 +151,22 @@ def _shared(stream: Stream) -> list[GroupSeen]:
     return [_group(stream, name, ends, published) for name in stream.groups]
 
 
-def _group(stream: Stream, name: str, ends: list[int], published: int) -> GroupSeen:
+def _group(stream: OpenStream, name: str, ends: list[int], published: int) -> GroupPosition:
     group = stream.groups[name]
     counts = group.status(ends)
     lag = sum(each.lag for each in counts)
     kind: GroupKind = "shared" if group.claims is None else "xstreams"
-    return GroupSeen(
+    return GroupPosition(
         stream.name, name, kind, lag, sum(each.in_flight for each in counts),
         sum(each.parked for each in counts), sum(1 for _ in group.members), published - lag,
     )  # fmt: skip
 
 
-def _ordered(name: str, group: OrderedGroup, stream: Stream) -> GroupSeen:
+def _ordered(name: str, group: OrderedGroup, stream: OpenStream) -> GroupPosition:
     finished = sum(
         max(_position(group, stream, index), part.start_offset)
         for index, part in enumerate(stream.partitions())
     )
     owners = {owner for (topic, _), owner in group.owners.items() if topic == stream.name}
     lag = ordered_lag(group, stream)
-    return GroupSeen(stream.name, name, "ordered", lag, 0, 0, len(owners), finished)
+    return GroupPosition(stream.name, name, "ordered", lag, 0, 0, len(owners), finished)

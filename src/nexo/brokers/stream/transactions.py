@@ -14,7 +14,7 @@ from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.brokers.stream.groups.ranges import RangeSet
 from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.records import Outcomes
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, OutcomeUnknown, TransactionAborted
 
 REMEMBERED = 10_000
@@ -28,7 +28,7 @@ of the broker; the high bits count its runs.
 class Acks(msgspec.Struct, frozen=True):
     """Records of a shared group that are finished if the transaction commits."""
 
-    stream: Stream
+    stream: OpenStream
     group: str
     consumer: str
     generation: int
@@ -45,7 +45,7 @@ class Offsets(msgspec.Struct, frozen=True):
     rewind: bool = False
 
 
-class Transaction:
+class OpenTransaction:
     """One open transaction."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Transaction:
         self.user = user
         """Who began it; empty while authentication is off."""
         self.deadline_ms = deadline_ms
-        self.touched: dict[tuple[int, int], Stream] = {}
+        self.touched: dict[tuple[int, int], OpenStream] = {}
         """By stream number and partition: where it wrote."""
         self.acks: list[Acks] = []
         self.offsets: list[Offsets] = []
@@ -75,7 +75,7 @@ class Transactions:
     __slots__ = ("_committed", "_forgotten", "_open", "_remembered", "next_id")
 
     def __init__(self) -> None:
-        self._open: dict[int, Transaction] = {}
+        self._open: dict[int, OpenTransaction] = {}
         self._committed: dict[str, RangeSet] = {}
         """By user."""
         self._remembered = 0
@@ -119,7 +119,7 @@ class Transactions:
         if not ranges:
             del self._committed[user]
 
-    def outcome(self, number: int, user: str = "") -> Transaction | None:
+    def outcome(self, number: int, user: str = "") -> OpenTransaction | None:
         """None if this user committed it, the transaction while open; otherwise raises why not."""
         found = self._open.get(number)
         if found is not None and found.user == user:
@@ -137,13 +137,13 @@ class Transactions:
         """Whether it is open."""
         return number in self._open
 
-    def begin(self, owner: Hashable, deadline_ms: int, user: str = "") -> Transaction:
-        found = Transaction(self.next_id, owner, deadline_ms, user)
+    def begin(self, owner: Hashable, deadline_ms: int, user: str = "") -> OpenTransaction:
+        found = OpenTransaction(self.next_id, owner, deadline_ms, user)
         self._open[found.id] = found
         self.next_id += 1
         return found
 
-    def get(self, number: int, owner: Hashable) -> Transaction:
+    def get(self, number: int, owner: Hashable) -> OpenTransaction:
         """An open transaction of this owner; `TransactionAborted` if it is no longer open."""
         found = self._open.get(number)
         if found is None or found.owner != owner:
@@ -154,23 +154,23 @@ class Transactions:
             raise Conflict(f"transaction {number} is being committed")
         return found
 
-    def is_open(self, transaction: Transaction) -> bool:
+    def is_open(self, transaction: OpenTransaction) -> bool:
         """Whether nobody has rolled it back meanwhile."""
         return self._open.get(transaction.id) is transaction
 
-    def end(self, transaction: Transaction) -> None:
+    def end(self, transaction: OpenTransaction) -> None:
         self._open.pop(transaction.id, None)
 
-    def of(self, owner: Hashable) -> list[Transaction]:
+    def of(self, owner: Hashable) -> list[OpenTransaction]:
         """What a connection left open; those being committed continue without it."""
         return [tx for tx in self._open.values() if tx.owner == owner and not tx.ending]
 
-    def touching(self, stream: int) -> list[Transaction]:
+    def touching(self, stream: int) -> list[OpenTransaction]:
         """Those that wrote to a stream and can still be rolled back."""
         undecided = [tx for tx in self._open.values() if not tx.decided]
         return [tx for tx in undecided if any(number == stream for number, _ in tx.touched)]
 
-    def overdue(self, now_ms: int) -> list[Transaction]:
+    def overdue(self, now_ms: int) -> list[OpenTransaction]:
         """Transactions past their deadline."""
         return [tx for tx in self._open.values() if tx.deadline_ms <= now_ms and not tx.ending]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.errors import Forbidden
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Page, decode, encode
+from nexo.protocol.queue import PeekJobs, decode, encode
 from nexo.protocol.values import decode_value
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def jobs_in_work(nexo: Client, name: str, limit: int, offset: int) -> list[dict[str, Any]]:
     """Each job with who holds it and how long its lease lasts."""
-    request = encode(Page(name, limit, offset, "working"))
+    request = encode(PeekJobs(name, limit, offset, "working"))
     reply = nexo.link(Broker.QUEUE).call(Op.Q_PEEK, request)
     rows = decode(reply or b"", list[dict[str, Any]])
     names = _names(nexo) if rows else {}

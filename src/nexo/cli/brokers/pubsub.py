@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.negative import Group
+from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.model import Broker
@@ -25,7 +25,7 @@ _AHEAD = 100
 """Messages taken ahead of printing; a slow terminal then slows the subscriptions down."""
 
 
-@click.group(cls=Group)
+@click.group(cls=SignedGroup)
 def command() -> None:
     """Publish and subscribe."""
 

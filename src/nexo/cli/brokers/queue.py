@@ -10,7 +10,7 @@ import click
 from nexo.cli import output
 from nexo.cli.brokers.in_work import jobs_in_work
 from nexo.cli.cells import time_text
-from nexo.cli.negative import Group
+from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, nothing_there, read_value, terms
 from nexo.cli.sizes import seconds
 from nexo.errors import NexoError, NotFound
@@ -58,7 +58,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-@click.group(cls=Group)
+@click.group(cls=SignedGroup)
 def command() -> None:
     """Jobs: create, push, pop, inspect."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import click
 
 from nexo.cli import output
-from nexo.cli.negative import Group
+from nexo.cli.negative import SignedGroup
 from nexo.cli.options import as_option, client, fail_unless, read_value
 from nexo.errors import NotFound
 
 
-@click.group(cls=Group)
+@click.group(cls=SignedGroup)
 def map_commands() -> None:
     """Fields of a map."""
 
@@ -54,7 +54,7 @@ def map_delete(name: str, fields: tuple[str, ...]) -> None:
     fail_unless(count > 0)
 
 
-@click.group(cls=Group)
+@click.group(cls=SignedGroup)
 def list_commands() -> None:
     """Values of a list."""
 
@@ -88,7 +88,7 @@ def list_pop(name: str, left: bool) -> None:
     output.value(taken[0])
 
 
-@click.group(cls=Group)
+@click.group(cls=SignedGroup)
 def set_commands() -> None:
     """Members of a set."""
 

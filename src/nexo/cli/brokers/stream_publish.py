@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.negative import Command
+from nexo.cli.negative import SignedCommand
 from nexo.cli.options import Failure, as_option, client, read_value
 from nexo.errors import NexoError
 
@@ -26,7 +26,7 @@ _BATCH_BYTES = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class InputRecord:
     """A record to publish, and how many bytes of input it was."""
 
     value: Any
@@ -39,7 +39,7 @@ class BadLine(Exception):
     """A line that is not what the format says."""
 
 
-@click.command("publish", cls=Command)
+@click.command("publish", cls=SignedCommand)
 @click.argument("stream")
 @click.argument("values", nargs=-1)
 @as_option
@@ -106,21 +106,21 @@ class Lines:
     key_field: str | None = None
     headers: dict[str, Any] | None = None
 
-    def draft(self, raw: bytes) -> Draft:
+    def draft(self, raw: bytes) -> InputRecord:
         """The record of one line; `BadLine` says what is wrong with it."""
         try:
             text = raw.decode().rstrip("\r\n")
         except UnicodeDecodeError:
             raise BadLine("not UTF-8 text") from None
         if self.form == "lines":
-            return Draft(text, self.key, self.headers, len(raw))
+            return InputRecord(text, self.key, self.headers, len(raw))
         try:
             found = json.loads(text)
         except ValueError as error:
             raise BadLine(f"not JSON: {error}") from None
         if self.form == "records":
             return self._record(found, len(raw))
-        return Draft(found, self._key_of(found), self.headers, len(raw))
+        return InputRecord(found, self._key_of(found), self.headers, len(raw))
 
     def _key_of(self, found: Any) -> str | None:
         if self.key_field is None:
@@ -130,14 +130,14 @@ class Lines:
         key = found[self.key_field]
         return key if isinstance(key, str) else json.dumps(key)
 
-    def _record(self, found: Any, size: int) -> Draft:
+    def _record(self, found: Any, size: int) -> InputRecord:
         if not isinstance(found, dict) or "value" not in found:
             raise BadLine("a record is an object with value, and perhaps key and headers")
         value = found["value"]
         if isinstance(value, dict) and value.keys() == {"base64"}:
             value = base64.b64decode(value["base64"])
         headers = (found.get("headers") or {}) | (self.headers or {})
-        return Draft(value, found.get("key", self.key), headers or None, size)
+        return InputRecord(value, found.get("key", self.key), headers or None, size)
 
 
 def _publish_file(stream: Stream[Any], name: str, lines: Lines) -> int:
@@ -155,7 +155,7 @@ def _publish_file(stream: Stream[Any], name: str, lines: Lines) -> int:
     return done
 
 
-def _drafts(file: IO[bytes], lines: Lines) -> Iterator[Draft]:
+def _drafts(file: IO[bytes], lines: Lines) -> Iterator[InputRecord]:
     for number, raw in enumerate(file, 1):
         if not raw.strip() and lines.form != "lines":
             continue
@@ -165,12 +165,12 @@ def _drafts(file: IO[bytes], lines: Lines) -> Iterator[Draft]:
             raise BadLine(f"line {number}: {error}") from None
 
 
-def batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+def batches(drafts: Iterable[InputRecord]) -> Iterator[list[InputRecord]]:
     """Drafts in runs of up to a thousand records or about a megabyte.
 
     What came before a bad line is handed out before its error is raised.
     """
-    batch: list[Draft] = []
+    batch: list[InputRecord] = []
     size = 0
     try:
         for draft in drafts:
@@ -187,7 +187,7 @@ def batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
         yield batch
 
 
-def _publish_batch(stream: Stream[Any], batch: list[Draft]) -> None:
+def _publish_batch(stream: Stream[Any], batch: list[InputRecord]) -> None:
     keyed = any(draft.key is not None for draft in batch)
     titled = any(draft.headers for draft in batch)
     stream.publish_many(

@@ -23,7 +23,7 @@ def _ignore(text: str) -> None:
     """Nobody needs to be told."""
 
 
-class Reader:
+class PartitionsReader:
     """Goes through some partitions of a stream, taking turns."""
 
     def __init__(self, client: Client, stream: str, positions: dict[int, int]) -> None:

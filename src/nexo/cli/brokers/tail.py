@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nexo.cli import output
-from nexo.cli.brokers.stream_reading import Reader, last_positions, only, positions
+from nexo.cli.brokers.stream_reading import PartitionsReader, last_positions, only, positions
 from nexo.cli.options import client, terms
 from nexo.cli.sizes import place, seconds
 
@@ -56,7 +56,7 @@ def command(
             places = last_positions(nexo, stream, last)
         else:
             places = positions(nexo, stream, start, _note_outside)
-        reader = Reader(nexo, stream, only(places, partition))
+        reader = PartitionsReader(nexo, stream, only(places, partition))
         found = _follow(reader, 0.0 if no_follow else wait_s)
         chosen = (record for record in found if key is None or record.key == key)
         for record in islice(chosen, count):
@@ -67,7 +67,7 @@ def _note_outside(text: str) -> None:
     output.note(f"{text}; beginning at its nearest")
 
 
-def _follow(reader: Reader, wait_s: float | None) -> Iterator[Record[Any]]:
+def _follow(reader: PartitionsReader, wait_s: float | None) -> Iterator[Record[Any]]:
     """Records until none came for ``wait_s``; for ever without one."""
     while True:
         found = reader.read(_POLL_S if wait_s is None else wait_s)

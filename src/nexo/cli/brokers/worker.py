@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 import nexo
-from nexo.cli.brokers.worker_processes import Processes, stop_with_parent
+from nexo.cli.brokers.worker_processes import WorkerProcesses, stop_with_parent
 from nexo.cli.options import terms
 from nexo.cli.sizes import seconds
 from nexo.client._async.queue.worker import Worker as AsyncWorker
@@ -114,7 +114,7 @@ def command(
         work.run()
         return
     folder = Path.cwd() if reload else None
-    context.exit(Processes(work, processes, stop_timeout, folder).run())
+    context.exit(WorkerProcesses(work, processes, stop_timeout, folder).run())
 
 
 def _start_log() -> None:

@@ -75,7 +75,7 @@ class Slot:
 
 
 @dataclass
-class Processes:
+class WorkerProcesses:
     """Keeps ``count`` processes running ``work`` until a signal comes."""
 
     work: Callable[[], None]

@@ -17,7 +17,7 @@ from nexo.cli.lake import sparks
 from nexo.cli.lake.lakes import lake_options, open_lake
 from nexo.cli.options import read_value, terms
 from nexo.cli.sizes import seconds
-from nexo.client.stop_signal import StopSignal
+from nexo.client.stop_signal import ProcessStopSignal
 from nexo.errors import Conflict
 from nexo.server.processes.priority import stand_behind_brokers
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from nexo.lake.catalog import Lake
     from nexo.lake.progress import PipelineProgress
-    from pyspark_nexo.pipeline import Pipeline, Progress
+    from pyspark_nexo.pipeline import MicroBatchResult, Pipeline
 
 # ruff: noqa: PLC0415 - Spark and Arrow are slow to import, and optional
 
@@ -95,14 +95,14 @@ def run(
 
 
 def _stop_event(attached: bool) -> threading.Event:
-    stop, asked = threading.Event(), StopSignal(signal.SIGTERM)
+    stop, asked = threading.Event(), ProcessStopSignal(signal.SIGTERM)
     threading.Thread(target=_stop_when_asked, args=(asked, stop), daemon=True).start()
     if attached:
         threading.Thread(target=_stop_with_parent, args=(os.getppid(), stop), daemon=True).start()
     return stop
 
 
-def _stop_when_asked(asked: StopSignal, stop: threading.Event) -> None:
+def _stop_when_asked(asked: ProcessStopSignal, stop: threading.Event) -> None:
     asked.wait()
     stop.set()
 
@@ -152,7 +152,7 @@ def _pipeline(lake: Lake, streams: str, master: str | None) -> Iterator[Pipeline
         yield Pipeline(spark, lake, terms().url, names)
 
 
-def _report(progress: Progress) -> None:
+def _report(progress: MicroBatchResult) -> None:
     if progress.lost:
         output.note(f"{progress.stream}: not committed: {progress.lost}")
     else:

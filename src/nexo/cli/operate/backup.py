@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nexo import Client
 
 
-class Kept:
+class KeptFiles:
     """One broker's files, as they were when this was made."""
 
     def __init__(self, client: Client, broker: Broker) -> None:
@@ -53,8 +53,8 @@ class Kept:
 
 
 @contextmanager
-def _kept(client: Client, broker: Broker) -> Iterator[Kept]:
-    kept = Kept(client, broker)
+def _kept(client: Client, broker: Broker) -> Iterator[KeptFiles]:
+    kept = KeptFiles(client, broker)
     yield kept
     kept.end()  # after a failure the closed connection does it
 
@@ -91,8 +91,8 @@ def _shown(pieces: Iterator[bytes], bar: output.ProgressTask) -> Iterator[bytes]
         yield piece
 
 
-def _manifest(parts: list[Kept]) -> backup_file.Manifest:
-    return backup_file.Manifest(
+def _manifest(parts: list[KeptFiles]) -> backup_file.ArchiveManifest:
+    return backup_file.ArchiveManifest(
         format=backup_file.FORMAT,
         nexo=__version__,
         created_ms=int(time.time() * 1000),

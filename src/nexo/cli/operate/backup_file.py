@@ -1,6 +1,6 @@
 """The file that ``nexo backup`` writes and ``nexo restore`` reads.
 
-A tar archive: first ``manifest.json`` (`Manifest`), then each broker's files as
+A tar archive: first ``manifest.json`` (`ArchiveManifest`), then each broker's files as
 ``<broker>/<path in its folder>``, last ``checksums.json`` with the CRC32C of each. Without the
 last one the archive is not whole. A name that ends in ``gz`` is compressed.
 """
@@ -28,7 +28,7 @@ _CHUNK = 256 * 1024
 T = TypeVar("T")
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class ArchiveManifest(msgspec.Struct, frozen=True):
     """What the archive holds."""
 
     format: int
@@ -63,7 +63,7 @@ class _Joined(io.RawIOBase):
 class Writer:
     """An archive under way; see `writing`."""
 
-    def __init__(self, archive: tarfile.TarFile, manifest: Manifest) -> None:
+    def __init__(self, archive: tarfile.TarFile, manifest: ArchiveManifest) -> None:
         self._archive = archive
         self._time_s = manifest.created_ms // 1000
         self._sums: dict[str, int] = {}
@@ -89,7 +89,7 @@ class Writer:
 
 
 @contextmanager
-def writing(path: Path, manifest: Manifest) -> Iterator[Writer]:
+def writing(path: Path, manifest: ArchiveManifest) -> Iterator[Writer]:
     """An archive that appears at ``path``, durable, once it is whole."""
     aside = path.with_name(path.name + ".part")
     try:
@@ -116,12 +116,12 @@ def writing(path: Path, manifest: Manifest) -> Iterator[Writer]:
 # -- reading ----------------------------------------------------------------------
 
 
-class Reader:
+class ArchiveReader:
     """An archive's files, in order; see `reading`."""
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
-        self.manifest = self._json(self._next(), _MANIFEST, Manifest)
+        self.manifest = self._json(self._next(), _MANIFEST, ArchiveManifest)
         if self.manifest.format != FORMAT:
             raise InvalidInput(f"format {self.manifest.format} is newer than this version reads")
 
@@ -175,11 +175,11 @@ class Reader:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Reader]:
+def reading(path: Path) -> Iterator[ArchiveReader]:
     """An archive, whatever is wrong with it raised as an error of ours."""
     try:
         with tarfile.open(path, "r|*") as archive:
-            yield Reader(archive)
+            yield ArchiveReader(archive)
     except (tarfile.TarError, EOFError) as error:
         raise Corrupt(f"{path} is damaged or no backup: {error}") from None
     except OSError as error:

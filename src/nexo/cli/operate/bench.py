@@ -9,7 +9,7 @@ import click
 
 import nexo
 from nexo.cli import output, reach
-from nexo.cli.operate.bench_work import Bench, Result
+from nexo.cli.operate.bench_work import Bench, WorkResult
 from nexo.cli.options import terms
 from nexo.cli.sizes import seconds
 from nexo.server import loops
@@ -32,7 +32,7 @@ def command(seconds: float, size: int) -> None:
     output.rows(rows, ("work", "per_s", "note"))
 
 
-async def _measure(seconds: float, size: int) -> list[Result]:
+async def _measure(seconds: float, size: int) -> list[WorkResult]:
     async with nexo.AsyncClient(terms().url, **terms().client_options()) as client:
         name, found = f"nexo-bench-{secrets.token_hex(4)}", []
         async with Bench(client, name, bytes(size), seconds) as bench:

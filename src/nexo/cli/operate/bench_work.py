@@ -19,7 +19,7 @@ _MANY = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class WorkResult:
     """What one piece of work came to."""
 
     work: str
@@ -37,7 +37,7 @@ class Bench:
         self._seconds = seconds
 
     @property
-    def works(self) -> list[Callable[[], Awaitable[Result]]]:
+    def works(self) -> list[Callable[[], Awaitable[WorkResult]]]:
         """Every piece of work, in the order to run them."""
         return [
             self.round_trips, self.set_keys, self.get_keys, self.fan_out,
@@ -74,7 +74,7 @@ class Bench:
     def _keys(self) -> list[str]:
         return [f"{self._name}:{number}" for number in range(_TASKS)]
 
-    async def _repeat(self, work: str, step: Callable[[], Awaitable[int]], note: str) -> Result:
+    async def _repeat(self, work: str, step: Callable[[], Awaitable[int]], note: str) -> WorkResult:
         """Run ``step``, which says how much it did, until time is up or nothing is left."""
         start_s, count = time.perf_counter(), 0
         while time.perf_counter() - start_s < self._seconds:
@@ -83,11 +83,11 @@ class Bench:
             if not done:
                 break
         elapsed_s = time.perf_counter() - start_s
-        return Result(work, count / elapsed_s, note)
+        return WorkResult(work, count / elapsed_s, note)
 
     # -- connection and store -----------------------------------------------------
 
-    async def round_trips(self) -> Result:
+    async def round_trips(self) -> WorkResult:
         """One request at a time."""
         times: list[float] = []
         end_s = time.perf_counter() + self._seconds
@@ -95,9 +95,11 @@ class Bench:
             times.append(await self._client.ping())
         times.sort()
         p50, p99 = (1e6 * times[int(len(times) * share)] for share in (0.5, 0.99))
-        return Result("round trips", len(times) / sum(times), f"p50 {p50:.0f} µs, p99 {p99:.0f} µs")
+        return WorkResult(
+            "round trips", len(times) / sum(times), f"p50 {p50:.0f} µs, p99 {p99:.0f} µs"
+        )
 
-    async def set_keys(self) -> Result:
+    async def set_keys(self) -> WorkResult:
         """Many tasks, a key each."""
         keys, store = self._keys(), self._client.store
 
@@ -107,7 +109,7 @@ class Bench:
 
         return await self._repeat("store set", step, f"{_TASKS} tasks")
 
-    async def get_keys(self) -> Result:
+    async def get_keys(self) -> WorkResult:
         """Many tasks, a key each."""
         keys, store = self._keys(), self._client.store
 
@@ -119,7 +121,7 @@ class Bench:
 
     # -- pub/sub --------------------------------------------------------------------
 
-    async def fan_out(self) -> Result:
+    async def fan_out(self) -> WorkResult:
         """Publish, and receive everything."""
         topic, values = f"{self._name}/topic", [self._value] * _TASKS
         async with await self._client.pubsub.subscribe(topic) as subscription:
@@ -134,7 +136,7 @@ class Bench:
 
     # -- queue ------------------------------------------------------------------------
 
-    async def push(self) -> Result:
+    async def push(self) -> WorkResult:
         """Push in batches."""
         queue = await self._client.queue(self._name).create()
         jobs = [self._value] * _MANY
@@ -145,7 +147,7 @@ class Bench:
 
         return await self._repeat("queue push", step, f"batches of {_MANY}, file_sync")
 
-    async def pop(self) -> Result:
+    async def pop(self) -> WorkResult:
         """Take and finish what was pushed."""
         queue: Any = self._client.queue(self._name)
 
@@ -159,7 +161,7 @@ class Bench:
 
     # -- stream -------------------------------------------------------------------------
 
-    async def publish(self) -> Result:
+    async def publish(self) -> WorkResult:
         """Publish in batches."""
         stream = await self._client.stream(self._name).create()
         records = [self._value] * _MANY
@@ -170,7 +172,7 @@ class Bench:
 
         return await self._repeat("stream publish", step, f"batches of {_MANY}, file_async")
 
-    async def consume(self) -> Result:
+    async def consume(self) -> WorkResult:
         """Read and ack what was published."""
         stream = self._client.stream(self._name)
         async with stream.consume("bench", batch=_MANY) as consumer:

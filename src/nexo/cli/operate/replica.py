@@ -13,7 +13,7 @@ from nexo.cli import output
 from nexo.errors import ConfigError, Conflict, NotFound, Unavailable
 from nexo.model import Broker
 from nexo.replication import lease as leases
-from nexo.replication.lease import Lease, Standby
+from nexo.replication.lease import LeaderLease, Standby
 from nexo.replication.objects import LOG, ObjectsBelow, ObjectStore, StoreFailed, number_of
 from nexo.replication.stores import open_store
 
@@ -39,7 +39,7 @@ def _open(url: str | None, file: Path | None) -> ObjectStore:
     return open_store(url)
 
 
-def _newest(store: ObjectStore) -> tuple[int, Lease]:
+def _newest(store: ObjectStore) -> tuple[int, LeaderLease]:
     found = leases.newest(store)
     if found is None:
         raise NotFound("no server has ever led in this store: start one with --replicate")
@@ -65,7 +65,7 @@ def status(url: str | None, file: Path | None) -> None:
     output.rows(rows, ["address", "role", "server", "heard_ms", "objects_behind"])
 
 
-def _leader_row(lease: Lease, number: int) -> dict[str, object]:
+def _leader_row(lease: LeaderLease, number: int) -> dict[str, object]:
     age_ms = _age_ms(lease.time_ms)
     role = "released" if lease.released else "expired" if age_ms > lease.lease_ms else "leader"
     return {
@@ -113,7 +113,7 @@ def promote(url: str | None, file: Path | None, to: str, timeout_s: float) -> No
     output.done(f"{new.address} leads", leader=new.address, server=new.server)
 
 
-def _await_leader(store: ObjectStore, old: Lease, timeout_s: float) -> Lease:
+def _await_leader(store: ObjectStore, old: LeaderLease, timeout_s: float) -> LeaderLease:
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         _, lease = _newest(store)

@@ -19,7 +19,7 @@ from nexo.config import Settings
 from nexo.errors import Conflict, NotFound, Unavailable
 from nexo.model import Broker
 from nexo.replication.objects import ObjectsBelow, ObjectStore, StoreFailed
-from nexo.replication.replay import Replay
+from nexo.replication.replay import LogReplay
 from nexo.replication.small_files import SmallFiles
 from nexo.replication.stores import open_store
 from nexo.server.processes.folder_lock import FolderLock, absent_paths
@@ -95,7 +95,7 @@ def _restore_replicated(
 
 
 def _replay(store: ObjectStore, broker: Broker, folder: Path, until_ms: int | None) -> int:
-    replay = Replay(ObjectsBelow(store, f"{broker.label}/"), OsFiles(), folder)
+    replay = LogReplay(ObjectsBelow(store, f"{broker.label}/"), OsFiles(), folder)
     replay.load(until_ms)
     first = replay.follower.number
     replay.to_end(until_ms)
@@ -118,7 +118,7 @@ def _check_empty(folders: dict[Broker, Path]) -> None:
             raise Conflict(f"{folder} is not empty: restore to another folder, or move it away")
 
 
-def _restore(archive: backup_file.Reader, folders: dict[Broker, Path]) -> None:
+def _restore(archive: backup_file.ArchiveReader, folders: dict[Broker, Path]) -> None:
     with (
         _replacing(folders) as aside,
         output.progress("restoring", archive.manifest.size_bytes) as bar,

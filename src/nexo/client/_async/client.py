@@ -18,7 +18,7 @@ from nexo.client._async.queue.gather import Pusher
 from nexo.client._async.queue.queue import Queue, list_queues
 from nexo.client._async.queue.traced import TracedQueue
 from nexo.client._async.store.store import Store
-from nexo.client._async.stream.publisher import Publisher
+from nexo.client._async.stream.publisher import RecordPublisher
 from nexo.client._async.stream.stream import Stream
 from nexo.client._async.stream.traced import TracedStream
 from nexo.client._async.stream.transaction import Transaction
@@ -48,7 +48,7 @@ class AsyncClient:
     def __init__(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
-        self._publishers: dict[str, Publisher] = {}
+        self._publishers: dict[str, RecordPublisher] = {}
         self._pusher = Pusher(self._links[Broker.QUEUE])
         self.store = Store(self._links[Broker.STORE])
         """Shared state: keys, counters, maps, lists, sets."""

@@ -32,7 +32,7 @@ DONE: Awaitable[None] = _Done()
 """Returned by calls that finish at once, because callers may await them."""
 
 
-class Lock(asyncio.Lock):
+class Mutex(asyncio.Lock):
     """Held with ``async with``."""
 
 

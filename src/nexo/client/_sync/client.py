@@ -19,7 +19,7 @@ from nexo.client._sync.queue.gather import Pusher
 from nexo.client._sync.queue.queue import Queue, list_queues
 from nexo.client._sync.queue.traced import TracedQueue
 from nexo.client._sync.store.store import Store
-from nexo.client._sync.stream.publisher import Publisher
+from nexo.client._sync.stream.publisher import RecordPublisher
 from nexo.client._sync.stream.stream import Stream
 from nexo.client._sync.stream.traced import TracedStream
 from nexo.client._sync.stream.transaction import Transaction
@@ -49,7 +49,7 @@ class Client:
     def __init__(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         self.address: Address = parse_url(url, **options)
         self._links = {broker: Link(self.address, broker) for broker in Broker}
-        self._publishers: dict[str, Publisher] = {}
+        self._publishers: dict[str, RecordPublisher] = {}
         self._pusher = Pusher(self._links[Broker.QUEUE])
         self.store = Store(self._links[Broker.STORE])
         """Shared state: keys, counters, maps, lists, sets."""

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nexo.client.stop_signal import StopSignal
+from nexo.client.stop_signal import ProcessStopSignal as StopSignal
 
 __all__ = [
     "DONE",
     "Event",
-    "Lock",
+    "Mutex",
     "StopSignal",
     "Task",
     "Workers",
@@ -33,7 +33,7 @@ DONE: None = None
 """What a call returns that may be awaited in the async client."""
 
 
-class Lock:
+class Mutex:
     """Held with ``with``."""
 
     def __init__(self) -> None:

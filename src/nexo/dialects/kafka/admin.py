@@ -12,13 +12,13 @@ from nexo.dialects.kafka.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
 from nexo.dialects.kafka.speaker import NODE_ID
 from nexo.errors import InvalidInput, InvalidOption, NexoError
-from nexo.services.stream.admin import Admin
+from nexo.services.stream.admin import StreamAdmin
 
 _TOPIC, _BROKER = 2, 4
 """Kinds of resources that have configurations."""
 
 
-def _admin(request: Request) -> Admin:
+def _admin(request: Request) -> StreamAdmin:
     return request.session.shared.streams.admin
 
 

@@ -106,7 +106,7 @@ def write_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-class Kind(NamedTuple):
+class FieldCodec(NamedTuple):
     """How one type is read and written."""
 
     read: Callable[[Input], Any]
@@ -132,7 +132,7 @@ class Schema:
     def __init__(self, text: str, flexible_from: int) -> None:
         self.fields = list(_parse(iter(text.split())))
         self._flexible_from = flexible_from
-        self._kinds: dict[int, Kind] = {}
+        self._kinds: dict[int, FieldCodec] = {}
 
     def read(self, data: Input, version: int) -> Message:
         """A message from bytes."""
@@ -143,7 +143,7 @@ class Schema:
         """A message to bytes; what it leaves out gets its default."""
         self._kind(version).write(out, message)
 
-    def _kind(self, version: int) -> Kind:
+    def _kind(self, version: int) -> FieldCodec:
         kind = self._kinds.get(version)
         if kind is None:
             flexible = version >= self._flexible_from
@@ -202,7 +202,7 @@ def _default(kind: str, is_array: bool, text: str | None) -> Any:
 # -- kinds ---------------------------------------------------------------------------------
 
 
-def _structure(fields: list[Field], version: int, flexible: bool) -> Kind:
+def _structure(fields: list[Field], version: int, flexible: bool) -> FieldCodec:
     here = [
         (field.name, _field_kind(field, version, flexible), field.default)
         for field in fields
@@ -222,10 +222,10 @@ def _structure(fields: list[Field], version: int, flexible: bool) -> Kind:
         if flexible:
             out.append(0)
 
-    return Kind(read, write)
+    return FieldCodec(read, write)
 
 
-def _field_kind(field: Field, version: int, flexible: bool) -> Kind:
+def _field_kind(field: Field, version: int, flexible: bool) -> FieldCodec:
     if field.fields:
         kind = _structure(field.fields, version, flexible)
     else:
@@ -233,7 +233,7 @@ def _field_kind(field: Field, version: int, flexible: bool) -> Kind:
     return _array(kind, flexible) if field.is_array else kind
 
 
-def _array(of: Kind, flexible: bool) -> Kind:
+def _array(of: FieldCodec, flexible: bool) -> FieldCodec:
     def read(data: Input) -> list[Any] | None:
         count = data.count(flexible)
         return None if count < 0 else [of.read(data) for _ in range(count)]
@@ -243,25 +243,27 @@ def _array(of: Kind, flexible: bool) -> Kind:
         for item in items or ():
             of.write(out, item)
 
-    return Kind(read, write)
+    return FieldCodec(read, write)
 
 
-def _plain(name: str, flexible: bool) -> Kind:
+def _plain(name: str, flexible: bool) -> FieldCodec:
     match name:
         case "str":
             return _text(flexible)
         case "bytes":
             return _bytes(flexible)
         case "uuid":
-            return Kind(
+            return FieldCodec(
                 lambda data: UUID(bytes=bytes(data.take(16))),
                 lambda out, value: out.extend(value.bytes),
             )
     number = _NUMBERS[name]
-    return Kind(lambda data: data.number(number), lambda out, value: out.extend(number.pack(value)))
+    return FieldCodec(
+        lambda data: data.number(number), lambda out, value: out.extend(number.pack(value))
+    )
 
 
-def _text(flexible: bool) -> Kind:
+def _text(flexible: bool) -> FieldCodec:
     def read(data: Input) -> str | None:
         size = data.length(_I16, flexible)
         if size < 0:
@@ -276,10 +278,10 @@ def _text(flexible: bool) -> Kind:
         _write_length(out, -1 if value is None else len(raw), _I16, flexible)
         out += raw
 
-    return Kind(read, write)
+    return FieldCodec(read, write)
 
 
-def _bytes(flexible: bool) -> Kind:
+def _bytes(flexible: bool) -> FieldCodec:
     def read(data: Input) -> memoryview | None:
         size = data.length(_I32, flexible)
         return None if size < 0 else data.take(size)
@@ -288,7 +290,7 @@ def _bytes(flexible: bool) -> Kind:
         _write_length(out, -1 if value is None else len(value), _I32, flexible)
         out += value or b""
 
-    return Kind(read, write)
+    return FieldCodec(read, write)
 
 
 def _write_length(out: bytearray, size: int, kind: Struct, flexible: bool) -> None:

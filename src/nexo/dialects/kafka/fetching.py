@@ -10,8 +10,8 @@ from nexo.dialects.kafka.codec import Message, write_varint
 from nexo.dialects.kafka.errors import Error, error_of
 from nexo.dialects.kafka.request import Gather, Request, by_topic, stream_of
 from nexo.errors import NexoError, NotFound
-from nexo.services.stream.admin import PartitionDescription
-from nexo.services.stream.reading import ReadFrom, Slice
+from nexo.services.stream.admin import PartitionOffsets
+from nexo.services.stream.reading import ReadFrom, RecordSlice
 
 EARLIEST, LATEST, GREATEST = -2, -1, -3
 """What stands for a time."""
@@ -32,7 +32,7 @@ class Wanted:
         self.partition = partition
         self.offset = offset
         self.error = Error.NONE
-        self.slice: Slice | None = None
+        self.slice: RecordSlice | None = None
 
 
 def fetch(request: Request) -> None:
@@ -52,7 +52,7 @@ def fetch(request: Request) -> None:
                 places.append(place)
                 asked.append(one)
 
-    def done(found: list[Slice] | NexoError) -> None:
+    def done(found: list[RecordSlice] | NexoError) -> None:
         if isinstance(found, NexoError):
             for one in asked:
                 one.error = error_of(found)
@@ -220,7 +220,7 @@ def _list_one(
         located(error)
 
 
-def _bound(bounds: PartitionDescription, which: int) -> Message:
+def _bound(bounds: PartitionOffsets, which: int) -> Message:
     if which == EARLIEST:
         return {"offset": bounds.start_offset}
     if which == GREATEST and bounds.stable_offset > bounds.start_offset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from nexo.brokers.stream.groups.coordinator_model import Join, Joined, Refused, Reply, Synced
+from nexo.brokers.stream.groups.coordinator_model import Join, Joined, JoinRefused, Reply, Synced
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.dialects.kafka.codec import Message
 from nexo.dialects.kafka.errors import Error, error_of, group_error
@@ -46,7 +46,7 @@ def join_group(request: Request) -> None:
         match reply:
             case Joined():
                 request.answer(_joined(request, reply))
-            case Refused():
+            case JoinRefused():
                 member = reply.member_id or request["member"]
                 request.answer({"error": group_error(reply.error), "member": member})
             case NexoError():
@@ -102,7 +102,7 @@ def sync_group(request: Request) -> None:
                 kind = request["protocol_type"] or "consumer"
                 answer = {"protocol_type": kind, "protocol": reply.protocol}
                 request.answer(answer | {"assignment": reply.assignment})
-            case Refused():
+            case JoinRefused():
                 request.answer({"error": group_error(reply.error)})
             case NexoError():
                 request.answer({"error": refusal(reply)})

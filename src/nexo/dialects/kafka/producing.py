@@ -52,13 +52,13 @@ def _produce_one(
         name = stream_of(topic)
         head, entry = _entry(request, name, index, part["records"])
         _store(request, name, index, head, entry, stored)
-    except Refused as refused:
+    except BatchRefused as refused:
         done((topic, _refused(index, refused.error, str(refused))))
     except NexoError as error:
         stored(error)
 
 
-class Refused(Exception):
+class BatchRefused(Exception):
     """A batch that Kafka has an error of its own for."""
 
     def __init__(self, error: Error, message: str) -> None:
@@ -79,10 +79,10 @@ def _entry(request: Request, name: str, index: int, records: Any) -> tuple[Kafka
     try:
         check_kafka_kind(head.attributes & COMPRESSION)
     except InvalidOption as error:
-        raise Refused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
+        raise BatchRefused(Error.UNSUPPORTED_COMPRESSION, error.message) from None
     entry = b"".join((sealed, *body))
     if found.options.compacts and any(key is None for key in decode(entry).keys()):  # noqa: SIM118
-        raise Refused(Error.INVALID_RECORD, "a compacted topic takes no record without a key")
+        raise BatchRefused(Error.INVALID_RECORD, "a compacted topic takes no record without a key")
     return head, entry
 
 
@@ -95,8 +95,8 @@ def _store(
         return
     try:
         found = transaction_of(request, head.producer_id, head.epoch)
-    except transactional.Refused as refused:
-        raise Refused(refused.error, "no transaction is open for this batch") from None
+    except transactional.TransactionRefused as refused:
+        raise BatchRefused(refused.error, "no transaction is open for this batch") from None
     assert found.number is not None
     streams.transact.publish(
         request.session, found.number, name, entry, done, index, owner=found.owner

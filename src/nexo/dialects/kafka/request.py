@@ -18,7 +18,7 @@ T = TypeVar("T")
 _SIZE, _CORRELATION = Struct(">i"), Struct(">i")
 
 
-class Client(Connection, Protocol):
+class KafkaClient(Connection, Protocol):
     """A session as its requests see it."""
 
     shared: KafkaShared
@@ -42,7 +42,7 @@ class Request:
 
     def __init__(
         self,
-        session: Client,
+        session: KafkaClient,
         number: int,
         api: Api,
         version: int,

@@ -6,7 +6,7 @@ from typing import cast
 
 from nexo.dialects.dialect import HostPort
 from nexo.dialects.kafka.encodings import Encodings
-from nexo.dialects.kafka.transactional import Transactions
+from nexo.dialects.kafka.transactional import KafkaTransactions
 from nexo.model import Broker
 from nexo.services.stream import StreamService
 
@@ -21,7 +21,7 @@ class KafkaShared:
     def __init__(self, host: HostPort) -> None:
         self.host = host
         self.encodings = Encodings()
-        self.transactions = Transactions()
+        self.transactions = KafkaTransactions()
         self.stopping = False
 
     @property

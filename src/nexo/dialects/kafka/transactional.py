@@ -21,7 +21,7 @@ _ENDED_KEPT = 10_000
 """Ids without an open transaction that are remembered; the others are looked up again."""
 
 
-class Refused(Exception):
+class TransactionRefused(Exception):
     """Why a transactional request is refused."""
 
     def __init__(self, error: Error) -> None:
@@ -49,7 +49,7 @@ class Transactional:
         return _OWNER, self.id
 
 
-class Transactions:
+class KafkaTransactions:
     """The transactional ids of one process."""
 
     def __init__(self) -> None:
@@ -62,12 +62,12 @@ class Transactions:
         if found is None:
             session = streams.publishing.producer_named(producer_name(name))
             if session is None:
-                raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
+                raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
             found = self.start(name, session, MAX_TIMEOUT_MS)
         if asked["producer_id"] != found.producer:
-            raise Refused(Error.INVALID_PRODUCER_ID_MAPPING)
+            raise TransactionRefused(Error.INVALID_PRODUCER_ID_MAPPING)
         if asked["epoch"] != found.epoch:
-            raise Refused(Error.PRODUCER_FENCED)
+            raise TransactionRefused(Error.PRODUCER_FENCED)
         return found
 
     def known(self, name: str) -> Transactional | None:

@@ -15,7 +15,7 @@ from nexo.brokers.stream.producers import ProducerSession
 from nexo.dialects.kafka.errors import Error, error_of, group_error
 from nexo.dialects.kafka.groups import refusal, sound_commits, with_error
 from nexo.dialects.kafka.request import Request, by_topic, stream_of
-from nexo.dialects.kafka.transactional import Refused, Transactional, producer_name
+from nexo.dialects.kafka.transactional import Transactional, TransactionRefused, producer_name
 from nexo.errors import NexoError, NotFound
 from nexo.names import name_of
 from nexo.services.stream.transact import MAX_TIMEOUT_MS, OffsetInput
@@ -89,9 +89,9 @@ def _producer(request: Request) -> Transactional:
     shared = request.session.shared
     try:
         return shared.transactions.get(shared.streams, request.body)
-    except Refused as refused:
+    except TransactionRefused as refused:
         if refused.error is Error.PRODUCER_FENCED and request.version < _KNOWS_FENCED:
-            raise Refused(Error.INVALID_PRODUCER_EPOCH) from None
+            raise TransactionRefused(Error.INVALID_PRODUCER_EPOCH) from None
         raise
 
 
@@ -99,7 +99,7 @@ def _open(request: Request) -> Transactional:
     """The producer of a request, with a transaction; one is begun if there is none."""
     shared, found = request.session.shared, _producer(request)
     if found.ending:
-        raise Refused(Error.CONCURRENT_TRANSACTIONS)
+        raise TransactionRefused(Error.CONCURRENT_TRANSACTIONS)
     if found.number is None:
         begin = shared.streams.transact.begin
         found.number = begin(request.session, found.timeout_ms, found.owner)
@@ -139,7 +139,7 @@ def _partition_error(request: Request, topic: str, index: int) -> Error:
 def _opened(request: Request) -> Error:
     try:
         _open(request)
-    except Refused as refused:
+    except TransactionRefused as refused:
         return refused.error
     except NexoError as error:
         return error_of(error, _FORBIDDEN)
@@ -157,7 +157,7 @@ def offset_commit(request: Request) -> None:
     error = Error.NONE
     try:
         _add_offsets(request, commits)
-    except Refused as refused:
+    except TransactionRefused as refused:
         error = refused.error
     except NexoError as caught:
         error = refusal(caught)
@@ -172,7 +172,7 @@ def _add_offsets(request: Request, commits: list[Any]) -> None:
     )
     plain = request["generation"] < 0 and not request["member"]
     if refused is not None and not plain:
-        raise Refused(group_error(refused))
+        raise TransactionRefused(group_error(refused))
     found = _open(request)
     assert found.number is not None
     streams.ordered.ensure(group)
@@ -187,14 +187,14 @@ def end(request: Request) -> None:
     try:
         found = _producer(request)
         if found.ending:
-            raise Refused(Error.CONCURRENT_TRANSACTIONS)
+            raise TransactionRefused(Error.CONCURRENT_TRANSACTIONS)
         if found.number is None:
             same = found.committed in (None, wants_commit)
             same = same and not (wants_commit and found.committed is None)
             request.answer({"error": Error.NONE if same else Error.INVALID_TXN_STATE})
             return
         _end(request, found, wants_commit)
-    except Refused as refused:
+    except TransactionRefused as refused:
         request.answer({"error": refused.error})
     except NexoError as error:
         request.answer({"error": error_of(error, _FORBIDDEN)})
@@ -227,5 +227,5 @@ def transaction_of(request: Request, producer_id: int, epoch: int) -> Transactio
         shared.streams, asked | {"transactional_id": request["transactional_id"]}
     )
     if found.number is None or found.ending:
-        raise Refused(Error.INVALID_TXN_STATE)
+        raise TransactionRefused(Error.INVALID_TXN_STATE)
     return found

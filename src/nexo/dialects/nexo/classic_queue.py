@@ -14,12 +14,12 @@ from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.errors import InvalidInput, LeaseLost, NexoError, NotFound
 from nexo.model import Buffer
-from nexo.protocol.frames import Reader, pack_str, pack_u32
+from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
 from nexo.services.connection import Done
 from nexo.services.queue import QueueService
-from nexo.services.queue.views import DeadView, Delivered
+from nexo.services.queue.views import DeadView, LeasedJobs
 from nexo.services.queue.work import Outcome
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class ClassicQueueRequests:
 
     def _create(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Idempotent; the first options stay."""
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         name, given = reader.text(), _options(reader.text(), _Create)
         self._queues.create(peer, name, self._rules(given), reply_ok(peer, request_id), "keep")
 
@@ -101,30 +101,30 @@ class ClassicQueueRequests:
 
     def _exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         with _in_its_words():
-            self._queues.info(peer, Reader(payload).text())
+            self._queues.info(peer, FieldReader(payload).text())
         peer.ok(request_id)
 
     def _delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         with _in_its_words():
-            self._queues.delete(peer, Reader(payload).text())
+            self._queues.delete(peer, FieldReader(payload).text())
         peer.ok(request_id)
 
     # -- jobs ---------------------------------------------------------------------
 
     def _push(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         name, given, value = reader.text(), _options(reader.text(), _Push), bytes(reader.rest())
         check_value(value)
         jobs = NewJobs(1, pack_block([value]), given.priority or 0, given.delay_ms or 0)
         self._queues.push(peer, name, jobs, reply_ok(peer, request_id))
 
     def _consume(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         name, given = reader.text(), _options(reader.text(), _Consume)
         limit = 50 if given.batch_size is None else given.batch_size
         wait_ms = 20_000 if given.wait_ms is None else given.wait_ms
 
-        def done(found: Delivered | NexoError | None) -> None:
+        def done(found: LeasedJobs | NexoError | None) -> None:
             if isinstance(found, NexoError):
                 peer.fail(request_id, found)
             else:
@@ -133,13 +133,13 @@ class ClassicQueueRequests:
         self._queues.pop(peer, request_id, name, limit, wait_ms, done)
 
     def _ack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         raw_id, name = bytes(reader.take(ID_SIZE)), reader.text()
         with _in_its_words("ACK failed"):
             self._queues.settle_held(peer, name, raw_id, Outcome.ACK, reply_ok(peer, request_id))
 
     def _nack(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         raw_id, name, reason = bytes(reader.take(ID_SIZE)), reader.text(), reader.text()
         outcome = Outcome.RELEASE if reason == RETURNED else Outcome.NACK
         with _in_its_words("NACK failed"):
@@ -150,7 +150,7 @@ class ClassicQueueRequests:
     # -- dead letters -------------------------------------------------------------
 
     def _peek_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         name, limit, offset = reader.text(), reader.u32(), reader.u32()
         with _in_its_words():
             page = self._queues.dead(peer, name, min(limit, MAX_PAGE), offset)
@@ -171,7 +171,7 @@ class ClassicQueueRequests:
         self, peer: Peer, request_id: int, payload: memoryview,
         act: Callable[[Peer, str, Sequence[str], Done[int]], None],
     ) -> None:  # fmt: skip
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         name, job_id = reader.text(), bytes(reader.take(ID_SIZE)).hex()
         with _in_its_words():
             self._queues.check_admin(peer, name)
@@ -183,10 +183,10 @@ class ClassicQueueRequests:
     def _purge_dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         with _in_its_words():
             done = reply_data(peer, request_id, pack_u32)
-            self._queues.delete_dead(peer, Reader(payload).text(), None, done)
+            self._queues.delete_dead(peer, FieldReader(payload).text(), None, done)
 
 
-def _delivery(found: Delivered | None) -> list[Buffer]:
+def _delivery(found: LeasedJobs | None) -> list[Buffer]:
     """``count u32, {id 16 bytes, length u32, value}*``."""
     if found is None:
         return [pack_u32(0)]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from nexo.dialects.dialect import Claim, HostPort, Origin
 from nexo.dialects.nexo.requests import build_table
-from nexo.dialects.nexo.session import Session
+from nexo.dialects.nexo.session import NexoSession
 from nexo.dialects.nexo.shared import Shared
 from nexo.errors import NexoError
 from nexo.model import Broker
-from nexo.protocol.frames import HEADER_SIZE, Kind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER_SIZE, FrameKind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 
 _HELLO_BYTES = HEADER_SIZE + 2
@@ -26,7 +26,7 @@ class NexoDialect:
 
     def claim(self, first: bytes) -> Broker | Claim:
         """The broker that HELLO names, or that of the first request's opcode."""
-        if first[0] != Kind.REQUEST:
+        if first[0] != FrameKind.REQUEST:
             return Claim.NO
         if len(first) < 2:
             return Claim.MORE
@@ -44,10 +44,10 @@ class NexoDialect:
     def refusal(self, first: bytes, error: NexoError) -> bytes:
         """A reply to the first request."""
         request_id = int.from_bytes(first[2:6], "big")
-        if first[:2] == bytes((Kind.REQUEST, Op.HELLO)):
+        if first[:2] == bytes((FrameKind.REQUEST, Op.HELLO)):
             coded = pack_str(error.code) + pack_str(error.message)
-            return frame(Kind.RESPONSE, Status.ERR_CODED, request_id, coded)
-        return frame(Kind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
+            return frame(FrameKind.RESPONSE, Status.ERR_CODED, request_id, coded)
+        return frame(FrameKind.RESPONSE, Status.ERR, request_id, pack_str(error.message))
 
     def start(self, host: HostPort) -> NexoSpeaker:
         return NexoSpeaker(Shared(host, build_table(host.services)))
@@ -59,9 +59,9 @@ class NexoSpeaker:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
-    def session(self, origin: Origin) -> Session:
+    def session(self, origin: Origin) -> NexoSession:
         """A session for a new connection."""
-        return Session(self._shared, origin)
+        return NexoSession(self._shared, origin)
 
     def stop(self) -> None:
         """Reject requests from now on."""

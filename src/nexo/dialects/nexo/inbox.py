@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from nexo.errors import PayloadTooLarge, ProtocolError
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind
+from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind
 
 READ_BYTES = 256 * 1024
 """The most that one connection may deliver per callback, for fairness between connections."""
@@ -25,7 +25,7 @@ bytes that are only announced take no memory.
 FrameSink: TypeAlias = Callable[[int, int, int, memoryview], None]
 """``sink(kind, meta, id, payload)``; the payload is only valid during the call."""
 
-_KINDS = frozenset(map(int, Kind))
+_KINDS = frozenset(map(int, FrameKind))
 _unpack = Struct(">HII").unpack_from
 """A header with its type and meta byte in one number: most frames have both as the one before."""
 

@@ -17,7 +17,7 @@ from nexo.dialects.nexo.inbox import Inbox, ReadBuffer
 from nexo.errors import NexoError, Unavailable
 from nexo.model import Broker, Buffer
 from nexo.protocol import hello
-from nexo.protocol.frames import Kind, frame
+from nexo.protocol.frames import FrameKind, frame
 from nexo.protocol.ops import Op
 
 _WITHOUT_REPLY = frozenset({Op.CANCEL})
@@ -49,7 +49,7 @@ class LinkedClient(Protocol):
     def release(self) -> None: ...
 
 
-class Link(asyncio.BufferedProtocol):
+class BrokerLink(asyncio.BufferedProtocol):
     """The link of one session to one other broker."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Link(asyncio.BufferedProtocol):
         self._broker = broker
         self._buffer_bytes = buffer_bytes
         self._transport: asyncio.Transport | None = None
-        first = frame(Kind.REQUEST, Op.HELLO, 0, hello.encode_hello(broker, introduction))
+        first = frame(FrameKind.REQUEST, Op.HELLO, 0, hello.encode_hello(broker, introduction))
         self._early: list[bytes] = [first]
         self._early_bytes = 0
         self._pending: set[int] = set()
@@ -94,7 +94,7 @@ class Link(asyncio.BufferedProtocol):
             self._client.unanswered()
         else:
             self._pending.add(request_id)
-        data = frame(Kind.REQUEST, op, request_id, payload)
+        data = frame(FrameKind.REQUEST, op, request_id, payload)
         if self._transport is not None:
             self._transport.write(data)
             return
@@ -167,10 +167,10 @@ class Link(asyncio.BufferedProtocol):
             self._lost()
 
     def _on_frame(self, kind: int, meta: int, request_id: int, payload: memoryview) -> None:
-        if kind == Kind.PUSH:
+        if kind == FrameKind.PUSH:
             self._pushing = True
             self._client.push(frame(kind, meta, request_id, payload))
-        elif kind == Kind.RESPONSE and request_id in self._pending:  # else to the introduction
+        elif kind == FrameKind.RESPONSE and request_id in self._pending:  # else to the introduction
             self._pending.discard(request_id)
             self._client.relayed(frame(kind, meta, request_id, payload))
 

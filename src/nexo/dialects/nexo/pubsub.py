@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nexo.brokers.pubsub.engine import LastWill
-from nexo.brokers.pubsub.message import Encoding, Message, Part, Publication
+from nexo.brokers.pubsub.message import Encoding, Part, Publication, PubSubMessage
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.errors import InvalidName, NexoError
 from nexo.protocol import pubsub as wire
-from nexo.protocol.frames import Reader, pack_str
+from nexo.protocol.frames import FieldReader, pack_str
 from nexo.protocol.ops import Op
 from nexo.services.pubsub.service import Asked, Outlet, PubSubService, Receivers
 from nexo.values import check_value
@@ -20,27 +20,27 @@ from nexo.values import check_value
 class _Ours:
     """The encoding of clients that said HELLO."""
 
-    def live(self, message: Message) -> bytes:
+    def live(self, message: PubSubMessage) -> bytes:
         topic, value, time_ms, headers = message
         return wire.message_frame(topic.encode(), value, time_ms, headers)
 
-    def shared(self, message: Message, pattern: str) -> bytes:
+    def shared(self, message: PubSubMessage, pattern: str) -> bytes:
         return wire.addressed_frame(self.live(message), pack_str(pattern))
 
-    def retained(self, message: Message, address: str) -> bytes:
+    def retained(self, message: PubSubMessage, address: str) -> bytes:
         return wire.addressed_frame(self.live(message), pack_str(address), wire.RETAINED)
 
 
 class _Classic:
     """The encoding of the existing client, which knows neither times nor headers."""
 
-    def live(self, message: Message) -> bytes:
+    def live(self, message: PubSubMessage) -> bytes:
         return wire.classic_frame(message.topic.encode(), message.value)
 
-    def shared(self, message: Message, pattern: str) -> bytes:
+    def shared(self, message: PubSubMessage, pattern: str) -> bytes:
         return self.live(message)
 
-    def retained(self, message: Message, address: str) -> bytes:
+    def retained(self, message: PubSubMessage, address: str) -> bytes:
         return self.live(message)
 
 
@@ -61,7 +61,7 @@ class ReceivedPart(Part):
         self._joined[OURS] = frames
 
     @property
-    def messages(self) -> Sequence[Message]:
+    def messages(self) -> Sequence[PubSubMessage]:
         """Decoded when somebody needs them."""
         if self._messages is None:
             self._messages = [_message(frame) for frame in self.alone(OURS)]
@@ -79,13 +79,13 @@ class Received(Publication):
 
     __slots__ = ("_ends", "_frames")
 
-    def __init__(self, run: wire.Run) -> None:
+    def __init__(self, run: wire.MessageRun) -> None:
         super().__init__(run.topics)
         self._frames = run.frames
         self._ends = run.ends
 
     @property
-    def messages(self) -> Sequence[Message]:
+    def messages(self) -> Sequence[PubSubMessage]:
         """All of them, decoded."""
         return self.part(0, len(self._ends)).messages
 
@@ -110,10 +110,10 @@ def _split(frames: bytes, base: int, ends: list[int]) -> list[bytes]:
     return found
 
 
-def _message(frame: bytes) -> Message:
+def _message(frame: bytes) -> PubSubMessage:
     topic, value, time_ms, headers = wire.parse_message(frame)
     try:
-        return Message(topic.decode(), value, time_ms, headers)
+        return PubSubMessage(topic.decode(), value, time_ms, headers)
     except UnicodeDecodeError:
         raise InvalidName(f"topic {topic[:64]!r} is not UTF-8") from None
 
@@ -156,12 +156,12 @@ class PubSubRequests:
         )
 
     def _pub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         topic = reader.text()
         options = self._classic_options(reader.text())
         value = bytes(reader.rest()) or b"\0"  # an absent value counts as empty bytes
         check_value(value)
-        publication = Publication.of([Message(topic, value, self._service.now_ms())])
+        publication = Publication.of([PubSubMessage(topic, value, self._service.now_ms())])
         done = _ok(peer, request_id)
         self._service.publish(peer, publication, done, retain=options.retain, ttl_ms=options.ttl_ms)
 
@@ -186,7 +186,7 @@ class PubSubRequests:
     # -- subscribing
 
     def _sub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         asked = Asked(reader.text())
         reader.end()
         self._start(peer, request_id, asked)
@@ -211,7 +211,7 @@ class PubSubRequests:
         self._service.subscribe(peer, asked, outlet, _ok(peer, request_id))
 
     def _unsub(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         pattern = reader.text()
         reader.end()
         self._service.unsubscribe(peer, pattern)

@@ -6,7 +6,7 @@ from nexo.blocks import check_block
 from nexo.brokers.queue.batches import Range
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import pairs
-from nexo.brokers.queue.status import QueueInfo, Schedule
+from nexo.brokers.queue.status import QueueStatus, ScheduleStatus
 from nexo.dialects.nexo.classic_queue import ClassicQueueRequests
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data, reply_ok
@@ -17,21 +17,21 @@ from nexo.protocol.queue import (
     Begin,
     CronRequest,
     Declare,
-    Delivery,
     JobRequest,
     Jobs,
     Look,
     Named,
-    Page,
     Pause,
+    PeekJobs,
     Piece,
-    Pop,
-    Progress,
+    PopJobs,
+    PopReply,
     PushHead,
     PushReply,
-    Renew,
-    Settle,
+    RenewLeases,
+    ReportProgress,
     Settled,
+    SettleJobs,
     Update,
     decode,
     encode,
@@ -40,8 +40,8 @@ from nexo.protocol.queue import (
 )
 from nexo.protocol.survey import QueueSurvey, SurveyAsk
 from nexo.services.queue import QueueService
-from nexo.services.queue.views import Delivered
-from nexo.services.queue.work import Outcome, Settlement
+from nexo.services.queue.views import LeasedJobs
+from nexo.services.queue.work import JobSettlement, Outcome
 
 
 class QueueRequests:
@@ -87,9 +87,9 @@ class QueueRequests:
         self._queues.push(peer, asked.queue, jobs, reply_data(peer, request_id, _push_reply))
 
     def _pop(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Pop)
+        asked = decode(payload, PopJobs)
 
-        def done(found: Delivered | NexoError | None) -> None:
+        def done(found: LeasedJobs | NexoError | None) -> None:
             if found is None:
                 peer.null(request_id)
             elif isinstance(found, NexoError):
@@ -109,7 +109,7 @@ class QueueRequests:
         )
 
     def _settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Settle)
+        asked = decode(payload, SettleJobs)
         try:
             outcome = Outcome(asked.how)
         except ValueError:
@@ -129,7 +129,7 @@ class QueueRequests:
         )  # fmt: skip
 
     def _renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Renew)
+        asked = decode(payload, RenewLeases)
         lost = self._queues.renew(peer, asked.queue, asked.tokens, asked.lease_ms)
         peer.data(request_id, encode(lost))
 
@@ -140,7 +140,7 @@ class QueueRequests:
         peer.ok(request_id)
 
     def _progress(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Progress)
+        asked = decode(payload, ReportProgress)
         self._queues.progress(peer, asked.queue, asked.token, asked.job, asked.value)
         peer.ok(request_id)
 
@@ -165,7 +165,7 @@ class QueueRequests:
     def _info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         peer.data(request_id, encode(self._looked(peer, decode(payload, Look))))
 
-    def _looked(self, peer: Peer, asked: Look) -> QueueInfo:
+    def _looked(self, peer: Peer, asked: Look) -> QueueStatus:
         return self._queues.info(peer, asked.queue, to_use=asked.to_use)
 
     def _list(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -188,7 +188,7 @@ class QueueRequests:
     # -- jobs and dead letters ----------------------------------------------------
 
     def _peek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Page)
+        asked = decode(payload, PeekJobs)
         found = self._queues.peek(peer, asked.queue, asked.state, asked.limit, asked.offset)
         peer.data(request_id, encode(found))
 
@@ -198,7 +198,7 @@ class QueueRequests:
         self._queues.cancel_jobs(peer, asked.queue, asked.ids or (), done)
 
     def _dead(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        asked = decode(payload, Page)
+        asked = decode(payload, PeekJobs)
         found = self._queues.dead(peer, asked.queue, asked.limit, asked.offset)
         peer.data(request_id, encode(found._asdict()))
 
@@ -214,7 +214,7 @@ class QueueRequests:
 
     def _set_cron(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         asked = decode(payload, CronRequest)
-        schedule = Schedule(asked.name, asked.cron, 0, asked.priority, asked.key, asked.zone)
+        schedule = ScheduleStatus(asked.name, asked.cron, 0, asked.priority, asked.key, asked.zone)
         done = reply_data(peer, request_id, encode)
         self._queues.set_cron(peer, asked.queue, schedule, asked.value, done)
 
@@ -231,9 +231,9 @@ def _push_reply(taken: Accepted) -> bytes:
     return encode(PushReply(taken.incarnation, taken.base, taken.count, taken.instead))
 
 
-def _settlement(settled: Settled) -> Settlement:
+def _settlement(settled: Settled) -> JobSettlement:
     runs = None if settled.runs is None else _runs(settled.runs)
-    return Settlement(settled.token, runs, settled.results)
+    return JobSettlement(settled.token, runs, settled.results)
 
 
 def _runs(flat: list[int]) -> list[Range]:
@@ -242,13 +242,13 @@ def _runs(flat: list[int]) -> list[Range]:
     return list(pairs(flat))
 
 
-def _delivery(found: Delivered) -> list[Buffer]:
+def _delivery(found: LeasedJobs) -> list[Buffer]:
     pieces: list[Piece] = []
     parts: list[Buffer] = []
     for some, priority in zip(found.slices, found.priorities, strict=True):
         pieces.append(Piece(some.first, some.jobs, priority, some.pushed_ms))
         parts += (some.ends, some.content)
-    head = Delivery(
+    head = PopReply(
         found.incarnation, found.lease.token, found.lease.lease_ms, pieces, found.attempts,
         found.keys, found.keeps_results, found.max_retries, found.headers,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from nexo.access.login import INTERNAL
 from nexo.access.permit import permit
 from nexo.dialects.dialect import Origin
 from nexo.dialects.nexo.inbox import Drain, Inbox
-from nexo.dialects.nexo.link import Link
+from nexo.dialects.nexo.link import BrokerLink
 from nexo.dialects.nexo.meter import Meter
 from nexo.dialects.nexo.shared import Shared
 from nexo.dialects.session import BaseSession
@@ -22,7 +22,7 @@ from nexo.errors import NexoError, Overloaded, ProtocolError, UnknownOpcode
 from nexo.model import Broker, Buffer
 from nexo.printable import printable
 from nexo.protocol import hello
-from nexo.protocol.frames import HEADER, Kind, Status, frame, pack_str
+from nexo.protocol.frames import HEADER, FrameKind, Status, frame, pack_str
 from nexo.protocol.ops import BROKER_OF, Op
 from nexo.protocol.values import encode_value
 
@@ -40,12 +40,12 @@ EARLY_BYTES = 8 * 1024
 SHOWN_PEERS = 1_000
 
 # Plain numbers: looking up an enum member costs as much as packing a header.
-_REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
+_REQUEST, _RESPONSE = int(FrameKind.REQUEST), int(FrameKind.RESPONSE)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 _pack = HEADER.pack
 
 
-class Session(BaseSession, asyncio.BufferedProtocol):
+class NexoSession(BaseSession, asyncio.BufferedProtocol):
     """Implements `nexo.services.service.Peer` on an asyncio transport.
 
     Everything sent in one turn of the loop leaves in one write. While the client does not
@@ -69,7 +69,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
         self._meter = Meter(shared.timings)
         self._busy_poll = host.busy_poll
         self._out: list[Buffer] = []
-        self._links: dict[Broker, Link] = {}
+        self._links: dict[Broker, BrokerLink] = {}
         self._holds = 0
         """Links whose broker does not read."""
         self._touched = False
@@ -206,9 +206,9 @@ class Session(BaseSession, asyncio.BufferedProtocol):
 
     def _on_sign_of_life(self, kind: int, request_id: int) -> None:
         self._meter.requests -= 1  # it was counted as one of the read's frames
-        if kind == Kind.PING:
-            self._send(frame(Kind.PONG, 0, request_id))
-        elif kind != Kind.PONG:
+        if kind == FrameKind.PING:
+            self._send(frame(FrameKind.PONG, 0, request_id))
+        elif kind != FrameKind.PONG:
             raise ProtocolError(f"Frame type 0x{kind:02X} is not for clients to send")
 
     def _on_other(self, op: int, request_id: int, payload: memoryview) -> None:
@@ -281,14 +281,14 @@ class Session(BaseSession, asyncio.BufferedProtocol):
             link = self._links[broker] = self._open_link(broker)
         link.forward(op, request_id, bytes(payload))
 
-    def _open_link(self, broker: Broker) -> Link:
+    def _open_link(self, broker: Broker) -> BrokerLink:
         path = self._host.link_path(broker)
         user = None
         if self.identity is not None and self.identity.user is not INTERNAL:
             user = self.identity.user.name
         introduction = hello.Hello(client=self.name, user=user, said_hello=self.said_hello)
         shared, buffer_bytes = self._shared, self._host.settings.write_buffer_bytes
-        return Link(self, broker, path, introduction, shared.read_buffer, buffer_bytes)
+        return BrokerLink(self, broker, path, introduction, shared.read_buffer, buffer_bytes)
 
     def refuse(self, error: NexoError) -> None:
         """Reject the connection, as when the next frame's boundary is unknown: say why, close."""
@@ -326,7 +326,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
             payload, status = pack_str(error.code) + pack_str(error.message), Status.ERR_CODED
         else:
             payload, status = pack_str(error.message), Status.ERR
-        self._send(frame(Kind.RESPONSE, status, request_id, payload), request_id)
+        self._send(frame(FrameKind.RESPONSE, status, request_id, payload), request_id)
 
     def push(self, frames: Buffer) -> None:
         """Send whole frames that answer no request."""
@@ -393,7 +393,7 @@ class Session(BaseSession, asyncio.BufferedProtocol):
                 self.kick("its request arrives too slowly")
         elif silent_ms >= limit_ms and self._may_ping and not self._pinged:
             self._pinged = True
-            self._send(frame(Kind.PING, 0, 0))
+            self._send(frame(FrameKind.PING, 0, 0))
 
     @property
     def _may_ping(self) -> bool:

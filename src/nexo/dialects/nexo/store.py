@@ -18,9 +18,9 @@ Run: TypeAlias = Callable[[StoreService, Connection, Any], object]
 _REPLIES: dict[Op, Callable[[Any], object]] = {
     Op.KEY_SET: lambda result: wire.SetReply(result.done, result.previous),
     Op.KEY_INSPECT: lambda info: (
-        info and wire.Info(info.kind, info.items, info.size_bytes, info.ttl_ms)
+        info and wire.KeyInfoReply(info.kind, info.items, info.size_bytes, info.ttl_ms)
     ),
-    Op.KEY_SCAN: lambda page: wire.Page(page.keys, page.cursor),
+    Op.KEY_SCAN: lambda page: wire.KeysReply(page.keys, page.cursor),
     Op.RATE_BUCKET: lambda rate: wire.RateReply(rate.allowed, rate.remaining, rate.retry_ms),
     Op.RATE_WINDOW: lambda rate: wire.RateReply(rate.allowed, rate.remaining, rate.retry_ms),
 }

@@ -32,7 +32,7 @@ _KEYS_AT_ONCE = 1_000
 _OPTIONS = ("ca_file", "cert_file", "connect_timeout_s", "ping_s", "timeout_s", "token", "verify")
 
 
-class NexoBackend(KeyValueStoreBackend):
+class CeleryResultBackend(KeyValueStoreBackend):
     """Results of tasks and groups, and the counters of chords."""
 
     supports_native_join = True

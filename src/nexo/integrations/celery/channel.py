@@ -24,15 +24,15 @@ from nexo.client.pubsub_message import Message
 from nexo.errors import NotFound
 from nexo.integrations.celery import messages, routes
 from nexo.integrations.celery.intake import Intake, Window
-from nexo.integrations.celery.messages import Outgoing
-from nexo.integrations.holding import Place
+from nexo.integrations.celery.messages import OutgoingMessage
+from nexo.integrations.holding import HeldJob
 from nexo.protocol.queue import ACK, REJECT, RELEASE
 
 MAILBOX_MESSAGES = 10_000
 """What waits for a consumer that lives with its queue; the oldest go."""
 
 
-class Consumer(NamedTuple):
+class ChannelConsumer(NamedTuple):
     """Who gets a queue's messages."""
 
     tag: str
@@ -47,7 +47,7 @@ class Arrived(NamedTuple):
     channel: Channel
     tag: str
     message: dict[str, Any]
-    place: Place | None
+    place: HeldJob | None
 
 
 class Mailbox:
@@ -108,8 +108,8 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self._window = Window()
-        self._unacked: dict[int, Place] = {}
-        self._by_tag: dict[str, Consumer] = {}
+        self._unacked: dict[int, HeldJob] = {}
+        self._by_tag: dict[str, ChannelConsumer] = {}
         self._intakes: dict[str, Intake] = {}
 
     # -- queues and exchanges
@@ -266,7 +266,7 @@ class Channel(virtual.Channel):
             self.connection.create(self.deadletter_queue)
             self.connection.push(self.deadletter_queue, sent)
 
-    def _send(self, queue: str, sent: Outgoing) -> None:
+    def _send(self, queue: str, sent: OutgoingMessage) -> None:
         """To one queue, which may be a mailbox of whoever waits for a reply."""
         topic = self.connection.routes.queue_topic(queue)
         if (sent.transient or queue in self.connection.mailboxes) and self._tell(topic, sent):
@@ -279,7 +279,7 @@ class Channel(virtual.Channel):
             self.connection.create(queue)
             self.connection.push(queue, sent)
 
-    def _tell(self, topic: str, sent: Outgoing) -> int:
+    def _tell(self, topic: str, sent: OutgoingMessage) -> int:
         heard: int = self.connection.nexo.pubsub.publish(topic, sent.body, headers=sent.headers)
         return heard
 
@@ -300,7 +300,7 @@ class Channel(virtual.Channel):
         **_: Any,
     ) -> None:
         """Have ``callback`` called, by who drains events, with each message."""
-        self._by_tag[consumer_tag] = Consumer(consumer_tag, queue, no_ack, callback)
+        self._by_tag[consumer_tag] = ChannelConsumer(consumer_tag, queue, no_ack, callback)
         self._consumers.add(consumer_tag)
         transport = self.connection
         if queue in transport.mailboxes:
@@ -397,7 +397,7 @@ class Channel(virtual.Channel):
         if place is not None:
             self._settle(place, how)
 
-    def _settle(self, place: Place, how: int) -> None:
+    def _settle(self, place: HeldJob, how: int) -> None:
         error = "rejected by its consumer" if how == REJECT else ""
         if how == RELEASE:  # it is in its place again before another one is asked for
             self.connection.settlements.add(place, how, error, then=self._window.free)
@@ -428,7 +428,7 @@ class Channel(virtual.Channel):
         self._intakes, self._by_tag, self._unacked = {}, {}, {}
 
 
-def place_of(job: Job[Any]) -> Place:
+def place_of(job: Job[Any]) -> HeldJob:
     """Where a job is held."""
     batch = job._batch
-    return Place(batch.queue, batch.delivery.token, job.number)
+    return HeldJob(batch.queue, batch.delivery.token, job.number)

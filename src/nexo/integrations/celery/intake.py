@@ -11,10 +11,10 @@ from nexo.client._sync.link.poll import Poll
 from nexo.client._sync.queue.gather import Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
 from nexo.errors import NexoError, NotFound
-from nexo.integrations.holding import Leases
+from nexo.integrations.holding import HeldLeases
 from nexo.model import Broker
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Pop, encode
+from nexo.protocol.queue import PopJobs, encode
 
 _WAIT_MS = 20_000
 _UNLIMITED = 1_000
@@ -92,7 +92,7 @@ class Intake:
         client: Client,
         queue: str,
         window: Window,
-        leases: Leases,
+        leases: HeldLeases,
         create: Callable[[], None],
         deliver: Callable[[Job[Any]], None],
         ended: Callable[[Exception], None],
@@ -133,7 +133,7 @@ class Intake:
                 self._ended(error)
 
     def _round(self, share: int) -> None:
-        request = Pop(self._queue, share, _WAIT_MS)
+        request = PopJobs(self._queue, share, _WAIT_MS)
         timeout_s = _WAIT_MS / 1_000 + self._link.address.timeout_s
         self._poll = self._link.poll(Op.Q_POP, encode(request), timeout_s=timeout_s, impatient=True)
         if self._stopping.is_set():

@@ -25,7 +25,7 @@ TRANSIENT = 1
 """The delivery mode of what nobody keeps: replies, events."""
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message on its way to queues or subscribers."""
 
     body: str | bytes
@@ -38,13 +38,13 @@ class Outgoing(NamedTuple):
     transient: bool
 
 
-def outgoing(message: dict[str, Any], exchange: str, routing_key: str) -> Outgoing:
+def outgoing(message: dict[str, Any], exchange: str, routing_key: str) -> OutgoingMessage:
     """What to send for a message of kombu's."""
     properties = message["properties"]
     tag = properties.setdefault("delivery_tag", uuid())
     properties["delivery_info"] |= {"exchange": exchange, "routing_key": routing_key}
     headers = message["headers"] or {}
-    return Outgoing(
+    return OutgoingMessage(
         _body(message["body"], message["content-encoding"]),
         _json(headers) | {REST: _json(_rest(message))},
         _priority(properties.get("priority")),

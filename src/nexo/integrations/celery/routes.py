@@ -19,7 +19,7 @@ _MOST = 10_000
 """Bindings of one exchange."""
 
 
-class Routes:
+class CeleryRoutes:
     """The bindings and topics of one server, below a prefix."""
 
     def __init__(self, client: Client, prefix: str) -> None:

@@ -31,9 +31,9 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.integrations.celery.channel import Arrived, Channel, Mailbox
-from nexo.integrations.celery.messages import Outgoing
-from nexo.integrations.celery.routes import Routes
-from nexo.integrations.holding import Leases, Settlements
+from nexo.integrations.celery.messages import OutgoingMessage
+from nexo.integrations.celery.routes import CeleryRoutes
+from nexo.integrations.holding import HeldLeases, Settlements
 from nexo.model import Broker
 from nexo.names import name_of
 
@@ -76,8 +76,8 @@ class Transport(virtual.Transport):
         self._ringer: socket.socket
         self.nexo = Client(url_of(client, self.scheme), **self._client_options(client))
         link = self.nexo.link(Broker.QUEUE)
-        self.routes = Routes(self.nexo, self._prefix)
-        self.leases = Leases(link)
+        self.routes = CeleryRoutes(self.nexo, self._prefix)
+        self.leases = HeldLeases(link)
         self.settlements = Settlements(link, self.leases)
         self.mailboxes: dict[str, Mailbox] = {}
         self.passing: set[str] = set()
@@ -159,7 +159,7 @@ class Transport(virtual.Transport):
                 found.create(**self._queue_options)
         self.created.add(queue)
 
-    def push(self, queue: str, sent: Outgoing) -> None:
+    def push(self, queue: str, sent: OutgoingMessage) -> None:
         """Store a message; one that is published again is stored once."""
         limits = [ttl for ttl in (sent.ttl_ms, self.ttls_ms.get(queue, 0)) if ttl]
         self.queue(queue).push(

@@ -3,7 +3,7 @@
 | setting | value |
 |---|---|
 | ``CACHES`` | ``"BACKEND": "nexo.integrations.django.cache.NexoCache"`` |
-| ``TASKS`` | ``"BACKEND": "nexo.integrations.django.tasks.NexoBackend"`` |
+| ``TASKS`` | ``"BACKEND": "nexo.integrations.django.tasks.DjangoTaskBackend"`` |
 | ``CHANNEL_LAYERS`` | ``"BACKEND": "nexo.integrations.django.channels.NexoChannelLayer"`` |
 | ``INSTALLED_APPS`` | ``"nexo.integrations.django"``: outbox, ``manage.py nexo_worker`` |
 """

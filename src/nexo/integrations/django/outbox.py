@@ -20,7 +20,7 @@ from django.db import connections, transaction
 from nexo.client import telemetry
 from nexo.errors import InvalidInput, NexoError
 from nexo.integrations.django.api import task_backends
-from nexo.integrations.django.records import Message
+from nexo.integrations.django.records import TaskCall
 
 log = logging.getLogger("nexo.django")
 
@@ -34,7 +34,7 @@ class Backend(Protocol):
     database: str
 
     def push(
-        self, message: Message, headers: Mapping[str, Any], *, fail_fast: bool = False
+        self, message: TaskCall, headers: Mapping[str, Any], *, fail_fast: bool = False
     ) -> None:
         """Put a task into its queue; again does no harm while it waits or runs."""
 
@@ -44,7 +44,7 @@ def is_wanted(mode: str, database: str) -> bool:
     return mode == "always" or (mode == "transaction" and connections[database].in_atomic_block)
 
 
-def add(backend: Backend, message: Message, tell: Callable[[], None]) -> None:
+def add(backend: Backend, message: TaskCall, tell: Callable[[], None]) -> None:
     """Write a task down with the current transaction; ``tell`` is called after the commit."""
     rows(backend.database).create(
         task_id=message.id,
@@ -65,10 +65,10 @@ def _relay_now(alias: str, task_id: str) -> None:
         log.warning("task %s stays in the outbox: %s", task_id, error)
 
 
-def find(database: str, task_id: str) -> Message | None:
+def find(database: str, task_id: str) -> TaskCall | None:
     """A task that is still in the outbox."""
     row = rows(database).filter(task_id=task_id).first()
-    return None if row is None else Message(**row.message)
+    return None if row is None else TaskCall(**row.message)
 
 
 def forget(database: str, task_id: str) -> None:
@@ -91,7 +91,7 @@ def relay(backend: Backend, *, only: str | None = None) -> int:
 
 def _push(backend: Backend, row: Any) -> bool:
     try:
-        backend.push(Message(**row.message), row.headers, fail_fast=True)
+        backend.push(TaskCall(**row.message), row.headers, fail_fast=True)
     except InvalidInput as error:
         log.error("task %s cannot be pushed: %s", row.task_id, error)
         rows(backend.database).filter(pk=row.pk).update(failures=row.failures + 1)

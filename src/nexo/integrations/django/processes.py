@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from nexo.client.stop_signal import StopSignal
+from nexo.client.stop_signal import ProcessStopSignal
 
 log = logging.getLogger("nexo.django")
 
@@ -22,7 +22,7 @@ _STEADY_S = 10.0
 """A worker that ran this long before it ended is started again at once."""
 
 
-class Processes:
+class CommandProcesses:
     """Keeps ``count`` processes of ``command`` running until this one is asked to stop."""
 
     def __init__(self, command: Sequence[str], count: int, stop_timeout_s: float) -> None:
@@ -34,7 +34,7 @@ class Processes:
 
     def run(self) -> None:
         """Until SIGTERM or Ctrl-C, which the workers are then sent."""
-        with StopSignal() as asked:
+        with ProcessStopSignal() as asked:
             watch = threading.Thread(target=self._watch, name="nexo-workers")
             watch.start()
             try:

@@ -16,7 +16,7 @@ LOWEST_PRIORITY = -100
 
 
 @dataclass
-class Message:
+class TaskCall:
     """The value of a job: what is to be called with what."""
 
     id: str
@@ -32,7 +32,7 @@ class Message:
     """Whether the outbox may still hold it."""
 
     @classmethod
-    def of(cls, result: TaskResult, in_outbox: bool) -> Message:
+    def of(cls, result: TaskResult, in_outbox: bool) -> TaskCall:
         """The message of a task that is being enqueued."""
         task = result.task
         return cls(
@@ -62,10 +62,10 @@ class Message:
 
 
 @dataclass
-class Record:
+class TaskRecord:
     """What is known of a task."""
 
-    message: Message
+    message: TaskCall
     status: str = "READY"
     started_at: str | None = None
     last_attempted_at: str | None = None
@@ -77,9 +77,9 @@ class Record:
     """The id of its job, once it was begun."""
 
     @classmethod
-    def read(cls, raw: dict[str, Any]) -> Record:
+    def read(cls, raw: dict[str, Any]) -> TaskRecord:
         """What `written` gave."""
-        return cls(**{**raw, "message": Message(**raw["message"])})
+        return cls(**{**raw, "message": TaskCall(**raw["message"])})
 
     def written(self) -> dict[str, Any]:
         """As JSON."""

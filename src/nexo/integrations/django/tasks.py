@@ -31,7 +31,7 @@ from nexo.integrations.django.api import (
     task_enqueued,
 )
 from nexo.integrations.django.clients import client_of
-from nexo.integrations.django.records import LOWEST_PRIORITY, Message, Record
+from nexo.integrations.django.records import LOWEST_PRIORITY, TaskCall, TaskRecord
 from nexo.names import name_of
 
 _OPTIONS = {"URL", "PREFIX", "RETRIES", "RESULT_TTL", "OUTBOX", "DATABASE", "QUEUE"}
@@ -39,7 +39,7 @@ _OUTBOX = ("transaction", "always", "never")
 _DAY_S = 86_400
 
 
-class NexoBackend(BaseTaskBackend):
+class DjangoTaskBackend(BaseTaskBackend):
     """``OPTIONS``, all of them optional:
 
     ``URL``: the server; else ``NEXO_URL`` or a local one. ``PREFIX`` (``django/``): how queues'
@@ -86,21 +86,21 @@ class NexoBackend(BaseTaskBackend):
             task_enqueued.send(type(self), task_result=result)
 
         if outbox.is_wanted(self.outbox, self.database):
-            outbox.add(self, Message.of(result, in_outbox=True), tell)
+            outbox.add(self, TaskCall.of(result, in_outbox=True), tell)
         else:
-            self.push(Message.of(result, in_outbox=False), {})
+            self.push(TaskCall.of(result, in_outbox=False), {})
             tell()
         return result
 
     def push(
-        self, message: Message, headers: Mapping[str, Any], *, fail_fast: bool = False
+        self, message: TaskCall, headers: Mapping[str, Any], *, fail_fast: bool = False
     ) -> None:
         """Put a task into its queue; again does no harm while it waits or runs."""
         client = self._fast_client() if fail_fast else self.client()
         if self.result_ttl_s:
             client.store.set(
                 self._record_key(message.id),
-                Record(message).written(),
+                TaskRecord(message).written(),
                 ttl=self.result_ttl_s + message.delay_s(),
                 if_absent=True,
             )
@@ -125,24 +125,24 @@ class NexoBackend(BaseTaskBackend):
             self._look_for_death(record, record.job)
         return record.result()
 
-    def stored(self, task_id: str) -> Record | None:
+    def stored(self, task_id: str) -> TaskRecord | None:
         """What the store knows of a task."""
         if not self.result_ttl_s:
             return None
         raw = self.client().store.get(self._record_key(task_id))
-        return None if raw is None else Record.read(raw)
+        return None if raw is None else TaskRecord.read(raw)
 
-    def _in_outbox(self, task_id: str) -> Record | None:
+    def _in_outbox(self, task_id: str) -> TaskRecord | None:
         message = outbox.find(self.database, task_id) if self.outbox != "never" else None
-        return None if message is None else Record(message)
+        return None if message is None else TaskRecord(message)
 
-    def save(self, record: Record) -> None:
+    def save(self, record: TaskRecord) -> None:
         """Remember what became of a task."""
         if self.result_ttl_s:
             key = self._record_key(record.message.id)
             self.client().store.set(key, record.written(), ttl=self.result_ttl_s)
 
-    def _look_for_death(self, record: Record, job: str) -> None:
+    def _look_for_death(self, record: TaskRecord, job: str) -> None:
         """A task that killed every worker it was given to has nobody left to say so."""
         try:
             state = self.client().queue(self.queue_name(record.message.queue)).job(job)
@@ -179,7 +179,7 @@ class NexoBackend(BaseTaskBackend):
             )
 
 
-def _push(queue: Queue[Any], message: Message, headers: Mapping[str, Any]) -> None:
+def _push(queue: Queue[Any], message: TaskCall, headers: Mapping[str, Any]) -> None:
     queue.push(
         asdict(message),
         priority=message.priority - LOWEST_PRIORITY,

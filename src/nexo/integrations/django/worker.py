@@ -16,7 +16,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from nexo.client._sync.queue.jobs import Job
-from nexo.client._sync.queue.subscription import Subscription
+from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.errors import NexoError
 from nexo.integrations.django import outbox
 from nexo.integrations.django.api import (
@@ -29,15 +29,15 @@ from nexo.integrations.django.api import (
     task_finished,
     task_started,
 )
-from nexo.integrations.django.records import Message, Record, moment_text
-from nexo.integrations.django.tasks import NexoBackend
+from nexo.integrations.django.records import TaskCall, TaskRecord, moment_text
+from nexo.integrations.django.tasks import DjangoTaskBackend
 
 log = logging.getLogger("nexo.django")
 
 _RELAY_PAUSE_S = 1.0
 
 
-class Worker:
+class TaskWorker:
     """Takes the jobs of a backend's queues on ``threads`` threads each, and empties its outbox.
 
     Tests run tasks with it too: ``with Worker(): …``.
@@ -56,17 +56,17 @@ class Worker:
         self.queues = queues or sorted(self._backend.queues)
         self._threads = threads
         self._stopping = threading.Event()
-        self._subscriptions: list[Subscription[Any]] = []
+        self._subscriptions: list[QueueSubscription[Any]] = []
         self._relay = threading.Thread(target=self._keep_relaying, name="nexo-outbox", daemon=True)
         self._relays = relays and self._backend.outbox != "never"
 
     @property
-    def _backend(self) -> NexoBackend:
+    def _backend(self) -> DjangoTaskBackend:
         """Each thread has a backend of its own, as Django has it."""
-        backend: NexoBackend = task_backends[self._alias]
+        backend: DjangoTaskBackend = task_backends[self._alias]
         return backend
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> TaskWorker:
         self.start()
         return self
 
@@ -103,7 +103,7 @@ class Worker:
     def _run(self, job: Job[dict[str, Any]]) -> None:
         close_old_connections()
         try:
-            message = Message(**job.value)
+            message = TaskCall(**job.value)
         except TypeError as error:
             job.reject(f"this is no task: {error}")
             return
@@ -112,7 +112,7 @@ class Worker:
         finally:
             close_old_connections()
 
-    def _run_message(self, job: Job[Any], message: Message) -> None:
+    def _run_message(self, job: Job[Any], message: TaskCall) -> None:
         backend = self._backend
         if message.in_outbox:
             outbox.forget(backend.database, message.id)
@@ -135,8 +135,8 @@ class Worker:
         if failure is not None:
             (job.nack if retries else job.reject)(_short(failure))
 
-    def _begin(self, backend: NexoBackend, job: Job[Any], message: Message) -> Record:
-        record = backend.stored(message.id) or Record(message)
+    def _begin(self, backend: DjangoTaskBackend, job: Job[Any], message: TaskCall) -> TaskRecord:
+        record = backend.stored(message.id) or TaskRecord(message)
         now = moment_text(timezone.now())
         record.status, record.job, record.last_attempted_at = "RUNNING", job.id, now
         record.started_at = record.started_at or now
@@ -145,7 +145,7 @@ class Worker:
         self._save(backend, record)
         return record
 
-    def _call(self, record: Record, result: TaskResult) -> BaseException | None:
+    def _call(self, record: TaskRecord, result: TaskResult) -> BaseException | None:
         """What the task raised; a cancelled task or `SystemExit` is its failure too."""
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
@@ -156,13 +156,13 @@ class Worker:
             return error
         return None
 
-    def _end(self, backend: NexoBackend, record: Record, status: str) -> None:
+    def _end(self, backend: DjangoTaskBackend, record: TaskRecord, status: str) -> None:
         record.status = status
         if status != "READY":
             record.finished_at = moment_text(timezone.now())
         self._save(backend, record)
 
-    def _save(self, backend: NexoBackend, record: Record) -> None:
+    def _save(self, backend: DjangoTaskBackend, record: TaskRecord) -> None:
         """The work counts, also if nobody can be told its result."""
         try:
             backend.save(record)
@@ -186,7 +186,7 @@ class Worker:
             return 0
 
 
-def _show(result: TaskResult, record: Record) -> None:
+def _show(result: TaskResult, record: TaskRecord) -> None:
     """Let receivers of signals see in ``result`` how it ended."""
     errors = [TaskError(exception_class_path=e, traceback=text) for e, text in record.errors]
     shown = record.result()

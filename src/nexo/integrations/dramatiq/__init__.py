@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nexo.integrations.dramatiq.broker import NexoBroker
+from nexo.integrations.dramatiq.broker import DramatiqBroker
 from nexo.integrations.dramatiq.rate_limits import NexoRateLimiterBackend
-from nexo.integrations.dramatiq.results import NexoResultBackend
+from nexo.integrations.dramatiq.results import DramatiqResultBackend
 
-__all__ = ["NexoBroker", "NexoRateLimiterBackend", "NexoResultBackend"]
+__all__ = ["DramatiqBroker", "DramatiqResultBackend", "NexoRateLimiterBackend"]

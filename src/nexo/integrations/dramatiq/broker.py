@@ -17,7 +17,7 @@ from nexo.client._sync.client import Client
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.queue import Queue
 from nexo.errors import AlreadyExists, ConnectionLost, RequestTimeout, Unavailable
-from nexo.integrations.holding import Leases, Place, Settlements
+from nexo.integrations.holding import HeldJob, HeldLeases, Settlements
 from nexo.model import Broker as NexoPart
 from nexo.names import name_of
 from nexo.protocol.queue import ACK, REJECT, RELEASE
@@ -27,7 +27,7 @@ MAX_RETRIES = 20
 _JOIN_S = 0.05
 
 
-class NexoBroker(Broker):
+class DramatiqBroker(Broker):
     """Sends messages to queues, and takes them from there.
 
     A message's ``broker_priority`` (0 to 255, highest first) is the job's. ``queue_options`` are
@@ -50,7 +50,7 @@ class NexoBroker(Broker):
         self._queue_options = {"max_retries": MAX_RETRIES} | (queue_options or {})
         self._created: set[str] = set()
         link = self.client.link(NexoPart.QUEUE)
-        self._leases = Leases(link)
+        self._leases = HeldLeases(link)
         self._settlements = Settlements(link, self._leases)
 
     def close(self) -> None:
@@ -129,10 +129,10 @@ class NexoBroker(Broker):
         return queue
 
 
-class _Held(MessageProxy):
+class _HeldMessage(MessageProxy):
     """A message whose job is held."""
 
-    def __init__(self, message: Message[Any], place: Place) -> None:
+    def __init__(self, message: Message[Any], place: HeldJob) -> None:
         super().__init__(message)
         self.place = place
 
@@ -141,7 +141,7 @@ class _Consumer(Consumer):
     """Takes up to ``prefetch`` messages ahead, and keeps their leases."""
 
     def __init__(
-        self, queue: Queue[Any], prefetch: int, timeout_ms: int, leases: Leases,
+        self, queue: Queue[Any], prefetch: int, timeout_ms: int, leases: HeldLeases,
         settlements: Settlements,
     ) -> None:  # fmt: skip
         self._queue = queue
@@ -157,7 +157,7 @@ class _Consumer(Consumer):
         if not self._fetched and not self._fetch():
             return None
         job = self._fetched.popleft()
-        return _Held(Message.decode(job.payload), _place(job))
+        return _HeldMessage(Message.decode(job.payload), _place(job))
 
     def _fetch(self) -> bool:
         with self._change:
@@ -194,18 +194,18 @@ class _Consumer(Consumer):
         self._settlements.flush()
 
     def _settle(self, message: MessageProxy, how: int) -> None:
-        assert isinstance(message, _Held), "another consumer's message"
+        assert isinstance(message, _HeldMessage), "another consumer's message"
         self._release(message.place, how)
 
-    def _release(self, place: Place, how: int) -> None:
+    def _release(self, place: HeldJob, how: int) -> None:
         self._settlements.add(place, how, "rejected by its consumer" if how == REJECT else "")
         with self._change:
             self._held -= 1
             self._change.notify_all()
 
 
-def _place(job: Job[Any]) -> Place:
-    return Place(job._batch.queue, job._batch.delivery.token, job.number)
+def _place(job: Job[Any]) -> HeldJob:
+    return HeldJob(job._batch.queue, job._batch.delivery.token, job.number)
 
 
 def _readable(content: bytes) -> str | bytes:

@@ -10,7 +10,7 @@ from dramatiq.results import Missing, ResultBackend
 from nexo.client._sync.client import Client
 
 
-class NexoResultBackend(ResultBackend):
+class DramatiqResultBackend(ResultBackend):
     """Keeps each result as long as its actor says (``result_ttl``)."""
 
     def __init__(

@@ -27,8 +27,8 @@ from nexo.types import Message
 _KEEP_ALIVE_S = 15.0
 
 
-class Nexo:
-    """``nexo = Nexo(app)``, or ``init_app`` in a factory; ``nexo.queue("mails").push(…)``.
+class FlaskNexo:
+    """``nexo = FlaskNexo(app)``, or ``init_app`` in a factory; ``nexo.queue("mails").push(…)``.
 
     ``app.config["NEXO_URL"]`` is the server, ``app.config["NEXO_OPTIONS"]`` further options of
     `nexo.Client`. Without a URL the environment's ``NEXO_URL`` or a local server is used.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nexo.integrations.taskiq.broker import NexoBroker
-from nexo.integrations.taskiq.results import NexoResultBackend
+from nexo.integrations.taskiq.broker import TaskiqBroker
+from nexo.integrations.taskiq.results import TaskiqResultBackend
 from nexo.integrations.taskiq.schedules import NexoScheduleSource
 
-__all__ = ["NexoBroker", "NexoResultBackend", "NexoScheduleSource"]
+__all__ = ["NexoScheduleSource", "TaskiqBroker", "TaskiqResultBackend"]

@@ -22,7 +22,7 @@ MAX_RETRIES = 20
 """How often a task may lose its worker before it is a dead letter, in queues created here."""
 
 
-class NexoBroker(AsyncBroker):
+class TaskiqBroker(AsyncBroker):
     """Sends tasks to queues and takes them from one.
 
     A task goes to ``queue``, or to that of its label ``queue_name``. Its labels ``delay``

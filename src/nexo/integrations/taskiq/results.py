@@ -18,7 +18,7 @@ T = TypeVar("T")
 DAY_S = 86_400
 
 
-class NexoResultBackend(AsyncResultBackend[T]):
+class TaskiqResultBackend(AsyncResultBackend[T]):
     """Keeps each result for ``ttl``; ``keep=False`` forgets it once it was read."""
 
     def __init__(

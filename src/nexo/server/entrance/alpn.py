@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nexo.errors import ProtocolError
-from nexo.protocol.frames import Reader
+from nexo.protocol.frames import FieldReader
 
 _RECORD_HEADER = 5
 _HANDSHAKE_HEADER = 4
@@ -19,28 +19,28 @@ def alpn_names(first: bytes) -> list[str] | None:
     if len(first) < _RECORD_HEADER + size:
         return None
     try:
-        return _names(Reader(first[_RECORD_HEADER : _RECORD_HEADER + size]))
+        return _names(FieldReader(first[_RECORD_HEADER : _RECORD_HEADER + size]))
     except (ProtocolError, UnicodeDecodeError):
         return []
 
 
-def _u16(reader: Reader) -> int:
+def _u16(reader: FieldReader) -> int:
     return int.from_bytes(reader.take(2), "big")
 
 
-def _names(hello: Reader) -> list[str]:
+def _names(hello: FieldReader) -> list[str]:
     hello.take(_HANDSHAKE_HEADER + _VERSION_AND_RANDOM)
     hello.take(hello.u8())  # session id
     hello.take(_u16(hello))  # cipher suites
     hello.take(hello.u8())  # compression methods
-    extensions = Reader(hello.take(_u16(hello)))
+    extensions = FieldReader(hello.take(_u16(hello)))
     while True:
         kind, body = _u16(extensions), extensions.take(_u16(extensions))
         if kind == _ALPN:
-            return _name_list(Reader(body))
+            return _name_list(FieldReader(body))
 
 
-def _name_list(body: Reader) -> list[str]:
+def _name_list(body: FieldReader) -> list[str]:
     left = _u16(body)
     names: list[str] = []
     while left > 0:

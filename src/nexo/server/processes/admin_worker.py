@@ -22,8 +22,8 @@ from nexo import limits
 from nexo.access.internal import read_token
 from nexo.access.users import UsersFile
 from nexo.admin.accounts import Credentials, NoAccounts
-from nexo.admin.app import Admin
-from nexo.admin.desk import Place
+from nexo.admin.app import AdminApp
+from nexo.admin.desk import ServerAccess
 from nexo.config import Settings, load
 from nexo.server import loops
 from nexo.server.processes import logs
@@ -42,8 +42,8 @@ async def serve(settings: Settings, start: Start) -> None:
     credentials = Credentials(token=read_token(start.run_folder))
     accounts = FileAccounts(UsersFile(settings.users_path)) if settings.auth else NoAccounts()
     reach = {"door_folder": str(start.run_folder)}
-    place = Place(settings, reach, credentials, accounts, start.url)
-    async with Admin(place) as admin:
+    place = ServerAccess(settings, reach, credentials, accounts, start.url)
+    async with AdminApp(place) as admin:
         server = HttpServer(_config(settings, admin))
 
         def stop() -> None:
@@ -59,13 +59,13 @@ async def serve(settings: Settings, start: Start) -> None:
         loop.remove_reader(start.lifeline_fd)
 
 
-async def _announce(admin: Admin, url: str) -> None:
+async def _announce(admin: AdminApp, url: str) -> None:
     """Say when ``/ready`` is; it answers from the next turn on."""
     await admin.ready()
     log.info("the dashboard is ready at %s", url)
 
 
-def _config(settings: Settings, admin: Admin) -> uvicorn.Config:
+def _config(settings: Settings, admin: AdminApp) -> uvicorn.Config:
     tls = {
         "ssl_certfile": settings.tls_cert,
         "ssl_keyfile": settings.tls_key,

@@ -18,7 +18,7 @@ from typing import cast
 from nexo import limits
 
 
-class State(enum.StrEnum):
+class ServerState(enum.StrEnum):
     """What the server is doing."""
 
     STARTING = "starting"
@@ -35,7 +35,7 @@ class Health:
 
     def __init__(self, brokers: Callable[[], Mapping[str, bool]]) -> None:
         """``brokers()`` says of each whether its process serves."""
-        self.state = State.STARTING
+        self.state = ServerState.STARTING
         self.replica: Mapping[str, object] | None = None
         """Role, leader and lag of a server that replicates."""
         self._brokers = brokers
@@ -47,7 +47,7 @@ class Health:
         if path != "/ready":
             return HTTPStatus.NOT_FOUND, {"message": "there is /health and /ready"}
         brokers = self._brokers()
-        ready = self.state is State.SERVING and all(brokers.values())
+        ready = self.state is ServerState.SERVING and all(brokers.values())
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         body: dict[str, object] = {"ready": ready, "state": self.state, "brokers": brokers}
         if self.replica is not None:

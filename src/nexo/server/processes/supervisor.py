@@ -31,7 +31,7 @@ from nexo.server.processes.addresses import Addresses
 from nexo.server.processes.admin_process import AdminProcess
 from nexo.server.processes.child import Child
 from nexo.server.processes.folder_lock import FolderLock, make_folders
-from nexo.server.processes.health import Health, HealthServer, State
+from nexo.server.processes.health import Health, HealthServer, ServerState
 from nexo.server.processes.run_folder import RunFolder
 from nexo.server.processes.service_manager import notify
 from nexo.server.replica import Replica, View
@@ -188,17 +188,17 @@ class Supervisor:
 
     def _show_replica(self, view: View) -> None:
         self._health.replica = asdict(view)
-        is_new = self._health.state not in (State.DRAINING, State.STANDBY)
+        is_new = self._health.state not in (ServerState.DRAINING, ServerState.STANDBY)
         if view.role == "standby" and is_new:
-            self._health.state = State.STANDBY
+            self._health.state = ServerState.STANDBY
             self._present()
         (self._run_folder.path / "replica.json").write_bytes(msgspec.json.encode(view))
 
     # -- the brokers, while this server leads -------------------------------------------
 
     async def start_brokers(self) -> None:
-        """Start every broker's process; `State.SERVING` follows once all are ready."""
-        self._health.state = State.STARTING
+        """Start every broker's process; `ServerState.SERVING` follows once all are ready."""
+        self._health.state = ServerState.STARTING
         lost = self._replica.lose if self._replica is not None else (lambda: None)
         run, fds = self._run_folder.path, self._lock.fds
         self._brokers = {
@@ -241,7 +241,7 @@ class Supervisor:
             replicating = asyncio.create_task(self._replica.run())
             replicating.add_done_callback(lambda task: _ended(task, stop))
         log.info("stopping: %s", await stop)
-        self._health.state = State.DRAINING
+        self._health.state = ServerState.DRAINING
         notify("STOPPING=1")
         began_s = loop.time()
         await self._stop(replicating)
@@ -250,7 +250,7 @@ class Supervisor:
     async def _announce(self) -> None:
         for process in self._brokers.values():
             await process.ready()
-        self._health.state = State.SERVING
+        self._health.state = ServerState.SERVING
         self._present()
 
     def _present(self) -> None:

@@ -12,9 +12,9 @@ from nexo.access.grants import Action, Extent
 from nexo.access.login import Identity
 from nexo.access.permit import READ, WRITE, may, permit, visible
 from nexo.brokers.pubsub import status
-from nexo.brokers.pubsub.engine import LastWill, PubSub
-from nexo.brokers.pubsub.message import Encoding, Message, Publication
-from nexo.brokers.pubsub.outbox import Limits
+from nexo.brokers.pubsub.engine import LastWill, PubSubEngine
+from nexo.brokers.pubsub.message import Encoding, Publication, PubSubMessage
+from nexo.brokers.pubsub.outbox import OutboxLimits
 from nexo.brokers.pubsub.subscriber import Subscriber
 from nexo.errors import InvalidOption, NexoError
 from nexo.limits import PAGE_BYTES
@@ -82,7 +82,7 @@ class PubSubService:
         self.now_ms = runtime.clock.now_ms
         self.default_ttl_ms = runtime.settings.retained_ttl_ms
         """How long retained messages live of clients that cannot say it; 0 for ever."""
-        self._engine = PubSub()
+        self._engine = PubSubEngine()
         self._journal = RetainedJournal(runtime, self._engine.retained)
         self._clients: dict[int, Subscriber] = {}
         self._lagging: set[Subscriber] = set()
@@ -126,7 +126,7 @@ class PubSubService:
         self._journal.append(changes, lambda error: done(error or receivers))
         self._wake()
 
-    def _retain(self, messages: Sequence[Message], ttl_ms: int | None) -> list[bytes]:
+    def _retain(self, messages: Sequence[PubSubMessage], ttl_ms: int | None) -> list[bytes]:
         expires_ms = self.now_ms() + ttl_ms if ttl_ms else 0
         changes: list[bytes] = []
         for message in messages:
@@ -161,7 +161,7 @@ class PubSubService:
         if identity is not None and not identity.valid:
             log.info("the last will of %s ends with its login", connection.name)
             return
-        message = Message(will.topic, will.value or b"\0", self.now_ms(), will.headers)
+        message = PubSubMessage(will.topic, will.value or b"\0", self.now_ms(), will.headers)
         try:
             self.publish(
                 connection, Publication.of([message]), done, retain=will.retain, ttl_ms=will.ttl_ms
@@ -197,7 +197,7 @@ class PubSubService:
         if client := self._clients.get(connection.id):
             self._engine.unsubscribe(client, pattern)
 
-    def _limits(self, asked: Asked) -> Limits:
+    def _limits(self, asked: Asked) -> OutboxLimits:
         settings = self._runtime.settings
         messages, size = asked.max_messages, asked.max_bytes
         if (messages is not None and messages < 1) or (size is not None and size < 1):
@@ -206,7 +206,7 @@ class PubSubService:
             raise InvalidOption(
                 f"policy {asked.policy!r} is not known; use one of {', '.join(Policy)}"
             )
-        return Limits(
+        return OutboxLimits(
             messages or settings.subscriber_queue_messages,
             size or settings.subscriber_queue_bytes,
             Policy(asked.policy),
@@ -341,7 +341,7 @@ def _shown(
     return visible(identity, Broker.PUBSUB, actions, Extent.TOPICS)
 
 
-def _encoded(client: Subscriber, address: str, messages: list[Message]) -> Iterator[bytes]:
+def _encoded(client: Subscriber, address: str, messages: list[PubSubMessage]) -> Iterator[bytes]:
     """Retained messages in a client's encoding, each encoded when it is sent."""
     encoding = client.encoding
     return (encoding.retained(message, address) for message in messages)

@@ -9,8 +9,8 @@ from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, ANY, READ, WRITE, may, permit, visible_rows
 from nexo.blocks import pack_block
 from nexo.brokers.queue.status import (
-    QueueInfo,
-    Schedule,
+    QueueStatus,
+    ScheduleStatus,
     dead_jobs,
     info,
     schedules,
@@ -24,7 +24,7 @@ from nexo.options.queue import options
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue
-from nexo.services.queue.views import JobView, job_views, working_views
+from nexo.services.queue.views import OpenJob, job_views, working_views
 from nexo.services.queue.work import job_number
 
 MAX_PAGE = 10_000
@@ -34,10 +34,10 @@ IfExists: TypeAlias = Literal["agree", "update", "keep"]
 """What creating does with an existing queue: its options must agree, are changed, or stay."""
 
 
-class Survey(NamedTuple):
+class QueuesPage(NamedTuple):
     """A page of queues."""
 
-    queues: list[QueueInfo]
+    queues: list[QueueStatus]
     total: int
     """Queues that match."""
     next: int
@@ -48,7 +48,7 @@ class DeadPage(NamedTuple):
     """Some of a queue's dead letters."""
 
     total: int
-    jobs: list[JobView]
+    jobs: list[OpenJob]
 
 
 class QueueAdmin(QueueCore):
@@ -65,7 +65,7 @@ class QueueAdmin(QueueCore):
     # -- the queue ----------------------------------------------------------------
 
     def create(
-        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueInfo],
+        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueStatus],
         if_exists: IfExists = "agree",
     ) -> None:  # fmt: skip
         """Create a queue unless it exists (SPEC D1)."""
@@ -89,7 +89,7 @@ class QueueAdmin(QueueCore):
         queue.engine.update(rules, self.now_ms())
 
     def update(
-        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueInfo]
+        self, connection: Connection, name: str, given: dict[str, Any], done: Done[QueueStatus]
     ) -> None:
         """Change options; those not given stay."""
         queue = self._find(connection, ADMIN, name)
@@ -100,7 +100,7 @@ class QueueAdmin(QueueCore):
         """Delete a queue with all its jobs, durably."""
         self.remove(self._find(connection, ADMIN, name))
 
-    def info(self, connection: Connection, name: str, *, to_use: bool = False) -> QueueInfo:
+    def info(self, connection: Connection, name: str, *, to_use: bool = False) -> QueueStatus:
         """Options and counts; `NotFound` if there is no such queue.
 
         ``to_use`` creates it if the server allows creation on first use.
@@ -109,21 +109,21 @@ class QueueAdmin(QueueCore):
         queue = self.find_or_create(name) if to_use else self.registry.find(name)
         return shown(queue)
 
-    def queues(self, connection: Connection) -> list[QueueInfo]:
+    def queues(self, connection: Connection) -> list[QueueStatus]:
         """Every queue that the user may see, by name."""
         return [shown(queue) for queue in self._shown(connection, True)]
 
     def survey(
         self, connection: Connection, position: int, limit: int, *, by_name: bool = False,
         search: str = "",
-    ) -> Survey:  # fmt: skip
+    ) -> QueuesPage:  # fmt: skip
         """Some of the queues that the user may see, by creation or by name."""
         check_range("limit", limit, MAX_SURVEY, 1)
         check_range("position", position, 2**53)
         found = self._shown(connection, by_name, search)
         after = position + limit
         page = [shown(queue) for queue in found[position:after]]
-        return Survey(page, len(found), after if after < len(found) else 0)
+        return QueuesPage(page, len(found), after if after < len(found) else 0)
 
     def _shown(self, connection: Connection, by_name: bool, search: str = "") -> list[OpenQueue]:
         shows = visible_rows(connection.identity, Broker.QUEUE, ANY, Extent.NAME)
@@ -144,7 +144,7 @@ class QueueAdmin(QueueCore):
 
     def peek(
         self, connection: Connection, name: str, state: str, limit: int, offset: int
-    ) -> list[JobView]:
+    ) -> list[OpenJob]:
         """Jobs that are ``waiting``, ``scheduled`` or ``working``, without leasing them."""
         _check_page(limit, offset)
         queue = self._find(connection, READ, name)
@@ -221,7 +221,7 @@ class QueueAdmin(QueueCore):
     # -- schedules ----------------------------------------------------------------
 
     def set_cron(
-        self, connection: Connection, name: str, schedule: Schedule, value: bytes,
+        self, connection: Connection, name: str, schedule: ScheduleStatus, value: bytes,
         done: Done[int],
     ) -> None:  # fmt: skip
         """Push ``value`` whenever the schedule matches; answers its next time in ms."""
@@ -242,7 +242,7 @@ class QueueAdmin(QueueCore):
         queue.engine.drop_cron(schedule)
         self.confirm(queue, done, None)
 
-    def crons(self, connection: Connection, name: str) -> Sequence[Schedule]:
+    def crons(self, connection: Connection, name: str) -> Sequence[ScheduleStatus]:
         return schedules(self._find(connection, READ, name).engine)
 
 
@@ -251,6 +251,6 @@ def _check_page(limit: int, offset: int) -> None:
     check_range("offset", offset, 2**53)
 
 
-def shown(queue: OpenQueue) -> QueueInfo:
+def shown(queue: OpenQueue) -> QueueStatus:
     """A queue's options, counts and losses."""
     return info(queue.name, queue.engine, queue.losses)

@@ -12,7 +12,7 @@ from nexo.errors import NexoError
 from nexo.options.queue import QueueOptions, defaults
 from nexo.services.connection import Done
 from nexo.services.queue.open_queue import OpenQueue
-from nexo.services.queue.registry import Registry, missing
+from nexo.services.queue.registry import QueueRegistry, missing
 from nexo.services.queue.totals import Totals
 from nexo.services.service import Runtime
 from nexo.services.turn import Turn
@@ -31,7 +31,7 @@ class QueueCore:
         self.runtime = runtime
         self.now_ms = runtime.clock.now_ms
         self.jitter: Jitter = Random().random
-        self.registry = Registry(runtime)
+        self.registry = QueueRegistry(runtime)
         self.totals = Totals(self.registry)
         self.turn: Turn[OpenQueue] = Turn(runtime, self._after_turn)
         self.room = WaitingRoom()

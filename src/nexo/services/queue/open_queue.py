@@ -14,14 +14,14 @@ from pathlib import Path
 
 from nexo.blocks import pack_block
 from nexo.brokers.queue.batches import DEAD, DONE, OPEN
-from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.ledger import Ledger
 from nexo.brokers.queue.places import Places
 from nexo.brokers.queue.records import (
-    Created,
     Moved,
     Pushed,
+    QueueCreated,
     Record,
     decode_record,
     encode_record,
@@ -54,7 +54,7 @@ class OpenQueue:
         self._snapshot_bytes = 0
         self.losses: list[Loss] = []
         """What the journal lost."""
-        self.engine: Queue
+        self.engine: QueueEngine
         self.values: Values
         self._asked: set[int] = set()
         """The first job of each push that a client asked for and that is not yet written."""
@@ -67,7 +67,7 @@ class OpenQueue:
 
     def create(self, rules: QueueOptions, incarnation: int, now_ms: int) -> None:
         """Start a new queue."""
-        self.engine = Queue.create(rules, incarnation, now_ms)
+        self.engine = QueueEngine.create(rules, incarnation, now_ms)
         self.values = Values(self._journal, Places(), self._budget)
         self.write(now_ms)
 
@@ -88,7 +88,7 @@ class OpenQueue:
         self.losses = recovery.losses
         if self.losses:
             ledger.close_gaps()
-        self.engine = Queue(ledger, now_ms)
+        self.engine = QueueEngine(ledger, now_ms)
         if self.losses and not ledger.created_ms:
             self.engine.recreate(now_ms)
             with suppress(NexoError, OSError):  # otherwise written with the next change
@@ -129,7 +129,7 @@ class OpenQueue:
         if not records:
             return
         raw = [encode_record(record) for record in records]
-        twice = any(isinstance(record, Created) for record in records)
+        twice = any(isinstance(record, QueueCreated) for record in records)
         try:
             offset = self._journal.append(raw, now_ms, twice=twice)
         except (NexoError, OSError):

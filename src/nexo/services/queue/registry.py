@@ -21,7 +21,7 @@ _SET_ASIDE = (".cut", ".damaged")
 """Suffixes of copies of damaged bytes; a folder with one is kept."""
 
 
-class Registry:
+class QueueRegistry:
     """Finds, creates and deletes queues."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nexo.services.queue.open_queue import OpenQueue
-from nexo.services.queue.registry import Registry
+from nexo.services.queue.registry import QueueRegistry
 
 LEVELS = ("waiting", "scheduled", "working", "dead")
 TOTALS = ("pushed", "finished", "failed", "died")
@@ -22,7 +22,7 @@ class Totals:
     within one round over all queues.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: QueueRegistry) -> None:
         self._registry = registry
         self._sums = [0] * len(NAMES)
         self._seen: dict[OpenQueue, tuple[int, ...]] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from nexo.blocks import block_count, cut
-from nexo.brokers.queue.places import Place, Places
+from nexo.brokers.queue.places import JobPlace, Places
 from nexo.brokers.queue.records import Moved, Pushed, decode_record
 from nexo.errors import Corrupt
 from nexo.storage.header import parse
@@ -38,7 +38,7 @@ Headers: TypeAlias = list[bytes | None] | None
 """Headers of the jobs of a block, one item per job."""
 
 
-class Slice(NamedTuple):
+class JobSlice(NamedTuple):
     """Neighbouring jobs whose values lie in one block."""
 
     first: int
@@ -81,7 +81,7 @@ class Values:
         """Keep the values of exactly these pushes, which wait to be written."""
         self._unwritten = {push.base: push for push in pushes}
 
-    def slice_at(self, lo: int, hi: int) -> Slice:
+    def slice_at(self, lo: int, hi: int) -> JobSlice:
         """The values of jobs from ``lo`` on, as far as they lie together; for a delivery.
 
         A block leaves memory once its end is reached: it is rarely needed again.
@@ -93,7 +93,7 @@ class Values:
             self._let_go(base)
         ends, content = cut(block, index, index + count)
         some = None if headers is None else headers[index : index + count]
-        return Slice(lo, count, pushed_ms, ends, content, some)
+        return JobSlice(lo, count, pushed_ms, ends, content, some)
 
     def one(self, job: int) -> tuple[bytes, int, bytes | None]:
         """One job's value, when it was pushed, and its headers."""
@@ -101,10 +101,10 @@ class Values:
         block, headers, index, _ = self._block(job, base, offset)
         return cut(block, index, index + 1)[1], pushed_ms, headers[index] if headers else None
 
-    def _find(self, job: int) -> Place:
+    def _find(self, job: int) -> JobPlace:
         for push in self._unwritten.values():
             if push.base <= job < push.base + push.count:
-                return Place(push.base, _NOWHERE, push.now_ms)
+                return JobPlace(push.base, _NOWHERE, push.now_ms)
         return self.places.find(job)
 
     def _block(self, job: int, base: int, offset: int) -> tuple[bytes, Headers, int, int]:

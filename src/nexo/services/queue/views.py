@@ -15,7 +15,7 @@ from nexo.brokers.queue.engine import Jitter
 from nexo.brokers.queue.leases import Lease
 from nexo.errors import Corrupt
 from nexo.services.queue.open_queue import OpenQueue
-from nexo.services.queue.values import Slice
+from nexo.services.queue.values import JobSlice
 
 log = logging.getLogger("nexo.queue")
 
@@ -33,12 +33,12 @@ DAMAGED = b"\x02null"
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class LeasedJobs:
     """The jobs of one pop: cut from blocks, without touching single ones."""
 
     incarnation: int
     lease: Lease
-    slices: list[Slice]
+    slices: list[JobSlice]
     priorities: list[int]
     """One per slice."""
     attempts: dict[int, int]
@@ -49,12 +49,12 @@ class Delivered:
     headers: dict[int, bytes]
 
 
-def gather(queue: OpenQueue, lease: Lease, now_ms: int, jitter: Jitter) -> Delivered | None:
+def gather(queue: OpenQueue, lease: Lease, now_ms: int, jitter: Jitter) -> LeasedJobs | None:
     """A lease's jobs with their values, up to `MAX_DELIVERY_BYTES`; the rest is released.
 
     Jobs whose values are damaged become dead letters, so that they block nobody (SPEC E6).
     """
-    found: list[Slice] = []
+    found: list[JobSlice] = []
     size, left = 0, deque(lease.runs)
     while left and size < MAX_DELIVERY_BYTES:
         lo, hi = left.popleft()
@@ -82,17 +82,17 @@ def _set_aside(
     return end
 
 
-def _delivered(queue: OpenQueue, lease: Lease, found: list[Slice]) -> Delivered:
+def _delivered(queue: OpenQueue, lease: Lease, found: list[JobSlice]) -> LeasedJobs:
     ledger, rules = queue.engine.ledger, queue.engine.options
     attempts = {job: failed.count + 1 for job, failed in _among(ledger.failures, lease).items()}
     priorities = [ledger.priority(some.first) for some in found]
-    return Delivered(
+    return LeasedJobs(
         ledger.incarnation, lease, found, priorities, attempts, _among(ledger.keys, lease),
         rules.result_ttl_ms > 0, rules.max_retries, _headers(found),
     )  # fmt: skip
 
 
-def _headers(found: list[Slice]) -> dict[int, bytes]:
+def _headers(found: list[JobSlice]) -> dict[int, bytes]:
     headers: dict[int, bytes] = {}
     for some in found:
         if some.headers is not None:
@@ -114,7 +114,7 @@ def _among(mapping: Mapping[int, V], lease: Lease) -> dict[int, V]:
 # -- lists ------------------------------------------------------------------------
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
+class OpenJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job that is not done."""
 
     id: str
@@ -130,7 +130,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """As the producer wrote them."""
 
 
-class DeadView(JobView, frozen=True, kw_only=True):
+class DeadView(OpenJob, frozen=True, kw_only=True):
     """A dead letter."""
 
     reason: str
@@ -138,7 +138,7 @@ class DeadView(JobView, frozen=True, kw_only=True):
     error: str
 
 
-class WorkingView(JobView, frozen=True, kw_only=True):
+class WorkingView(OpenJob, frozen=True, kw_only=True):
     """A leased job."""
 
     holder: int
@@ -147,9 +147,9 @@ class WorkingView(JobView, frozen=True, kw_only=True):
     expires_ms: int
 
 
-def job_views(queue: OpenQueue, jobs: Iterable[int]) -> list[JobView]:
+def job_views(queue: OpenQueue, jobs: Iterable[int]) -> list[OpenJob]:
     """Jobs for a list, up to `MAX_PAGE_BYTES`."""
-    found: list[JobView] = []
+    found: list[OpenJob] = []
     left = MAX_PAGE_BYTES
     for job in jobs:
         found.append(_view(queue, job))
@@ -159,7 +159,7 @@ def job_views(queue: OpenQueue, jobs: Iterable[int]) -> list[JobView]:
     return found
 
 
-def working_views(queue: OpenQueue, leased: list[tuple[int, Lease]]) -> list[JobView]:
+def working_views(queue: OpenQueue, leased: list[tuple[int, Lease]]) -> list[OpenJob]:
     """Jobs with their holders."""
     rows = job_views(queue, (job for job, _ in leased))
     return [
@@ -171,12 +171,12 @@ def working_views(queue: OpenQueue, leased: list[tuple[int, Lease]]) -> list[Job
     ]  # fmt: skip
 
 
-def _view(queue: OpenQueue, job: int) -> JobView:
+def _view(queue: OpenQueue, job: int) -> OpenJob:
     ledger = queue.engine.ledger
     value, pushed_ms, headers = _value(queue, job)
     failed, letter = ledger.failures.get(job), ledger.dead.get(job)
     batch, history = ledger.batches.of(job), failed.history if failed else []
-    view = JobView(
+    view = OpenJob(
         id=id_text(ledger.incarnation, job),
         value=value,
         priority=ledger.priority(job),

@@ -11,7 +11,7 @@ from nexo.blocks import parse_id, unpack_id
 from nexo.brokers.queue.batches import OPEN, Range
 from nexo.brokers.queue.jobs import Accepted, NewJobs
 from nexo.brokers.queue.leases import Lease, check_runs
-from nexo.brokers.queue.status import JobState, job_state
+from nexo.brokers.queue.status import JobStatus, job_state
 from nexo.errors import LeaseLost, NexoError, NotFound
 from nexo.model import Broker
 from nexo.options.described import check_range
@@ -19,7 +19,7 @@ from nexo.options.queue import MAX_WAIT_MS
 from nexo.services.connection import Connection, Done
 from nexo.services.queue.core import QueueCore
 from nexo.services.queue.open_queue import OpenQueue
-from nexo.services.queue.views import Delivered, gather
+from nexo.services.queue.views import LeasedJobs, gather
 from nexo.services.waiting import Wait
 
 WHOLE_LEASE = -1
@@ -36,7 +36,7 @@ class Outcome(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class JobSettlement:
     """How a worker settles jobs of one lease."""
 
     token: int
@@ -65,7 +65,7 @@ class QueueWork(QueueCore):
         name: str,
         limit: int,
         wait_ms: int,
-        done: Done[Delivered | None],
+        done: Done[LeasedJobs | None],
         lease_ms: int = 0,
         reports: bool = False,
     ) -> None:
@@ -77,7 +77,7 @@ class QueueWork(QueueCore):
         check_range("wait_ms", wait_ms, MAX_WAIT_MS)
         queue, holder = self.find_or_create(name), connection.id
 
-        def attempt() -> Delivered | None:
+        def attempt() -> LeasedJobs | None:
             now_ms = self.now_ms()
             while lease := queue.engine.pop(holder, limit, now_ms, lease_ms, reports):
                 if (found := gather(queue, lease, now_ms, self.jitter)) is not None:
@@ -107,7 +107,7 @@ class QueueWork(QueueCore):
         connection: Connection,
         name: str,
         outcome: Outcome,
-        settlements: Sequence[Settlement],
+        settlements: Sequence[JobSettlement],
         done: Done[list[tuple[int, int]]],
         error: str = "",
         delay_ms: int | None = None,
@@ -143,11 +143,11 @@ class QueueWork(QueueCore):
         permit(connection.identity, Broker.QUEUE, READ, name)
         queue = self.registry.find(name)
         lease, job = _held(queue, connection, raw_id)
-        self._settle(queue, outcome, Settlement(lease.token, [(job, job + 1)]), error, None)
+        self._settle(queue, outcome, JobSettlement(lease.token, [(job, job + 1)]), error, None)
         self.confirm(queue, done, None)
 
     def _settle(
-        self, queue: OpenQueue, outcome: Outcome, each: Settlement, error: str,
+        self, queue: OpenQueue, outcome: Outcome, each: JobSettlement, error: str,
         delay_ms: int | None,
     ) -> list[int]:  # fmt: skip
         engine, now_ms = queue.engine, self.now_ms()
@@ -197,7 +197,7 @@ class QueueWork(QueueCore):
 
     def job(
         self, connection: Connection, ticket: int, name: str, job_id: str, wait_ms: int,
-        done: Done[JobState],
+        done: Done[JobStatus],
     ) -> None:  # fmt: skip
         """The state of a job; with ``wait_ms``, once it has ended or the time is up."""
         permit(connection.identity, Broker.QUEUE, ANY, name)
@@ -206,11 +206,11 @@ class QueueWork(QueueCore):
         job = job_number(queue, job_id)
         engine, channel = queue.engine, (queue, job)
 
-        def attempt() -> JobState | None:
+        def attempt() -> JobStatus | None:
             ended = engine.ledger.batches.mark_of(job) != OPEN
             return job_state(engine, job, self.now_ms()) if ended else None
 
-        def answer(found: JobState | NexoError | None) -> None:
+        def answer(found: JobStatus | NexoError | None) -> None:
             if not self.room.waiting_on(channel):
                 engine.watched.discard(job)
             done(job_state(engine, job, self.now_ms()) if found is None else found)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from nexo.access.grants import Action
 from nexo.access.permit import READ, WRITE
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.services.connection import Connection
 
 May: TypeAlias = Callable[[Connection, Sequence[Action], Iterable[str]], int]
@@ -15,7 +15,7 @@ May: TypeAlias = Callable[[Connection, Sequence[Action], Iterable[str]], int]
 
 
 class _UseCases:
-    def __init__(self, store: Store, may: May) -> None:
+    def __init__(self, store: StoreEngine, may: May) -> None:
         self._store = store
         self._may = may
 

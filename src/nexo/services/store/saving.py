@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.errors import Corrupt, NexoError
 from nexo.model import Persistence
 from nexo.services.service import Runtime
@@ -23,7 +23,7 @@ class Saving:
     snapshot in place, shows in the status, and is tried again when next due.
     """
 
-    def __init__(self, runtime: Runtime, store: Store) -> None:
+    def __init__(self, runtime: Runtime, store: StoreEngine) -> None:
         self._runtime = runtime
         self._store = store
         self._every_ms = runtime.settings.store_snapshot_ms

@@ -11,7 +11,7 @@ from typing import Any
 from nexo.access.grants import Action, Extent
 from nexo.access.permit import ADMIN, READ, WRITE, permit
 from nexo.brokers.store.coordination import LeaseAnswer, RateAnswer
-from nexo.brokers.store.engine import KeyInfo, Page, SetResult, Store
+from nexo.brokers.store.engine import KeyInfo, KeysPage, SetResult, StoreEngine
 from nexo.brokers.store.status import status
 from nexo.limits import REPLY_PAYLOADS
 from nexo.model import Broker
@@ -27,7 +27,7 @@ MAX_WAIT_MS = 60 * 60 * 1_000
 
 
 class StoreService:
-    """Implements `nexo.services.service.Service` around a `Store`."""
+    """Implements `nexo.services.service.Service` around a `StoreEngine`."""
 
     broker = Broker.STORE
 
@@ -35,7 +35,9 @@ class StoreService:
         settings = runtime.settings
         self._runtime = runtime
         self._now_ms = runtime.clock.now_ms
-        self._store = Store(settings.store_max_bytes, REPLY_PAYLOADS * settings.max_payload_bytes)
+        self._store = StoreEngine(
+            settings.store_max_bytes, REPLY_PAYLOADS * settings.max_payload_bytes
+        )
         self._saving = Saving(runtime, self._store)
         self._room = WaitingRoom()
         self._lease_due: dict[str, int] = {}
@@ -141,7 +143,9 @@ class StoreService:
     def exists(self, connection: Connection, keys: Sequence[str]) -> int:
         return self._store.exists(keys, self._may(connection, READ, keys))
 
-    def scan(self, connection: Connection, prefix: str, glob: str, cursor: str, limit: int) -> Page:
+    def scan(
+        self, connection: Connection, prefix: str, glob: str, cursor: str, limit: int
+    ) -> KeysPage:
         """A page of keys, in order."""
         permit(connection.identity, Broker.STORE, READ, prefix, Extent.PREFIX)
         now_ms = self._may(connection, READ, ())

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from nexo.brokers.store import records
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.errors import Corrupt
 from nexo.storage.header import ALIGN, SIZE, Flags, Header, find_sound, parse, verify
 from nexo.storage.ports import File, Files
@@ -30,7 +30,7 @@ SEARCH_BYTES = 16 << 20
 class SnapshotWriter:
     """One save in progress. Call `step` until it returns False, sync, then `finish`."""
 
-    def __init__(self, files: Files, folder: Path, store: Store) -> None:
+    def __init__(self, files: Files, folder: Path, store: StoreEngine) -> None:
         files.make_folder(folder)
         self._files = files
         self._store = store
@@ -73,7 +73,7 @@ class SnapshotWriter:
 def save(
     files: Files,
     folder: Path,
-    store: Store,
+    store: StoreEngine,
     now_ms: int,
     progress: Callable[[], None] = lambda: None,
 ) -> int:
@@ -89,7 +89,7 @@ def save(
     return writer.finish()
 
 
-def load(files: Files, folder: Path, store: Store, now_ms: int) -> int:
+def load(files: Files, folder: Path, store: StoreEngine, now_ms: int) -> int:
     """Load the saved keys into an empty store; returns how many rows were read.
 
     Raises `Corrupt` at the end if anything was damaged; the valid part has been loaded.
@@ -104,7 +104,7 @@ def load(files: Files, folder: Path, store: Store, now_ms: int) -> int:
         file.close()
 
 
-def _load(file: File, store: Store, now_ms: int) -> int:
+def _load(file: File, store: StoreEngine, now_ms: int) -> int:
     loaded = expected = 0
     damage: list[str] = []
     for header, entry in _sound_entries(file):

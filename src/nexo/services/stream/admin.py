@@ -12,9 +12,9 @@ from nexo.access.permit import ADMIN, ANY, READ, permit, visible_rows
 from nexo.brokers.stream.groups.records import SharedOptions
 from nexo.brokers.stream.groups.status import PartitionStatus, RecordStatus
 from nexo.brokers.stream.options import StreamOptions, defaults, options_from
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.retention import retain
-from nexo.brokers.stream.survey import MAX_LIMIT, Survey, survey
+from nexo.brokers.stream.survey import MAX_LIMIT, StreamsPage, survey
 from nexo.errors import AlreadyExists, NexoError, NotFound, OffsetOutOfRange
 from nexo.model import Broker, Persistence, check_name
 from nexo.services.connection import Connection, Done
@@ -27,7 +27,7 @@ MAX_NAMES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionDescription:
+class PartitionOffsets:
     """One partition.
 
     The lake holds ``start_offset`` up to ``tiered_offset``, the log ``hot_offset`` up to
@@ -51,7 +51,7 @@ class StreamDescription:
     name: str
     created_ms: int
     options: StreamOptions
-    partitions: list[PartitionDescription]
+    partitions: list[PartitionOffsets]
     groups: list[str]
 
 
@@ -65,7 +65,7 @@ class Outline:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDescription:
+class SharedGroupDescription:
     """One shared group, with its counts in each partition and where that ends."""
 
     name: str
@@ -77,7 +77,7 @@ class GroupDescription:
     """What became of the record that was asked for."""
 
 
-class Admin:
+class StreamAdmin:
     """What administrators, and those who look, ask for."""
 
     def __init__(self, core: Core, keyed: Keyed) -> None:
@@ -202,7 +202,7 @@ class Admin:
             found = (name for name in found if streams.get(name).options.tiering)
         return list(islice(found, min(limit, MAX_NAMES)))
 
-    def survey(self, connection: Connection, position: int, limit: int) -> Survey:
+    def survey(self, connection: Connection, position: int, limit: int) -> StreamsPage:
         """A page of all streams and groups with their lag."""
         actions = (Action.READ, Action.ADMIN)
         permit(connection.identity, Broker.STREAM, actions, "", Extent.PREFIX)
@@ -231,7 +231,7 @@ class Admin:
         permit(connection.identity, Broker.STREAM, ADMIN, name)
         return self.apply_limits(self._core.engine.streams.get(name))
 
-    def apply_limits(self, stream: Stream) -> int:
+    def apply_limits(self, stream: OpenStream) -> int:
         """Free what a stream need not keep, and tell its groups."""
         core = self._core
         starts = [part.start_offset for part in stream.partitions()]
@@ -243,10 +243,10 @@ class Admin:
                 core.end_turn_soon()
         return freed
 
-    def _describe(self, stream: Stream) -> StreamDescription:
+    def _describe(self, stream: OpenStream) -> StreamDescription:
         first_offset = self._core.replay.first_offset
         partitions = [
-            PartitionDescription(
+            PartitionOffsets(
                 first_offset(stream, index), part.start_offset, part.next_offset,
                 part.stable_offset, part.log.size_bytes, stream.tiered[index], part.last_ms,
             )
@@ -261,7 +261,7 @@ class Admin:
     def groups(
         self, connection: Connection, name: str, group: str | None = None,
         record: tuple[int, int] | None = None,
-    ) -> list[GroupDescription]:  # fmt: skip
+    ) -> list[SharedGroupDescription]:  # fmt: skip
         """The groups of a stream, or one of them, with their lag.
 
         ``record`` is a partition and an offset: what each has done with that one.
@@ -275,10 +275,12 @@ class Admin:
         return [_describe_group(stream, each, record) for each in wanted]
 
 
-def _describe_group(stream: Stream, name: str, record: tuple[int, int] | None) -> GroupDescription:
+def _describe_group(
+    stream: OpenStream, name: str, record: tuple[int, int] | None
+) -> SharedGroupDescription:
     group = stream.group(name)
     ends = [part.next_offset for part in stream.partitions()]
     partitions = list(zip(group.status(stream.ends()), ends, strict=True))
     found = None if record is None else group.record(*record)
     members = list(group.members)
-    return GroupDescription(name, group.generation, group.options, members, partitions, found)
+    return SharedGroupDescription(name, group.generation, group.options, members, partitions, found)

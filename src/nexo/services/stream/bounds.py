@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidInput
-from nexo.services.stream.replay import Replay
+from nexo.services.stream.replay import LakeReplay
 
 Position: TypeAlias = Literal["beginning", "end"] | int | dict[int, int]
 """Where to start: a word, one offset for every partition, or an offset per partition."""
@@ -32,7 +32,7 @@ def check_not_negative(value: int, name: str) -> None:
         raise InvalidInput(f"{name} = {value}: must not be negative")
 
 
-def positions(replay: Replay, stream: Stream, to: Position) -> dict[int, int]:
+def positions(replay: LakeReplay, stream: OpenStream, to: Position) -> dict[int, int]:
     """An offset per partition, or per named one if ``to`` is a mapping.
 
     `OffsetOutOfRange` for one that the partition does not have.

@@ -14,7 +14,7 @@ from nexo.brokers.stream.cdc import Capture
 from nexo.brokers.stream.engine import StreamEngine
 from nexo.brokers.stream.publishing import Placed
 from nexo.brokers.stream.records import JournalRecord
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.model import Clock
 
@@ -25,9 +25,9 @@ class Capturing:
     """Follows streams and the journal; ``show`` exposes the events written to readers."""
 
     def __init__(
-        self, engine: StreamEngine, clock: Clock, show: Callable[[Stream, list[Placed]], None]
+        self, engine: StreamEngine, clock: Clock, show: Callable[[OpenStream, list[Placed]], None]
     ) -> None:
-        self.grown: dict[int, Stream] = {}
+        self.grown: dict[int, OpenStream] = {}
         """Streams in which something became visible."""
         self.is_new = cdc.NAME not in engine.streams
         """Whether nothing was captured before."""
@@ -36,7 +36,7 @@ class Capturing:
         self._capture = Capture(engine, clock.now_ms())
         self._records: deque[tuple[int, JournalRecord]] = deque()
 
-    def sources(self) -> list[Stream]:
+    def sources(self) -> list[OpenStream]:
         """The streams that were captured before; after a crash some events may be missing."""
         return self._capture.sources()
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from nexo.brokers.stream.partition import Partition
-from nexo.brokers.stream.transactions import Transaction
+from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import Conflict, NexoError
 from nexo.services.stream.core import Core
 from nexo.services.stream.keyed import Keyed
 
 
-class KeyAt(NamedTuple):
+class KeyCondition(NamedTuple):
     """The newest record of a key, as a transaction saw it."""
 
     stream: str
@@ -31,18 +31,20 @@ class Conditions:
     def __init__(self, core: Core, keyed: Keyed) -> None:
         self._core = core
         self._keyed = keyed
-        self._relied: dict[int, list[KeyAt]] = {}
+        self._relied: dict[int, list[KeyCondition]] = {}
         self._decided: dict[tuple[str, bytes], list[tuple[Partition, int]]] = {}
         """Keys of committed transactions, and up to where readers must see to see these.
 
         A transaction opened earlier and still open may hide them from the index.
         """
 
-    def add(self, transaction: Transaction, keys: Iterable[KeyAt]) -> None:
+    def add(self, transaction: OpenTransaction, keys: Iterable[KeyCondition]) -> None:
         """Add keys that the transaction has read."""
         self._relied.setdefault(transaction.id, []).extend(keys)
 
-    def prepare(self, transaction: Transaction, done: Callable[[NexoError | None], None]) -> None:
+    def prepare(
+        self, transaction: OpenTransaction, done: Callable[[NexoError | None], None]
+    ) -> None:
         """Prepare for `check`; the first time for a stream, this may take a while."""
         try:
             streams = self._core.engine.streams
@@ -53,7 +55,7 @@ class Conditions:
         places = {(s.id, i): (s, i) for s, key in keys for i in [s.partition_of(key)]}
         self._keyed.prepare(places.values(), done)
 
-    def check(self, transaction: Transaction) -> None:
+    def check(self, transaction: OpenTransaction) -> None:
         """Raise `Conflict` if one of its keys has changed."""
         for key in self._relied.get(transaction.id, ()):
             hidden = not self._visible((key.stream, key.key))
@@ -66,11 +68,11 @@ class Conditions:
         ends = self._decided.get(key, ())
         return all(partition.stable_offset >= end for partition, end in ends)
 
-    def _offset(self, key: KeyAt) -> int:
+    def _offset(self, key: KeyCondition) -> int:
         stream = self._core.engine.streams.get(key.stream)
         return self._keyed.newest_offset(stream, key.key)
 
-    def decided(self, transaction: Transaction) -> None:
+    def decided(self, transaction: OpenTransaction) -> None:
         """The transaction is committed: others may not rely on its keys until they are visible."""
         ends = [
             (stream.partition(index), stream.partition(index).open_ranges[transaction.id][-1][1])
@@ -81,6 +83,6 @@ class Conditions:
         while self._decided and self._visible(first := next(iter(self._decided))):
             del self._decided[first]
 
-    def forget(self, transaction: Transaction) -> None:
+    def forget(self, transaction: OpenTransaction) -> None:
         """The transaction was rolled back."""
         self._relied.pop(transaction.id, None)

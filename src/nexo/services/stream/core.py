@@ -15,18 +15,18 @@ from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.options import defaults
 from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, Snapshot
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.records import BUILT_ON, Checked, JournalRecord, StreamSnapshot
+from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.retention import HotTier
 from nexo.errors import DiskFull, NexoError, NotFound
 from nexo.model import Persistence, safer
 from nexo.services.connection import Done
 from nexo.services.stream.capturing import Capturing
 from nexo.services.stream.folders import adopt, found_folders
-from nexo.services.stream.granting import Granting, Runtime
+from nexo.services.stream.granting import Granting, SyncReportingRuntime
 from nexo.services.stream.graves import Graves
 from nexo.services.stream.lake import LakeTier
-from nexo.services.stream.replay import Replay
+from nexo.services.stream.replay import LakeReplay
 from nexo.services.turn import Safe, Turn
 from nexo.services.waiting import Wait, WaitingRoom
 from nexo.storage.journal import Journal, Loss
@@ -42,31 +42,31 @@ SNAPSHOT_BYTES = 16 * 1024**2
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_record = msgspec.msgpack.Decoder(JournalRecord).decode
-_decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+_decode_snapshot = msgspec.msgpack.Decoder(StreamSnapshot).decode
 
 
 class Core:
     """One broker's engine on disk."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: SyncReportingRuntime) -> None:
         settings = runtime.settings
         self.runtime = runtime
         self.waits = WaitingRoom()
         self.engine = StreamEngine(self._open_log, defaults(settings))
         self.hot = HotTier(settings.hot_ms, settings.hot_messages)
         self.pressure = Pressure(settings.stream_unsynced_bytes)
-        self.replay = Replay(LakeTier(settings))
+        self.replay = LakeReplay(LakeTier(settings))
         self.granting = Granting(runtime, self.pressure)
         self._graves = Graves(runtime.files, runtime.folder / "streams")
         self.started_ms = runtime.clock.now_ms()
         self._journal: Journal | None = None
         self._journal_mark = 0
         self.snapshot_bytes = SNAPSHOT_BYTES
-        self.on_grown: Callable[[Stream], None] = lambda _stream: None
+        self.on_grown: Callable[[OpenStream], None] = lambda _stream: None
         """Called with a stream when much was written to it."""
         self._saving = self._save_wanted = False
         self._turn: Turn[Core] = Turn(runtime, Core._wake_touched)
-        self._touched: dict[int, Stream] = {}
+        self._touched: dict[int, OpenStream] = {}
         self._unjournalled: set[int] = set()
         """Streams that their first use has created in this turn."""
         self._capturing: Capturing | None = None
@@ -87,12 +87,12 @@ class Core:
         """The time."""
         return self.runtime.clock.now_ms()
 
-    def check_there(self, stream: Stream) -> None:
+    def check_there(self, stream: OpenStream) -> None:
         """Raise `NotFound` if a stream was deleted since it was looked up."""
         if self.engine.streams.numbered(stream.id) is not stream:
             raise NotFound(f"stream {stream.name!r} was deleted")
 
-    def find_or_create(self, name: str) -> Stream:
+    def find_or_create(self, name: str) -> OpenStream:
         """A stream by name, made with the default options if the server creates by first use.
 
         Then nothing about it may be acknowledged but through `when_appended` or `when_safe`.
@@ -106,7 +106,7 @@ class Core:
         self.end_turn_soon()
         return stream
 
-    def folder_of(self, stream: Stream) -> Path:
+    def folder_of(self, stream: OpenStream) -> Path:
         """Where a stream's logs are."""
         return self.runtime.folder / "streams" / stream.folder
 
@@ -179,7 +179,7 @@ class Core:
             # A failed sync is final: nothing will be acknowledged, but all can be read.
             log.exception("the start could not be made durable")
 
-    def delete(self, name: str, done: Safe) -> Stream:
+    def delete(self, name: str, done: Safe) -> OpenStream:
         """Delete a stream; ``done`` hears when that is durable, on a full disk too (SPEC I7)."""
         stream = self.engine.delete(name, self.now_ms)
         mode = safer(Persistence.FILE_SYNC, stream.options.persistence)
@@ -254,7 +254,7 @@ class Core:
         """As `when_safe`, but hear of a full disk at once: ``done`` then undoes what was done."""
         self._turn.when_safe_or_undone(self, mode, done)
 
-    def when_appended(self, stream: Stream, mode: Persistence, done: Safe) -> None:
+    def when_appended(self, stream: OpenStream, mode: Persistence, done: Safe) -> None:
         """Call ``done`` once what was appended to a stream's log has the safety of ``mode``.
 
         Does not wait for the end of the turn, as the journal is not concerned, unless the stream
@@ -321,13 +321,13 @@ class Core:
 
     # -- waking ------------------------------------------------------------------------
 
-    def show(self, stream: Stream, placed: list[Placed]) -> None:
+    def show(self, stream: OpenStream, placed: list[Placed]) -> None:
         """Records are safe: readers may see them."""
         for place in placed:
             stream.partition(place.partition).synced(place.offset + place.count)
         self.touched(stream)
 
-    def touched(self, stream: Stream) -> None:
+    def touched(self, stream: OpenStream) -> None:
         """There may be something new for those who wait on the stream."""
         if self._capturing is not None:
             self._capturing.grown[stream.id] = stream
@@ -336,7 +336,7 @@ class Core:
             self._touched[stream.id] = stream
             self.end_turn_soon()
 
-    def _show_when_safe(self, stream: Stream, placed: list[Placed]) -> None:
+    def _show_when_safe(self, stream: OpenStream, placed: list[Placed]) -> None:
         def safe(error: NexoError | None) -> None:
             if error is None:
                 self.show(stream, placed)
@@ -353,7 +353,7 @@ class Core:
         if self.waits.answer_or_wait(wait, self.now_ms):
             self.runtime.wake_at(wait.due_ms)
 
-    def changed(self, stream: Stream, name: str, group: SharedGroup) -> None:
+    def changed(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
         """A group did something: journal it, mind its next deadline."""
         self.engine.changed(stream, name, group)
         self.end_turn_soon()
@@ -368,7 +368,7 @@ class Core:
             self.runtime.sync_soon()
 
 
-def safest(streams: Iterable[Stream]) -> Persistence:
+def safest(streams: Iterable[OpenStream]) -> Persistence:
     """What the most careful of these streams promises."""
     modes = (stream.options.persistence for stream in streams)
     return reduce(safer, modes, Persistence.FILE_ASYNC)

@@ -8,13 +8,13 @@ from typing import Protocol
 from nexo.brokers.stream.partition import Partition
 from nexo.brokers.stream.pressure import Pressure
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.model import Persistence
 from nexo.services import service
 
 
-class Runtime(service.Runtime, Protocol):
+class SyncReportingRuntime(service.Runtime, Protocol):
     """A host that reports its syncs."""
 
     def when_synced(self, callback: Callable[[NexoError | None], None]) -> None:
@@ -33,13 +33,13 @@ class Granting:
     anyway, and counts bytes written and not synced.
     """
 
-    def __init__(self, runtime: Runtime, pressure: Pressure) -> None:
+    def __init__(self, runtime: SyncReportingRuntime, pressure: Pressure) -> None:
         self._runtime = runtime
         self._pressure = pressure
         self._unwatched_bytes = 0
         self._watches = 0
 
-    def mode(self, stream: Stream, placed: Iterable[Placed]) -> Persistence:
+    def mode(self, stream: OpenStream, placed: Iterable[Placed]) -> Persistence:
         """The stream's own durability; ``file_sync`` where
         producers get too far ahead of the disk.
         """

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.storage.ports import Files
 
 log = logging.getLogger("nexo.stream")
@@ -27,7 +27,7 @@ class Graves:
         self._files = files
         self._folder = folder
 
-    def bury(self, stream: Stream) -> bool:
+    def bury(self, stream: OpenStream) -> bool:
         """Delete a stream's files durably; returns whether the disk allowed it."""
         grave = self._of(stream.id)
         try:

@@ -10,7 +10,7 @@ from nexo.access.permit import ADMIN, READ, permit
 from nexo.brokers.stream import compaction
 from nexo.brokers.stream.compaction import compact, is_due
 from nexo.brokers.stream.keys import KeyIndex, sound
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidOption, NexoError
 from nexo.model import Broker, Persistence
 from nexo.services.connection import Connection, Done, T
@@ -51,20 +51,20 @@ class Keyed:
         self._compacting: set[tuple[int, int]] = set()
         self._indexes: dict[tuple[int, int], KeyIndex] = {}
 
-    def _index(self, stream: Stream, partition: int) -> KeyIndex:
+    def _index(self, stream: OpenStream, partition: int) -> KeyIndex:
         key = stream.id, partition
         found = self._indexes.get(key)
         if found is None:
             found = self._indexes[key] = KeyIndex(stream.partition(partition))
         return found
 
-    def newest_offset(self, stream: Stream, key: bytes) -> int:
+    def newest_offset(self, stream: OpenStream, key: bytes) -> int:
         """The offset of a key's newest record; -1 if there is none or it was deleted."""
         index = self._index(stream, stream.partition_of(key))
         index.advance()
         return index.offset_of(key)
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: OpenStream) -> None:
         """Drop the indexes of a deleted stream."""
         for partition in range(stream.options.partitions):
             self._indexes.pop((stream.id, partition), None)
@@ -100,7 +100,7 @@ class Keyed:
 
     def _when_indexed(
         self,
-        stream: Stream,
+        stream: OpenStream,
         partitions: Iterable[int],
         find: Callable[[], T],
         done: Done[T],
@@ -120,7 +120,7 @@ class Keyed:
         self.prepare(((stream, number) for number in partitions), ready)
 
     def prepare(
-        self, places: Iterable[tuple[Stream, int]], done: Callable[[NexoError | None], None]
+        self, places: Iterable[tuple[OpenStream, int]], done: Callable[[NexoError | None], None]
     ) -> None:
         """Index the keys of partitions, in slices if there is much to do."""
         indexes = [(stream, self._index(stream, number)) for stream, number in places]
@@ -131,15 +131,15 @@ class Keyed:
         steps = (step for stream, index in late for step in self._steps(stream, index))
         self._chores.add(steps, done)
 
-    def _steps(self, stream: Stream, index: KeyIndex) -> Steps:
+    def _steps(self, stream: OpenStream, index: KeyIndex) -> Steps:
         return self._while_there(stream, index.steps())
 
-    def _while_there(self, stream: Stream, steps: Steps) -> Steps:
+    def _while_there(self, stream: OpenStream, steps: Steps) -> Steps:
         for pause in steps:
             yield pause
             self._core.check_there(stream)
 
-    def _page(self, stream: Stream, start: tuple[int, int], max_bytes: int) -> StatePage:
+    def _page(self, stream: OpenStream, start: tuple[int, int], max_bytes: int) -> StatePage:
         page = StatePage([], [], None)
         size, read, offset = 0, 0, start[1]
         for number in range(start[0], stream.options.partitions):
@@ -176,7 +176,7 @@ class Keyed:
         every = range(stream.options.partitions)
         self._start(stream, every, freed, finished, keep_deletions=False)
 
-    def compact_if_due(self, stream: Stream) -> None:
+    def compact_if_due(self, stream: OpenStream) -> None:
         """Compact a stream if enough was written."""
         due = [
             number
@@ -188,7 +188,7 @@ class Keyed:
 
     def _start(
         self,
-        stream: Stream,
+        stream: OpenStream,
         partitions: Iterable[int],
         freed: list[int],
         done: Callable[[NexoError | None], None],
@@ -200,7 +200,7 @@ class Keyed:
         self._chores.add(self._while_there(stream, steps), done)
 
     def _compact(
-        self, stream: Stream, number: int, *, freed: list[int], keep_deletions: bool
+        self, stream: OpenStream, number: int, *, freed: list[int], keep_deletions: bool
     ) -> Steps:
         core, place = self._core, (stream.id, number)
         while place in self._compacting:
@@ -222,4 +222,4 @@ class Keyed:
                 step = next(steps)
             except StopIteration as end:
                 return int(end.value)
-            yield sync if step is compaction.Step.SYNC else None
+            yield sync if step is compaction.CompactionStep.SYNC else None

@@ -9,11 +9,11 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.config import Settings
 from nexo.errors import NexoError, Unavailable
 from nexo.lake.settings import LakeSettings
-from nexo.services.stream.replay import Place, Portion, Read
+from nexo.services.stream.replay import DroppedPosition, Portion, Read
 
 if TYPE_CHECKING:
     from nexo.lake.read import LakeReader
@@ -32,7 +32,7 @@ def lake_place(settings: Settings) -> dict[str, str]:
 
 
 class LakeTier:
-    """A `nexo.services.stream.replay.Tier`."""
+    """A `nexo.services.stream.replay.ColdTier`."""
 
     def __init__(self, settings: Settings) -> None:
         self._where = LakeSettings(settings.lake_folder, settings.lake_catalog)
@@ -47,13 +47,13 @@ class LakeTier:
         self._there = self._there or self._where.there
         return self._there
 
-    def read(self, place: Place, max_bytes: int, done: Read) -> None:
+    def read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
         """Read in a thread."""
         task = asyncio.get_running_loop().create_task(self._read(place, max_bytes, done))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _read(self, place: Place, max_bytes: int, done: Read) -> None:
+    async def _read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
         try:
             found = await asyncio.to_thread(self._read_now, place, max_bytes)
         except NexoError as error:
@@ -64,11 +64,11 @@ class LakeTier:
         else:
             done(found)
 
-    def _read_now(self, place: Place, max_bytes: int) -> Portion:
+    def _read_now(self, place: DroppedPosition, max_bytes: int) -> Portion:
         reader = self._reader(place.stream)
         return reader.read(place.partition, place.offset, max_bytes)
 
-    def _reader(self, stream: Stream) -> LakeReader:
+    def _reader(self, stream: OpenStream) -> LakeReader:
         with self._opening:
             reader = self._readers.pop(stream.id, None) or self._open(stream.name)
             self._readers[stream.id] = reader

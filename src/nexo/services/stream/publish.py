@@ -8,15 +8,15 @@ from nexo.access.grants import Extent
 from nexo.access.permit import WRITE, permit
 from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import ROUTE, Placed, fitting
-from nexo.brokers.stream.registry import Stream
-from nexo.brokers.stream.transactions import Transaction
+from nexo.brokers.stream.registry import OpenStream
+from nexo.brokers.stream.transactions import OpenTransaction
 from nexo.errors import NexoError, PayloadTooLarge
 from nexo.model import Broker
 from nexo.services.connection import Connection, Done, T
 from nexo.services.stream.core import Core
 
 
-class Published(NamedTuple):
+class PublishOutcome(NamedTuple):
     """What became of records that need not be stored together."""
 
     placed: list[Placed]
@@ -56,7 +56,7 @@ class Publishing:
         connection: Connection,
         name: str,
         entry: bytes,
-        done: Done[Published],
+        done: Done[PublishOutcome],
         partition: int = ROUTE,
         partitions: int = 0,
     ) -> None:
@@ -68,7 +68,7 @@ class Publishing:
         except PayloadTooLarge:
             entry, refused = fitting(stream, entry)
             placed = self.store(stream, partition, entry)
-        result = Published(placed, refused, stream.options.max_message_bytes)
+        result = PublishOutcome(placed, refused, stream.options.max_message_bytes)
         self.confirm(stream, placed, len(entry), result, done)
 
     def publish_one(
@@ -105,7 +105,7 @@ class Publishing:
 
     # -- for the other use cases ---------------------------------------------------------
 
-    def target(self, connection: Connection, name: str, partitions: int = 0) -> Stream:
+    def target(self, connection: Connection, name: str, partitions: int = 0) -> OpenStream:
         """The stream to write to, made if the server creates streams by their first use."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STREAM, WRITE, name)
@@ -115,7 +115,11 @@ class Publishing:
         return stream
 
     def store(
-        self, stream: Stream, partition: int, entry: bytes, transaction: Transaction | None = None
+        self,
+        stream: OpenStream,
+        partition: int,
+        entry: bytes,
+        transaction: OpenTransaction | None = None,
     ) -> list[Placed]:
         """Append a batch, unless producers must hold back."""
         core = self._core
@@ -127,7 +131,9 @@ class Publishing:
             core.end_turn_soon()  # a part that was stored and must not be seen is journalled
             raise
 
-    def store_one(self, stream: Stream, partition: int, value_type: int, content: bytes) -> Placed:
+    def store_one(
+        self, stream: OpenStream, partition: int, value_type: int, content: bytes
+    ) -> Placed:
         """Append one record, unless producers must hold back."""
         core = self._core
         core.runtime.check_writable()
@@ -135,7 +141,7 @@ class Publishing:
         return core.engine.publish_one(stream, partition, value_type, content, core.now_ms)
 
     def confirm(
-        self, stream: Stream, placed: list[Placed], size_bytes: int, result: T, done: Done[T]
+        self, stream: OpenStream, placed: list[Placed], size_bytes: int, result: T, done: Done[T]
     ) -> None:
         """Answer, and show the records to readers, once they are safe."""
         core = self._core

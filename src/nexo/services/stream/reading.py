@@ -12,7 +12,7 @@ from nexo.model import Broker
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_READ_BYTES, MAX_WAIT_MS, check_not_negative
 from nexo.services.stream.core import Core
-from nexo.services.stream.replay import Place, Portion
+from nexo.services.stream.replay import DroppedPosition, Portion
 from nexo.services.stream.times import offsets_at
 from nexo.services.waiting import Wait
 from nexo.storage.ports import Buffer
@@ -31,7 +31,7 @@ class ReadFrom(NamedTuple):
     created_ms: int = 0
 
 
-class Slice(NamedTuple):
+class RecordSlice(NamedTuple):
     """The records read at one place: whole batches, the
     first of which may begin before the offset.
     """
@@ -58,7 +58,7 @@ class Reading:
         connection: Connection,
         ticket: int,
         places: Sequence[ReadFrom],
-        done: Done[list[Slice]],
+        done: Done[list[RecordSlice]],
         max_bytes: int,
         wait_ms: int = 0,
         min_bytes: int = 1,
@@ -99,30 +99,30 @@ class Reading:
 
         offsets_at(self._core.replay, self._core.engine.streams.get(name), time_ms, located)
 
-    def check(self, connection: Connection, at: ReadFrom) -> Place:
+    def check(self, connection: Connection, at: ReadFrom) -> DroppedPosition:
         """The place to read, or the error why the client may not read there."""
         if connection.identity is not None:
             permit(connection.identity, Broker.STREAM, READ, at.stream)
         stream = self._core.engine.streams.get(at.stream)
         stream.check_incarnation(at.created_ms)
         self._core.replay.check_offset(stream, at.partition, at.offset)
-        return Place(stream, at.partition, at.offset)
+        return DroppedPosition(stream, at.partition, at.offset)
 
     def _read_log(
         self,
         connection: Connection,
         ticket: int,
-        places: list[Place],
-        look: Callable[[], list[Slice]],
-        done: Done[list[Slice]],
+        places: list[DroppedPosition],
+        look: Callable[[], list[RecordSlice]],
+        done: Done[list[RecordSlice]],
         wait_ms: int,
         min_bytes: int,
     ) -> None:
-        def attempt() -> list[Slice] | None:
+        def attempt() -> list[RecordSlice] | None:
             found = look()
             return found if _size(found) >= min_bytes else None
 
-        def nothing() -> list[Slice]:
+        def nothing() -> list[RecordSlice]:
             if wait_ms and connection.congested:  # it has not read its last replies
                 return [_portion(place, None) for place in places]
             return look()
@@ -132,7 +132,9 @@ class Reading:
         wait = Wait(connection, ticket, channels, due_ms, attempt, done, nothing, each=True)
         self._core.answer_or_wait(wait)
 
-    def _replay(self, places: list[Place], max_bytes: int, done: Done[list[Slice]]) -> None:
+    def _replay(
+        self, places: list[DroppedPosition], max_bytes: int, done: Done[list[RecordSlice]]
+    ) -> None:
         """Answer with what the lake has, and with what the log has of the other places."""
         cold = [number for number, place in enumerate(places) if _is_cold(place)]
         limit = min(max_bytes, MAX_READ_BYTES)
@@ -158,12 +160,12 @@ class Reading:
 
     def _look(
         self,
-        places: list[Place],
+        places: list[DroppedPosition],
         max_bytes: int,
         replayed: Mapping[int, Portion | None] | None = None,
         *,
         as_stored: bool = False,
-    ) -> list[Slice]:
+    ) -> list[RecordSlice]:
         """What is available at each place."""
         count = len(places)
         if count == 1 and not replayed:
@@ -186,40 +188,42 @@ class Reading:
         return list(found.values())
 
 
-_NOTHING = Slice(0, 0, 0, ())
+_NOTHING = RecordSlice(0, 0, 0, ())
 
 
-def _is_cold(place: Place) -> bool:
+def _is_cold(place: DroppedPosition) -> bool:
     """Whether only the lake still holds it."""
     return place.offset < place.stream.partition(place.partition).start_offset
 
 
-def _size(slices: list[Slice]) -> int:
+def _size(slices: list[RecordSlice]) -> int:
     return sum([len(entry) for each in slices for entry in each.entries])
 
 
-def _slice(place: Place, share: int, left: int, *, first: bool, as_stored: bool) -> Slice:
+def _slice(
+    place: DroppedPosition, share: int, left: int, *, first: bool, as_stored: bool
+) -> RecordSlice:
     """Up to ``share`` bytes of a place, or one batch if ``left`` allows, or if it is ``first``."""
     partition, at = place.stream.partition(place.partition), place.offset
     entries: list[Buffer] = []
     start, stable = partition.start_offset, partition.stable_offset
     if left <= 0 and not first:
-        return Slice(start, stable, at, entries)
+        return RecordSlice(start, stable, at, entries)
     for header, entry in partition.read(at, share, as_stored=as_stored):
         if not entries and len(entry) > left and not first:
-            return Slice(start, stable, at, entries)
+            return RecordSlice(start, stable, at, entries)
         entries.append(entry)
         at = header.next_offset
     if at == place.offset:
         # Nothing is readable up to the end: those records were rolled back.
         at = max(at, stable)
-    return Slice(start, stable, at, entries)
+    return RecordSlice(start, stable, at, entries)
 
 
-def _portion(place: Place, found: Portion | None) -> Slice:
+def _portion(place: DroppedPosition, found: Portion | None) -> RecordSlice:
     """What the lake returned for a place; nothing if it was not asked."""
     partition = place.stream.partition(place.partition)
     start, stable = partition.start_offset, partition.stable_offset
     if found is None:
-        return Slice(start, stable, place.offset, ())
-    return Slice(start, stable, found.next_offset, found.entries)
+        return RecordSlice(start, stable, place.offset, ())
+    return RecordSlice(start, stable, found.next_offset, found.entries)

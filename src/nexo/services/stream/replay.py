@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from nexo.brokers.stream.chunks import Chunk
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError, OffsetOutOfRange, Unavailable
 
 FETCH_BYTES = 1024**2
 """How much is read ahead for groups; the lake may return more, because it reads row groups."""
 
 
-class Place(NamedTuple):
+class DroppedPosition(NamedTuple):
     """A position whose records the log has dropped."""
 
-    stream: Stream
+    stream: OpenStream
     partition: int
     offset: int
 
@@ -36,38 +36,38 @@ Read: TypeAlias = Callable[[Portion | NexoError], None]
 Fetched: TypeAlias = Callable[[NexoError | None], None]
 
 
-class Tier(Protocol):
+class ColdTier(Protocol):
     """Storage for records that logs have dropped."""
 
     def reachable(self) -> bool:
         """Whether this server can reach it at all."""
 
-    def read(self, place: Place, max_bytes: int, done: Read) -> None:
+    def read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
         """Read from a place on; ``done`` is called in the event loop, later."""
 
 
 class InLake(NexoError):
-    """The records must be fetched first: see `Replay.fetch`. Never sent to clients."""
+    """The records must be fetched first: see `LakeReplay.fetch`. Never sent to clients."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DroppedPosition) -> None:
         super().__init__(f"offset {place.offset} of stream {place.stream.name!r} is in the lake")
         self.place = place
 
 
-class Replay:
+class LakeReplay:
     """Reads from the lake what the streams' logs no longer hold."""
 
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: ColdTier) -> None:
         self.tier = tier
         self._fetching: dict[tuple[int, int, int], list[Fetched]] = {}
 
-    def first_offset(self, stream: Stream, index: int) -> int:
+    def first_offset(self, stream: OpenStream, index: int) -> int:
         """The first offset that readers may ask for; gaps in front are skipped."""
         start = stream.partition(index).start_offset
         in_lake = start and stream.tiered[index] >= start and self.tier.reachable()
         return 0 if in_lake else start
 
-    def check_offset(self, stream: Stream, index: int, offset: int) -> None:
+    def check_offset(self, stream: OpenStream, index: int, offset: int) -> None:
         """Raise `OffsetOutOfRange` unless reading may start there, in the lake or in the log."""
         first, end = self.first_offset(stream, index), stream.partition(index).next_offset
         if not first <= offset <= end:
@@ -78,7 +78,7 @@ class Replay:
 
     def read(
         self,
-        asks: list[tuple[Place, int]],
+        asks: list[tuple[DroppedPosition, int]],
         done: Callable[[list[Portion] | NexoError], None],
         max_bytes: int = FETCH_BYTES,
     ) -> None:
@@ -103,7 +103,7 @@ class Replay:
 
         self._read(*asks[0], read_on)
 
-    def fetch(self, place: Place, done: Fetched) -> None:
+    def fetch(self, place: DroppedPosition, done: Fetched) -> None:
         """Load a place into its partition's cache; requests for the same place share the work."""
         key = place.stream.id, place.partition, place.offset
         waiting = self._fetching.setdefault(key, [])
@@ -121,7 +121,7 @@ class Replay:
 
         self._read(place, FETCH_BYTES, warm)
 
-    def _read(self, place: Place, max_bytes: int, done: Read) -> None:
+    def _read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
         def checked(got: Portion | NexoError) -> None:
             if not isinstance(got, NexoError) and got.next_offset <= place.offset:
                 got = Unavailable(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.status import broker_status
 from nexo.errors import NexoError
 from nexo.model import Broker
 from nexo.services.connection import Connection
-from nexo.services.stream.admin import Admin
+from nexo.services.stream.admin import StreamAdmin
 from nexo.services.stream.chores import SLICE_MS, Chores, log_failure
 from nexo.services.stream.conditions import Conditions
 from nexo.services.stream.core import Core
-from nexo.services.stream.granting import Runtime
+from nexo.services.stream.granting import SyncReportingRuntime
 from nexo.services.stream.groups.classic import Classic
 from nexo.services.stream.groups.ordered import Ordered
-from nexo.services.stream.groups.parked import Parked
+from nexo.services.stream.groups.parked import ParkedService
 from nexo.services.stream.groups.shared import Groups
 from nexo.services.stream.groups.xgroups import XGroups
 from nexo.services.stream.groups.xmessages import XMessages
@@ -37,16 +37,16 @@ class StreamService:
 
     broker = Broker.STREAM
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: SyncReportingRuntime) -> None:
         self.core = Core(runtime)
         self.groups = Groups(self.core)
         self._chores = Chores(self.core)
         self.keyed = Keyed(self.core, self._chores)
-        self.admin = Admin(self.core, self.keyed)
+        self.admin = StreamAdmin(self.core, self.keyed)
         self.ordered = Ordered(self.core)
         self.classic = Classic(self.core, self.ordered)
         self.ordered.is_taken = self.classic.has_members
-        self.parked = Parked(self.core, self.groups.leasing)
+        self.parked = ParkedService(self.core, self.groups.leasing)
         self.publishing = Publishing(self.core)
         conditions = Conditions(self.core, self.keyed)
         self.transact = Transact(self.core, self.publishing, self.ordered, conditions)
@@ -55,7 +55,7 @@ class StreamService:
         self.reading = Reading(self.core)
         self.admin.on_deleted = self.ordered.stream_deleted
         self.core.on_grown = self._compact
-        self._sweep: list[Stream] = []
+        self._sweep: list[OpenStream] = []
         self._sweep_due_ms = 0
 
     def open(self) -> None:
@@ -98,7 +98,7 @@ class StreamService:
         else:
             self._plan_sweep(now_ms)
 
-    def _clean(self, stream: Stream) -> None:
+    def _clean(self, stream: OpenStream) -> None:
         """Apply a stream's limits; unreadable files must not stop the others."""
         try:
             self.admin.apply_limits(stream)
@@ -106,7 +106,7 @@ class StreamService:
             log_failure(error)
         self._compact(stream)
 
-    def _compact(self, stream: Stream) -> None:
+    def _compact(self, stream: OpenStream) -> None:
         """Compact a stream that has grown, if it is due."""
         try:
             self.core.check_there(stream)

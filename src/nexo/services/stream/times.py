@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from nexo.brokers.stream.delivery import first_since, offset_at
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
-from nexo.services.stream.replay import Place, Portion, Replay
+from nexo.services.stream.replay import DroppedPosition, LakeReplay, Portion
 from nexo.storage.header import parse
 
 Located: TypeAlias = Callable[[dict[int, int] | NexoError], None]
@@ -16,7 +16,7 @@ _PROBE_BYTES = 1
 """One entry is enough to compare."""
 
 
-def offsets_at(replay: Replay, stream: Stream, time_ms: int, done: Located) -> None:
+def offsets_at(replay: LakeReplay, stream: OpenStream, time_ms: int, done: Located) -> None:
     """Find the first record at or after a time in each partition; at once if the logs have it."""
     found = {i: offset_at(part, time_ms) for i, part in enumerate(stream.partitions())}
     open_ends = [
@@ -44,8 +44,8 @@ class _Search:
 
     def __init__(
         self,
-        replay: Replay,
-        stream: Stream,
+        replay: LakeReplay,
+        stream: OpenStream,
         index: int,
         time_ms: int,
         done: Callable[[int | NexoError], None],
@@ -64,7 +64,7 @@ class _Search:
             self._done(self._answer)
             return
         self._middle = (self._low + self._high) // 2
-        place = Place(self._stream, self._index, self._middle)
+        place = DroppedPosition(self._stream, self._index, self._middle)
         self._replay.read([(place, _PROBE_BYTES)], self._compare)
 
     def _compare(self, got: list[Portion] | NexoError) -> None:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from nexo.access.permit import READ, permit
 from nexo.brokers.stream.publishing import ROUTE, Placed
 from nexo.brokers.stream.records import GroupChanged, OrderedChanged
-from nexo.brokers.stream.transactions import Acks, Offsets, Transaction
+from nexo.brokers.stream.transactions import Acks, Offsets, OpenTransaction
 from nexo.errors import InvalidOption, NexoError, TransactionAborted
 from nexo.model import Broker, Persistence
 from nexo.services.connection import Connection, Done
-from nexo.services.stream.conditions import Conditions, KeyAt
+from nexo.services.stream.conditions import Conditions, KeyCondition
 from nexo.services.stream.core import Core, safest
 from nexo.services.stream.groups.ordered import Ordered
 from nexo.services.stream.publish import Publishing
@@ -109,7 +109,7 @@ class Transact:
         number: int,
         acks: Sequence[AckInput] = (),
         offsets: Sequence[OffsetInput] = (),
-        unchanged: Iterable[KeyAt] = (),
+        unchanged: Iterable[KeyCondition] = (),
         owner: Hashable | None = None,
     ) -> None:
         """Add the transaction's inputs."""
@@ -136,7 +136,7 @@ class Transact:
         transaction.offsets += moved
         self._conditions.add(transaction, unchanged)
 
-    def _open(self, connection: Connection, number: int, owner: Hashable | None) -> Transaction:
+    def _open(self, connection: Connection, number: int, owner: Hashable | None) -> OpenTransaction:
         owner = connection.id if owner is None else owner
         return self._core.engine.transactions.get(number, owner)
 
@@ -165,7 +165,9 @@ class Transact:
 
         self._conditions.prepare(transaction, ready)
 
-    def _decide(self, transaction: Transaction, error: NexoError | None, done: Done[None]) -> None:
+    def _decide(
+        self, transaction: OpenTransaction, error: NexoError | None, done: Done[None]
+    ) -> None:
         core = self._core
         try:
             if error is not None:
@@ -197,7 +199,7 @@ class Transact:
 
         core.when_safe(safest(transaction.touched.values()), safe)
 
-    def _finish_inputs(self, transaction: Transaction) -> list[GroupChanged | OrderedChanged]:
+    def _finish_inputs(self, transaction: OpenTransaction) -> list[GroupChanged | OrderedChanged]:
         """Check every input, then finish all; the groups' changes are part of the decision."""
         self._check_inputs(transaction)
         engine, now_ms = self._core.engine, self._core.now_ms
@@ -220,7 +222,7 @@ class Transact:
             changes.append(OrderedChanged(offsets.group, ordered.drain()))
         return changes
 
-    def _check_inputs(self, transaction: Transaction) -> None:
+    def _check_inputs(self, transaction: OpenTransaction) -> None:
         self._conditions.check(transaction)
         for acks in transaction.acks:
             group = acks.stream.group(acks.group)
@@ -266,7 +268,7 @@ class Transact:
             else:
                 done(None)
 
-    def _abort(self, transaction: Transaction) -> None:
+    def _abort(self, transaction: OpenTransaction) -> None:
         """Roll back: readers skip its records, and its inputs are delivered again."""
         core = self._core
         self._conditions.forget(transaction)
@@ -310,7 +312,7 @@ def _permit_inputs(
     connection: Connection,
     acks: Sequence[AckInput],
     offsets: Sequence[OffsetInput],
-    unchanged: Iterable[KeyAt],
+    unchanged: Iterable[KeyCondition],
 ) -> None:
     if connection.identity is None:
         return

@@ -15,7 +15,7 @@ Verb: TypeAlias = Literal["write", "cut", "remove", "rename"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DryChange:
     """A change that would have been made."""
 
     verb: Verb
@@ -35,7 +35,7 @@ class DryFile:
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         length = sum(map(len, parts))
-        self._files.changes.append(Change("write", self.path, length))
+        self._files.changes.append(DryChange("write", self.path, length))
         return length
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -52,7 +52,7 @@ class DryFile:
 
     def truncate(self, size: int) -> None:
         if size < self._size:
-            self._files.changes.append(Change("cut", self.path, self._size - size))
+            self._files.changes.append(DryChange("cut", self.path, self._size - size))
             self._size = size
 
     def sync(self) -> None: ...
@@ -67,7 +67,7 @@ class DryFiles:
         self.on_dirty: Callable[[File], None] = lambda file: None
         self.on_unsettled: Callable[[Settles], None] = lambda journal: None
         self.lifetime = boot_id()
-        self.changes: list[Change] = []
+        self.changes: list[DryChange] = []
         self._made: set[Path] = set()
 
     def open(self, path: Path, *, create: bool = False) -> DryFile:
@@ -87,10 +87,10 @@ class DryFiles:
 
     def remove(self, path: Path) -> None:
         if path.exists():
-            self.changes.append(Change("remove", path))
+            self.changes.append(DryChange("remove", path))
 
     def rename(self, source: Path, target: Path) -> None:
-        self.changes.append(Change("rename", target))
+        self.changes.append(DryChange("rename", target))
 
     def size(self, path: Path) -> int:
         return 0 if path in self._made else path.stat().st_size

@@ -21,13 +21,13 @@ from nexo.storage.ports import Buffer, File, Files, Settles
 MAGIC = b"NEXOOPS\0"
 
 
-class Created(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class FileCreated(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """An empty file was created."""
 
     path: str
 
 
-class Written(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class FileWritten(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Bytes of a file were written."""
 
     path: str
@@ -61,7 +61,7 @@ class FolderMade(msgspec.Struct, frozen=True, array_like=True, tag=6):
     path: str
 
 
-Operation: TypeAlias = Created | Written | Truncated | Renamed | Removed | FolderMade
+Operation: TypeAlias = FileCreated | FileWritten | Truncated | Renamed | Removed | FolderMade
 """Paths are relative to the recorded folder, with ``/`` between their parts."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -99,9 +99,9 @@ def apply(operations: Iterable[Operation], files: Files, root: Path) -> None:
     try:
         for operation in operations:
             match operation:
-                case Created(path):
+                case FileCreated(path):
                     file(path, create=True)
-                case Written(path, position, data):
+                case FileWritten(path, position, data):
                     file(path).write_at(position, [data])
                 case Truncated(path, size):
                     file(path).truncate(size)
@@ -144,7 +144,7 @@ class RecordingFile:
     def write_at(self, position: int, parts: Sequence[Buffer]) -> int:
         """Write and record; a rejected write is not recorded."""
         written = self._file.write_at(position, parts)
-        self._record(Written(self._name, position, b"".join(parts)))
+        self._record(FileWritten(self._name, position, b"".join(parts)))
         return written
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -196,12 +196,12 @@ class RecordingFiles:
         if self._paused:
             return
         self._operations.append(operation)
-        if isinstance(operation, Written):
+        if isinstance(operation, FileWritten):
             self.recorded_bytes += len(operation.data)
             self.changed.add(operation.path)
         elif isinstance(operation, Renamed):
             self._note_rename(operation)
-        elif isinstance(operation, Created | Truncated):
+        elif isinstance(operation, FileCreated | Truncated):
             self.changed.add(operation.path)
 
     def _note_rename(self, operation: Renamed) -> None:
@@ -252,7 +252,7 @@ class RecordingFiles:
             if not create:
                 raise
             file = self._files.open(path, create=True)
-            self._record(Created(name))
+            self._record(FileCreated(name))
         return RecordingFile(file, name, self._record)
 
     def list(self, folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from nexo.client._async.client import AsyncClient
 from nexo.errors import InvalidInput
 from nexo.topics._async.kafka.backend import KafkaBackend
-from nexo.topics._async.nexo_backend import NexoBackend
+from nexo.topics._async.nexo_backend import NexoTopicsBackend
 from nexo.topics._async.ports import TopicsBackend
 
 
@@ -18,11 +18,11 @@ def backend_for(server: AsyncClient | str | None) -> TopicsBackend:
     The default is ``NEXO_URL``, then a local server.
     """
     if isinstance(server, AsyncClient):
-        return NexoBackend(server, owned=False)
+        return NexoTopicsBackend(server, owned=False)
     url = url_of(server)
     if url is not None and urlsplit(url).scheme == "kafka":
         return KafkaBackend(url)
-    return NexoBackend(AsyncClient(url), owned=True)
+    return NexoTopicsBackend(AsyncClient(url), owned=True)
 
 
 def url_of(server: str | None) -> str | None:

@@ -15,16 +15,16 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
 from nexo.topics._async.consumer.reader import NexoReader
-from nexo.topics._async.ports import Reader, Rebalanced, Sender
+from nexo.topics._async.ports import GroupReader, Rebalanced, Sender
 from nexo.topics._async.producer.sender import NexoSender
 from nexo.topics.model import (
     Committed,
     GroupDescription,
-    Message,
     PartitionDescription,
     ReaderOptions,
     SenderOptions,
     TopicDescription,
+    TopicMessage,
     TopicPartition,
 )
 from nexo.topics.settings import stream_options, topic_config
@@ -32,7 +32,7 @@ from nexo.topics.settings import stream_options, topic_config
 _PAGE = 1_000
 
 
-class NexoBackend:
+class NexoTopicsBackend:
     """`TopicsBackend` over a client's connection to the stream broker."""
 
     def __init__(self, client: AsyncClient, *, owned: bool) -> None:
@@ -68,7 +68,7 @@ class NexoBackend:
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """The stream."""
-        reply = await self._ask(Op.S_DESCRIBE, wire.Name(stream=name))
+        reply = await self._ask(Op.S_DESCRIBE, wire.StreamName(stream=name))
         info = wire.unpack(wire.StreamInfo, reply)
         partitions = tuple(
             PartitionDescription(number, part.start_offset, part.next_offset, part.size_bytes)
@@ -85,11 +85,11 @@ class NexoBackend:
 
     async def compact_topic(self, name: str) -> int:
         """Compact the stream, removing deletions at once."""
-        return wire.unpack(int, await self._ask(Op.S_COMPACT, wire.Name(stream=name)))
+        return wire.unpack(int, await self._ask(Op.S_COMPACT, wire.StreamName(stream=name)))
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str | bytes, Message[Any]]:
+    ) -> dict[str | bytes, TopicMessage[Any]]:
         """The newest messages, by the broker's index of keys."""
         if key is None:
             return await self._all_newest(topic, type_)
@@ -97,25 +97,25 @@ class NexoBackend:
 
     async def _newest_of(
         self, topic: str, key: bytes, type_: type[Any] | None
-    ) -> dict[str | bytes, Message[Any]]:
+    ) -> dict[str | bytes, TopicMessage[Any]]:
         reply = await self._link.call(Op.S_GET, wire.pack(wire.Get(stream=topic, key=key)))
         if reply is None:
             return {}
         partition, rest = wire.unpack_headed(int, reply)
         row = next(next(batches_in(rest)).records())
-        return {key_text(key): Message(topic, partition, row, type_)}
+        return {key_text(key): TopicMessage(topic, partition, row, type_)}
 
     async def _all_newest(
         self, topic: str, type_: type[Any] | None
-    ) -> dict[str | bytes, Message[Any]]:
-        found: dict[str | bytes, Message[Any]] = {}
+    ) -> dict[str | bytes, TopicMessage[Any]]:
+        found: dict[str | bytes, TopicMessage[Any]] = {}
         at: tuple[int, int] | None = (0, 0)
         while at is not None:
             ask = wire.StateAsk(stream=topic, partition=at[0], offset=at[1])
             head, rest = wire.unpack_headed(wire.StateReply, await self._ask(Op.S_STATE, ask))
             for partition, batch in zip(head.partitions, batches_in(rest), strict=True):
                 for row in batch.records():
-                    message: Message[Any] = Message(topic, partition, row, type_)
+                    message: TopicMessage[Any] = TopicMessage(topic, partition, row, type_)
                     found[message.key or ""] = message
             at = head.following
         return found
@@ -147,7 +147,7 @@ class NexoBackend:
         """Batches by partition."""
         return NexoSender(self._client, options, partitioner)
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> Reader:
+    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
         """A member of an ordered group."""
         return NexoReader(self._link, options, told, type_)
 

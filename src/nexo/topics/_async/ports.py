@@ -10,12 +10,12 @@ from nexo.topics.model import (
     Commits,
     Committed,
     GroupDescription,
-    Message,
     ProducerRecord,
     ReaderOptions,
     RecordMetadata,
     SenderOptions,
     TopicDescription,
+    TopicMessage,
     TopicPartition,
 )
 
@@ -54,7 +54,7 @@ class Rebalanced(Protocol):
         ...
 
 
-class Reader(Protocol):
+class GroupReader(Protocol):
     """A member of a group that reads the partitions it owns."""
 
     @property
@@ -76,7 +76,7 @@ class Reader(Protocol):
         """Become a member, and own what is free for it."""
         ...
 
-    async def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+    async def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """Request the next messages: those delivered before are processed."""
         ...
 
@@ -148,7 +148,7 @@ class TopicsBackend(Protocol):
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str | bytes, Message[Any]]:
+    ) -> dict[str | bytes, TopicMessage[Any]]:
         """The newest message of a key, or of every key, except deleted ones."""
         ...
 
@@ -156,7 +156,7 @@ class TopicsBackend(Protocol):
         """For a producer."""
         ...
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> Reader:
+    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
         """For a consumer."""
         ...
 

@@ -53,7 +53,7 @@ class AsyncTopic(Generic[T]):
         self._config = topic_options(retention, compaction, min_cleanable_dirty_ratio)
         self._backend = backend_for(server)
         self._sender: Sender | None = None
-        self._lock = runtime.Lock()
+        self._lock = runtime.Mutex()
         self._ready = False
 
     async def create(self) -> TopicDescription:

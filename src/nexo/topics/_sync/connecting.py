@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from nexo.client._sync.client import Client
 from nexo.errors import InvalidInput
 from nexo.topics._sync.kafka.backend import KafkaBackend
-from nexo.topics._sync.nexo_backend import NexoBackend
+from nexo.topics._sync.nexo_backend import NexoTopicsBackend
 from nexo.topics._sync.ports import TopicsBackend
 
 
@@ -19,11 +19,11 @@ def backend_for(server: Client | str | None) -> TopicsBackend:
     The default is ``NEXO_URL``, then a local server.
     """
     if isinstance(server, Client):
-        return NexoBackend(server, owned=False)
+        return NexoTopicsBackend(server, owned=False)
     url = url_of(server)
     if url is not None and urlsplit(url).scheme == "kafka":
         return KafkaBackend(url)
-    return NexoBackend(Client(url), owned=True)
+    return NexoTopicsBackend(Client(url), owned=True)
 
 
 def url_of(server: str | None) -> str | None:

@@ -11,12 +11,12 @@ from nexo.topics.model import (
     Commits,
     Committed,
     GroupDescription,
-    Message,
     ProducerRecord,
     ReaderOptions,
     RecordMetadata,
     SenderOptions,
     TopicDescription,
+    TopicMessage,
     TopicPartition,
 )
 
@@ -53,7 +53,7 @@ class Rebalanced(Protocol):
         ...
 
 
-class Reader(Protocol):
+class GroupReader(Protocol):
     """A member of a group that reads the partitions it owns."""
 
     @property
@@ -75,7 +75,7 @@ class Reader(Protocol):
         """Become a member, and own what is free for it."""
         ...
 
-    def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+    def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """Request the next messages: those delivered before are processed."""
         ...
 
@@ -147,7 +147,7 @@ class TopicsBackend(Protocol):
 
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str | bytes, Message[Any]]:
+    ) -> dict[str | bytes, TopicMessage[Any]]:
         """The newest message of a key, or of every key, except deleted ones."""
         ...
 
@@ -155,7 +155,7 @@ class TopicsBackend(Protocol):
         """For a producer."""
         ...
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> Reader:
+    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
         """For a consumer."""
         ...
 

@@ -54,7 +54,7 @@ class Topic(Generic[T]):
         self._config = topic_options(retention, compaction, min_cleanable_dirty_ratio)
         self._backend = backend_for(server)
         self._sender: Sender | None = None
-        self._lock = runtime.Lock()
+        self._lock = runtime.Mutex()
         self._ready = False
 
     def create(self) -> TopicDescription:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from nexo.brokers.pubsub.message import Encoding, Publication
-from nexo.brokers.pubsub.outbox import Limits
+from nexo.brokers.pubsub.outbox import OutboxLimits
 from nexo.brokers.pubsub.subscriber import Subscriber
 from nexo.dialects.nexo.pubsub import OURS, Received
 from nexo.model import Policy
 from nexo.protocol.frames import HEADER, HEADER_SIZE
 from nexo.protocol.pubsub import message_frame, parse_pushes, parse_run
 
-LIMITS = Limits(100, 1_000_000)
-DISCONNECT = Limits(2, 1_000_000, Policy.DISCONNECT)
+LIMITS = OutboxLimits(100, 1_000_000)
+DISCONNECT = OutboxLimits(2, 1_000_000, Policy.DISCONNECT)
 
 
 class Recorder:

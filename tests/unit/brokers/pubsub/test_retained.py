@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from nexo.brokers.pubsub import records
-from nexo.brokers.pubsub.message import Message
+from nexo.brokers.pubsub.message import PubSubMessage
 from nexo.brokers.pubsub.retained import Retained, RetainedMessages
 from nexo.errors import Corrupt
 from nexo.protocol.pubsub import message_frame
@@ -22,7 +22,7 @@ def replay(changes: list[bytes], retained: RetainedMessages, now_ms: int) -> boo
 def kept(*topics: str, expires_ms: int = 0) -> RetainedMessages:
     retained = RetainedMessages()
     for topic in topics:
-        retained.put(Retained(Message(topic, topic.encode(), 7), expires_ms))
+        retained.put(Retained(PubSubMessage(topic, topic.encode(), 7), expires_ms))
     return retained
 
 
@@ -32,7 +32,7 @@ def found(retained: RetainedMessages, pattern: str, now_ms: int = 0) -> set[str]
 
 def test_only_the_last_message_of_a_topic_is_kept() -> None:
     retained = kept("a")
-    retained.put(Retained(Message("a", b"newer", 7), 0))
+    retained.put(Retained(PubSubMessage("a", b"newer", 7), 0))
     assert [one.message.value for one in retained.matching(["a"], 0)] == [b"newer"]
     assert (retained.count, retained.size_bytes) == (1, 6)
 
@@ -72,7 +72,7 @@ def test_an_expired_message_is_not_seen_and_its_memory_is_freed() -> None:
 
 def test_a_newer_message_outlives_the_ttl_of_the_older() -> None:
     retained = kept("a", expires_ms=100)
-    retained.put(Retained(Message("a", b"newer", 7), 0))
+    retained.put(Retained(PubSubMessage("a", b"newer", 7), 0))
     retained.expire(100)
     assert found(retained, "a", 100) == {"a"}
 
@@ -80,14 +80,14 @@ def test_a_newer_message_outlives_the_ttl_of_the_older() -> None:
 def test_refreshing_a_topic_all_day_does_not_grow_memory() -> None:
     retained = RetainedMessages()
     for due_ms in range(1, 10_000):
-        retained.put(Retained(Message("a", b"x", 7), due_ms))
+        retained.put(Retained(PubSubMessage("a", b"x", 7), due_ms))
     assert len(retained._due) < 100
 
 
 def test_records_rebuild_what_was_retained() -> None:
     retained = kept("a", "b", "$SYS/x")
     journal = [*records.snapshot(retained, 0), records.cleared("a")]
-    journal.append(records.kept(Retained(Message("late", b"x", 7), 50)))
+    journal.append(records.kept(Retained(PubSubMessage("late", b"x", 7), 50)))
     again = RetainedMessages()
     replay(journal, again, now_ms=50)
     assert {one.topic for one in again.all(50)} == {"b", "$SYS/x"}
@@ -104,7 +104,7 @@ def test_a_record_of_version_0_1_0_becomes_a_message() -> None:
     retained = RetainedMessages()
     assert replay([old], retained, 0)
     (found,) = retained.all(0)
-    assert found.message == Message("a/b", b"\x01x", 77)
+    assert found.message == PubSubMessage("a/b", b"\x01x", 77)
     assert not replay([*records.snapshot(retained, 0)], again := RetainedMessages(), 0)
     assert list(again.all(0)) == [found]
     with pytest.raises(Corrupt, match="cut short"):
@@ -112,7 +112,7 @@ def test_a_record_of_version_0_1_0_becomes_a_message() -> None:
 
 
 def test_headers_are_kept_with_the_message() -> None:
-    message = Message("a", b"\x01x", 7, b'{"trace":"1"}')
+    message = PubSubMessage("a", b"\x01x", 7, b'{"trace":"1"}')
     again = RetainedMessages()
     replay([records.kept(Retained(message, 0))], again, 0)
     assert [one.message for one in again.all(0)] == [message]

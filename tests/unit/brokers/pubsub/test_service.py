@@ -9,7 +9,7 @@ from nexo.access.grants import Grant
 from nexo.access.login import Identity
 from nexo.access.users import User
 from nexo.brokers.pubsub import records
-from nexo.brokers.pubsub.message import Message
+from nexo.brokers.pubsub.message import PubSubMessage
 from nexo.brokers.pubsub.retained import Retained
 from nexo.errors import (
     DiskFull,
@@ -461,7 +461,7 @@ def test_a_snapshot_that_makes_no_sense_in_part_costs_that_part() -> None:  # F2
     files = MemoryFiles()
     journal = Journal(files, Desk().runtime.folder)
     list(journal.recover().records)
-    sound = records.kept(Retained(Message("t", b"\0x", 7), 0))
+    sound = records.kept(Retained(PubSubMessage("t", b"\0x", 7), 0))
     journal.checkpoint(msgspec.msgpack.encode([b"nonsense", sound]))
     journal.finish()
     desk = Desk(files)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nexo.brokers.pubsub import status
-from nexo.brokers.pubsub.engine import PubSub
+from nexo.brokers.pubsub.engine import PubSubEngine
 from nexo.brokers.pubsub.traffic import LONGEST, Traffic
 from tests.unit.brokers.pubsub.recorder import run
 
 
 def test_topics_without_subscribers_are_counted_too() -> None:
-    engine = PubSub()
+    engine = PubSubEngine()
     engine.publish(run(("a/b", b"x")))
     engine.publish(run(("a/c", b"x"), ("a/b", b"y"), ("$sys/load", b"z")))
     assert status.topics(engine, "a/+", 10) == [

@@ -16,12 +16,12 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     ACK,
     Declare,
-    Delivery,
     Named,
-    Pop,
+    PopJobs,
+    PopReply,
     PushHead,
-    Settle,
     Settled,
+    SettleJobs,
     decode,
     encode,
     encode_head,
@@ -150,11 +150,11 @@ class DeskPeer:
 
     def pop(self, name: str, limit: int = 100, lease_ms: int = 0) -> tuple[int, dict[int, bytes]]:
         """Token and values by job number; token 0 if there was nothing."""
-        return delivered(self.call(Op.Q_POP, encode(Pop(name, limit, 0, lease_ms))))
+        return delivered(self.call(Op.Q_POP, encode(PopJobs(name, limit, 0, lease_ms))))
 
     def settle(self, name: str, token: int, how: int = ACK, jobs: Sequence[int] = ()) -> Any:
         runs = [edge for job in jobs for edge in (job, job + 1)] or None
-        return self.call(Op.Q_SETTLE, encode(Settle(name, how, [Settled(token, runs)], "no")))
+        return self.call(Op.Q_SETTLE, encode(SettleJobs(name, how, [Settled(token, runs)], "no")))
 
     def info(self, name: str) -> dict[str, Any]:
         return decode(self.call(Op.Q_INFO, encode(Named(name))), dict[str, Any])
@@ -165,7 +165,7 @@ def delivered(reply: bytes | None) -> tuple[int, dict[int, bytes]]:
     if reply is None:
         return 0, {}
     head, raw = split_head(reply)
-    delivery = decode(head, Delivery)
+    delivery = decode(head, PopReply)
     found = {
         piece.first + index: value
         for piece, values in pieces_of(delivery, raw)

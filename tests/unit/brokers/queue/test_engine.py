@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nexo.brokers.queue.engine import Queue
+from nexo.brokers.queue.engine import QueueEngine
 from nexo.brokers.queue.jobs import NewJobs
 from nexo.brokers.queue.leases import Lease
 from nexo.brokers.queue.ledger import MOST_REPLACED, Ledger
-from nexo.brokers.queue.places import Place, Places
+from nexo.brokers.queue.places import JobPlace, Places
 from nexo.brokers.queue.snapshot import restore, snapshot
 from nexo.brokers.queue.status import state_of
 from nexo.errors import (
@@ -32,11 +32,11 @@ def luck() -> float:
     return 0.5
 
 
-def queue(**given: Any) -> Queue:
-    return Queue.create(options(given), 7, NOW)
+def queue(**given: Any) -> QueueEngine:
+    return QueueEngine.create(options(given), 7, NOW)
 
 
-def push(q: Queue, count: int = 1, now: int = NOW, **given: Any) -> int:
+def push(q: QueueEngine, count: int = 1, now: int = NOW, **given: Any) -> int:
     return q.push(NewJobs(count, b"block", **given), now).base
 
 
@@ -44,21 +44,23 @@ def jobs(lease: Lease | None) -> list[int]:
     return [] if lease is None else [job for lo, hi in lease.runs for job in range(lo, hi)]
 
 
-def pop(q: Queue, limit: int = 100, now: int = NOW, holder: int = ME) -> list[int]:
+def pop(q: QueueEngine, limit: int = 100, now: int = NOW, holder: int = ME) -> list[int]:
     return jobs(q.pop(holder, limit, now))
 
 
-def lease(q: Queue, limit: int = 100, now: int = NOW, holder: int = ME, lease_ms: int = 0) -> Lease:
+def lease(
+    q: QueueEngine, limit: int = 100, now: int = NOW, holder: int = ME, lease_ms: int = 0
+) -> Lease:
     found = q.pop(holder, limit, now, lease_ms)
     assert found is not None
     return found
 
 
-def recovered(q: Queue, now: int = NOW) -> Queue:
+def recovered(q: QueueEngine, now: int = NOW) -> QueueEngine:
     ledger = Ledger()
     for record in q.outbox:
         ledger.apply(record)
-    return Queue(ledger, now)
+    return QueueEngine(ledger, now)
 
 
 # -- order -------------------------------------------------------------------
@@ -207,7 +209,7 @@ def test_a_lost_consumer_releases_its_jobs_at_once() -> None:  # SPEC D8
     assert len(pop(q, holder=OTHER)) == 100
 
 
-def reported(q: Queue, limit: int = 100, now: int = NOW) -> Lease:
+def reported(q: QueueEngine, limit: int = 100, now: int = NOW) -> Lease:
     held = q.pop(ME, limit, now, 1_000, reports=True)
     assert held is not None
     return held
@@ -702,7 +704,7 @@ def test_places_are_trimmed_and_moved_jobs_kept() -> None:
         places.add(number * 10, number, NOW + number)
     places.move(3, 50, NOW)
     places.move(4, 51, NOW)
-    assert (places.find(39), places.end_of(39)) == (Place(30, 3, NOW + 3), 40)
+    assert (places.find(39), places.end_of(39)) == (JobPlace(30, 3, NOW + 3), 40)
     assert places.end_of(95) is None
     assert places.first_job_from(4, -1) == 40
     places.trim(45, lambda job: job == 4)

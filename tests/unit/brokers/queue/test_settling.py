@@ -6,7 +6,7 @@ import pytest
 
 from nexo.errors import InvalidInput
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import ACK, Settle, Settled, encode
+from nexo.protocol.queue import ACK, Settled, SettleJobs, encode
 from nexo.storage.disk.memory import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk
 
@@ -20,5 +20,5 @@ def test_one_bad_lease_of_a_request_leaves_the_others_as_they_are(runs: list[int
     (first, _), (second, _) = peer.pop("q", 1), peer.pop("q", 1)
     leases = [Settled(first), Settled(second, runs)]
     with pytest.raises(InvalidInput):
-        peer.call(Op.Q_SETTLE, encode(Settle("q", ACK, leases)))
+        peer.call(Op.Q_SETTLE, encode(SettleJobs("q", ACK, leases)))
     assert peer.info("q")["working"] == 2

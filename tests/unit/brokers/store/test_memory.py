@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.brokers.store.expiry import SLOT_MS, Expiry
-from nexo.brokers.store.index import KeyIndex
+from nexo.brokers.store.index import OrderedKeys
 from nexo.brokers.store.keyspace import ENTRY_BYTES
 from nexo.errors import PayloadTooLarge
 
@@ -23,7 +23,7 @@ def entry_bytes(key: str, size: int) -> int:
 
 class TestExpiry:
     def test_untouched_expired_keys_are_reclaimed_in_bounded_steps(self) -> None:
-        store = Store()
+        store = StoreEngine()
         for n in range(1_000):
             store.set(f"k{n}", value(10), NOW, ttl_ms=1 + n % 50)
         later = NOW + 50 + SLOT_MS
@@ -36,7 +36,7 @@ class TestExpiry:
         assert not store.keyspace.expiry
 
     def test_a_sweep_never_takes_a_live_key(self) -> None:
-        store = Store()
+        store = StoreEngine()
         for n in range(500):
             store.set(f"k{n}", value(1), NOW, ttl_ms=1 + n)
         for now in range(NOW, NOW + 600, 7):
@@ -64,7 +64,7 @@ class TestExpiry:
 
 class TestBudget:
     def test_the_least_recently_used_key_goes_first(self) -> None:
-        store = Store(max_bytes=3 * entry_bytes("a", 10))
+        store = StoreEngine(max_bytes=3 * entry_bytes("a", 10))
         for key in "abc":
             store.put(key, value(10))
         store.get("a", NOW)
@@ -73,7 +73,7 @@ class TestBudget:
         assert store.keyspace.evicted == 1
 
     def test_the_budget_holds_however_keys_grow(self) -> None:
-        store = Store(max_bytes=5_000)
+        store = StoreEngine(max_bytes=5_000)
         for n in range(300):
             store.put(f"k{n % 40}", value(n % 90 + 1))
             store.lists.push("l", [value(3)], NOW)
@@ -84,7 +84,7 @@ class TestBudget:
         assert store.keyspace.evicted > 0
 
     def test_looking_at_a_key_is_not_a_use(self) -> None:
-        store = Store(max_bytes=2 * entry_bytes("a", 10))
+        store = StoreEngine(max_bytes=2 * entry_bytes("a", 10))
         store.put("a", value(10))
         store.put("b", value(10))
         store.exists(["a"], NOW)
@@ -94,7 +94,7 @@ class TestBudget:
         assert store.exists(["a"], NOW) == 0
 
     def test_what_can_never_fit_is_refused_and_evicts_nothing(self) -> None:
-        store = Store(max_bytes=2_000)
+        store = StoreEngine(max_bytes=2_000)
         store.put("a", value(10))
         with pytest.raises(PayloadTooLarge, match="budget"):
             store.put("b", value(2_000))
@@ -113,7 +113,7 @@ class TestBudget:
         assert store.keyspace.evicted == 0
 
     def test_without_a_budget_nothing_is_evicted(self) -> None:
-        store = Store()
+        store = StoreEngine()
         for n in range(10_000):
             store.put(str(n), value(100))
         assert (len(store.keyspace), store.keyspace.evicted) == (10_000, 0)
@@ -121,7 +121,7 @@ class TestBudget:
 
 class TestKeyIndex:
     def test_order_holds_across_blocks_and_pending_changes(self) -> None:
-        index = KeyIndex()
+        index = OrderedKeys()
         keys = {f"{n * 7919 % 20_011:05}" for n in range(20_000)}
         for key in keys:
             index.add(key)
@@ -138,7 +138,7 @@ class TestKeyIndex:
         assert list(index.walk("")) == []
 
     def test_a_key_below_all_others_finds_its_place(self) -> None:
-        index = KeyIndex()
+        index = OrderedKeys()
         for key in ("m", "z", "a"):
             index.add(key)
             assert key in list(index.walk(""))

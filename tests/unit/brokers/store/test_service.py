@@ -115,7 +115,7 @@ class Session:
         self.requests.handlers[op](self.peer, 7, memoryview(payload))
         return self.peer.replies.pop(7)
 
-    def ask(self, op: Op, command: wire.Command) -> Any:
+    def ask(self, op: Op, command: wire.StoreRequest) -> Any:
         reply = self.raw(op, wire.encode_request(command))
         assert isinstance(reply, bytes)
         return wire.decode_reply(op, reply)
@@ -205,7 +205,7 @@ class TestOurRequests:
         assert ask(Op.KEY_MSET, wire.SetMany({"a": VALUE, "b": b"\x00"})) is None
         assert ask(Op.KEY_MGET, wire.Keys(["b", "no"])) == [b"\x00", None]
         assert ask(Op.KEY_EXISTS, wire.Keys(["a", "no"])) == 1
-        assert ask(Op.KEY_SCAN, wire.Scan(limit=2)) == wire.Page(["a", "b"], "b")
+        assert ask(Op.KEY_SCAN, wire.Scan(limit=2)) == wire.KeysReply(["a", "b"], "b")
         assert ask(Op.KEY_GETDEL, one("b")) == b"\x00"
         assert ask(Op.KEY_INCR, wire.Increment("n", 2)) == 2
         assert ask(Op.KEY_INCR, wire.Increment("n", 0.5)) == 2.5
@@ -218,17 +218,17 @@ class TestOurRequests:
         assert ask(Op.FIELDS_COUNT, one("m")) == 1
         assert ask(Op.LIST_PUSH, wire.Push("l", [b"\x01a", b"\x01b"])) == 2
         assert ask(Op.LIST_REPLACE, wire.Replace("l", 0, b"\x01c")) is None
-        assert ask(Op.LIST_RANGE, wire.Range("l")) == [b"\x01c", b"\x01b"]
-        assert ask(Op.LIST_TRIM, wire.Range("l", 0, 1)) == 1
+        assert ask(Op.LIST_RANGE, wire.ListRange("l")) == [b"\x01c", b"\x01b"]
+        assert ask(Op.LIST_TRIM, wire.ListRange("l", 0, 1)) == 1
         assert ask(Op.LIST_REMOVE, wire.RemoveValue("l", b"\x01x")) == 0
         assert ask(Op.LIST_LENGTH, one("l")) == 1
-        assert ask(Op.LIST_POP, wire.Pop("l")) == [b"\x01c"]
+        assert ask(Op.LIST_POP, wire.PopItems("l")) == [b"\x01c"]
         assert ask(Op.SET_ADD, wire.Members("s", [b"\x01a"])) == 1
         assert ask(Op.SET_CONTAINS, wire.Members("s", [b"\x01a", b"\x01b"])) == [True, False]
         assert ask(Op.SET_MEMBERS, one("s")) == [b"\x01a"]
         assert ask(Op.SET_SIZE, one("s")) == 1
         assert ask(Op.SET_REMOVE, wire.Members("s", [b"\x01b"])) == 0
-        assert ask(Op.SET_POP, wire.Pop("s", 9)) == [b"\x01a"]
+        assert ask(Op.SET_POP, wire.PopItems("s", 9)) == [b"\x01a"]
         assert ask(Op.STORE_CLEAR, wire.Clear()) == 2
 
     @pytest.mark.parametrize(

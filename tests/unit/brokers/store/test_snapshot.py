@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nexo.brokers.store import records
-from nexo.brokers.store.engine import Store
+from nexo.brokers.store.engine import StoreEngine
 from nexo.errors import Corrupt
 from nexo.services.store import snapshot
 from nexo.services.store.snapshot import NAME, SnapshotWriter
@@ -18,8 +18,8 @@ FOLDER = Path("/data/store")
 A, B = b"\x01a", b"\x01b"
 
 
-def filled() -> Store:
-    store = Store()
+def filled() -> StoreEngine:
+    store = StoreEngine()
     store.put("plain 🙂", A)
     store.set("short", A, NOW, ttl_ms=100)
     store.set("long", B, NOW, ttl_ms=10_000)
@@ -30,8 +30,8 @@ def filled() -> Store:
     return store
 
 
-def loaded(files: MemoryFiles, now_ms: int = NOW) -> Store:
-    store = Store()
+def loaded(files: MemoryFiles, now_ms: int = NOW) -> StoreEngine:
+    store = StoreEngine()
     snapshot.load(files, FOLDER, store, now_ms)
     return store
 
@@ -57,7 +57,7 @@ def test_no_snapshot_is_an_empty_store() -> None:
 
 def test_a_save_takes_many_small_steps_while_the_store_changes() -> None:
     files = MemoryFiles()
-    store = Store()
+    store = StoreEngine()
     store.mset({f"k{n:05}": A for n in range(5_000)}, NOW)
     writer = SnapshotWriter(files, FOLDER, store)
     steps = 0
@@ -76,7 +76,7 @@ def test_a_save_takes_many_small_steps_while_the_store_changes() -> None:
 
 
 def test_large_values_end_a_chunk_early() -> None:
-    store = Store()
+    store = StoreEngine()
     store.mset({str(n): b"\x00" * 400_000 for n in range(9)}, NOW)
     assert len(records.take_rows(store, "")) == 3
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nexo.access.login import Identity
-from nexo.batch import Entry, Producer, Record, decode, encode, entries
+from nexo.batch import BatchProducer, BatchRecord, Entry, decode, encode, entries
 from nexo.config import Settings
 from nexo.dialects.nexo.stream import StreamRequests
 from nexo.errors import NexoError
@@ -154,7 +154,7 @@ class Peer:
         return self.call(Op.S_MAKE, wire.Make(stream=stream, options=options), wire.StreamInfo)
 
     def describe(self, stream: str) -> wire.StreamInfo:
-        return self.call(Op.S_DESCRIBE, wire.Name(stream=stream), wire.StreamInfo)
+        return self.call(Op.S_DESCRIBE, wire.StreamName(stream=stream), wire.StreamInfo)
 
     def publish(
         self, stream: str, *values: bytes | None, partition: int = 0, count: int = 0, **options: Any
@@ -168,12 +168,12 @@ class Peer:
         self,
         *values: bytes | None,
         keys: list[bytes | None] | None = None,
-        producer: Producer | None = None,
+        producer: BatchProducer | None = None,
         now_ms: int | None = None,
         **options: Any,
     ) -> bytes:
         now_ms = self._desk.runtime.time.now if now_ms is None else now_ms
-        who = producer or Producer()
+        who = producer or BatchProducer()
         return joined(encode(values, 0, now_ms, keys=keys, producer=who, **options))
 
     def join(self, stream: str, group: str, **options: Any) -> Consumer:
@@ -188,7 +188,7 @@ class Peer:
         """Values from ``offset`` on, as one reply gives them."""
         return [row.value for row in self.rows(stream, offset, partition)]
 
-    def rows(self, stream: str, offset: int = 0, partition: int = 0) -> list[Record]:
+    def rows(self, stream: str, offset: int = 0, partition: int = 0) -> list[BatchRecord]:
         """Records from ``offset`` on, as one reply gives them."""
         ask = wire.Read(stream, partition, offset, 1 << 20)
         _, rest = wire.unpack_headed(wire.ReadReply, self.ask(Op.S_READ, wire.pack(ask)))
@@ -224,7 +224,7 @@ class Consumer:
 
     def opened(self, reply: bytes) -> list[Got]:
         """The leased records of a reply, in order."""
-        head, rest = wire.unpack_headed(wire.Taken, reply)
+        head, rest = wire.unpack_headed(wire.TakeReply, reply)
         self.generation = head.generation
         attempts = {
             (p, offset): attempt
@@ -247,11 +247,11 @@ class Consumer:
         partition: int = 0,
         delay_ms: int = 0,
         begins: list[wire.Range] | None = None,
-    ) -> list[wire.Refused]:
+    ) -> list[wire.RefusedRange]:
         spans = [(partition, offset, offset + 1) for offset in offsets]
         who = self._stream, self._group, self.name, self.generation
-        ask = wire.Settle(*who, verb, spans, delay_ms, "", begins or [])
-        return self.peer.call(Op.S_SETTLE, ask, list[wire.Refused])
+        ask = wire.SettleRecords(*who, verb, spans, delay_ms, "", begins or [])
+        return self.peer.call(Op.S_SETTLE, ask, list[wire.RefusedRange])
 
 
 class Desk:

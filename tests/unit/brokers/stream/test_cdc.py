@@ -142,7 +142,7 @@ def test_events_that_retention_removed_are_not_written_again(desk: Desk) -> None
     peer.publish("s", b"a", b"b")
     commit(peer, 1)
     desk.after(8 * 86_400_000)
-    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="$cdc")))
+    peer.ask(Op.S_RETAIN, wire.pack(wire.StreamName(stream="$cdc")))
     peer.publish("s", b"c")
     assert [event["offset"] for event in newest(peer)] == [2]
     assert [event["offset"] for event in newest(desk.restart().client())] == [2]

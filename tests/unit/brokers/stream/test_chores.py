@@ -75,8 +75,8 @@ def test_the_first_get_of_a_long_log_lets_others_through(desk: Desk) -> None:
 
 def test_records_come_in_while_a_stream_is_compacted(desk: Desk) -> None:  # SPEC I1
     peer = desk.client()
-    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
-    again = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.StreamName(stream="s")))
+    again = peer.send(Op.S_COMPACT, wire.pack(wire.StreamName(stream="s")))
     assert request not in peer.replies
     for number in range(5):
         peer.publish("s", b"late %d" % number, keys=[b"k0"])
@@ -95,11 +95,11 @@ def read_on(peer: Peer) -> list[bytes | None]:
 
 def test_retention_may_take_what_is_being_compacted(desk: Desk) -> None:
     peer = desk.client()
-    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.StreamName(stream="s")))
     desk.after(1)
     options = {"cleanup": "delete,compact", "retention_ms": 1}
     peer.call(Op.S_UPDATE, wire.Make(stream="s", options=options), wire.StreamInfo)
-    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    peer.ask(Op.S_RETAIN, wire.pack(wire.StreamName(stream="s")))
     ticks_until(desk, peer, request)
     assert read_on(peer) == []
     assert peer.publish("s", b"next") == [(0, KEYS * ROUNDS, 1)]
@@ -107,7 +107,7 @@ def test_retention_may_take_what_is_being_compacted(desk: Desk) -> None:
 
 def test_a_deleted_stream_ends_its_long_work(desk: Desk) -> None:
     peer = desk.client()
-    requests = get(peer, b"k1"), peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    requests = get(peer, b"k1"), peer.send(Op.S_COMPACT, wire.pack(wire.StreamName(stream="s")))
     peer.ask(Op.S_DELETE, pack_str("s"))
     for request in requests:
         ticks_until(desk, peer, request)
@@ -138,7 +138,7 @@ def test_a_new_segment_is_synced_in_portions_that_nobody_waits_for(
     monkeypatch.setattr(compaction, "PORTION_BYTES", 1)
     peer = desk.client()
     desk.runtime.slow_disk = True
-    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.StreamName(stream="s")))
     syncs = 0
     for _ in range(10_000):
         if request in peer.replies:
@@ -157,7 +157,7 @@ def test_a_failed_sync_ends_the_compaction_and_loses_nothing(desk: Desk) -> None
     peer = desk.client()
     newest: list[bytes | None] = [b"%d" % (ROUNDS - 1)] * KEYS
     desk.runtime.slow_disk = True
-    request = peer.send(Op.S_COMPACT, wire.pack(wire.Name(stream="s")))
+    request = peer.send(Op.S_COMPACT, wire.pack(wire.StreamName(stream="s")))
     while not desk.runtime.unsynced:
         desk.after(1)
     desk.runtime.sync(ReadOnly("a sync to disk failed"))

@@ -32,7 +32,7 @@ def get(peer: Peer, key: bytes) -> bytes | None:
 
 
 def compact(peer: Peer) -> int:
-    return peer.call(Op.S_COMPACT, wire.Name(stream="s"), int)
+    return peer.call(Op.S_COMPACT, wire.StreamName(stream="s"), int)
 
 
 def rows(peer: Peer) -> list[tuple[int, bytes | None]]:

@@ -58,7 +58,7 @@ def test_a_group_goes_on_and_the_damaged_record_is_parked(desk: Desk) -> None:
 def _parked(consumer: Consumer) -> list[tuple[int, int]]:
     info = consumer.peer.group("s", "g")
     assert info.partitions[0].parked == 1
-    ask = wire.pack(wire.ParkedAsk(stream="s", group="g"))
+    ask = wire.pack(wire.ListParked(stream="s", group="g"))
     head, _ = wire.unpack_headed(wire.ParkedList, consumer.peer.ask(Op.S_PARKED, ask))
     return [(row.first, row.end) for row in head.rows]
 
@@ -77,7 +77,7 @@ def test_other_keys_are_found_and_compaction_loses_nothing() -> None:
     damage(desk, b"second value")
     peer = desk.crash().client()
     assert peer.ask(Op.S_GET, wire.pack(wire.Get(stream="s", key=b"a"))) is not None
-    assert peer.call(Op.S_COMPACT, wire.Name(stream="s"), int) == 0
+    assert peer.call(Op.S_COMPACT, wire.StreamName(stream="s"), int) == 0
     assert peer.read("s") == [b"first value"]
     with pytest.raises(Corrupt, match="1"):
         peer.read("s", 1)

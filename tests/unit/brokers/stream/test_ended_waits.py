@@ -10,7 +10,7 @@ from nexo.errors import Fenced, NotFound, NotMember
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_ordered as ordered
 from nexo.protocol import xstreams
-from nexo.protocol.frames import Reader, pack_str
+from nexo.protocol.frames import FieldReader, pack_str
 from nexo.protocol.ops import Op
 from tests.unit.brokers.stream.desk import Desk, Peer
 
@@ -30,7 +30,7 @@ class ClassicMember:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        reader = Reader(memoryview(peer.ask(Op.S_JOIN, pack_str("g") + pack_str("s"))))
+        reader = FieldReader(memoryview(peer.ask(Op.S_JOIN, pack_str("g") + pack_str("s"))))
         reader.u64()
         self.generation = reader.u64()
         self.name = reader.text()
@@ -107,11 +107,11 @@ def test_a_deleted_consumer_of_xstreams_is_answered_and_does_not_come_back(desk:
     peer.ask(Op.S_X_GROUP, wire.pack(xstreams.MakeGroup("s", "x", None)))
     gone, kept = peer.send(Op.S_X_READ, x_read("a")), peer.send(Op.S_X_READ, x_read("b"))
     peer.ask(Op.S_X_CONSUMER_DELETE, wire.pack(xstreams.ConsumerName("s", "x", "a")))
-    head, _ = wire.unpack_headed(xstreams.Messages, peer.replies[gone])
+    head, _ = wire.unpack_headed(xstreams.XDelivered, peer.replies[gone])
     assert head.spans == []
     assert kept not in peer.replies
     peer.publish("s", b"new")
-    info = peer.call(Op.S_X_INFO, xstreams.Name("s"), xstreams.Info)
+    info = peer.call(Op.S_X_INFO, xstreams.XName("s"), xstreams.XInfo)
     assert [each.name for each in info.groups[0].consumers] == ["b"]
 
 

@@ -10,7 +10,7 @@ from nexo.batch import decode, entries
 from nexo.errors import OffsetOutOfRange, Unavailable
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.services.stream.replay import Place, Read
+from nexo.services.stream.replay import DroppedPosition, Read
 from nexo.storage.header import parse
 from tests.unit.brokers.stream.desk import Consumer, Desk, Got, Peer
 
@@ -28,13 +28,13 @@ class FakeTier:
         self.fails: Unavailable | None = None
         self.kept: dict[int, list[bytes]] = {}
         self.ends: dict[int, int] = {}
-        self.asked: list[Place] = []
-        self._waiting: list[tuple[Place, Read]] = []
+        self.asked: list[DroppedPosition] = []
+        self._waiting: list[tuple[DroppedPosition, Read]] = []
 
     def reachable(self) -> bool:
         return self.there
 
-    def read(self, place: Place, max_bytes: int, done: Read) -> None:
+    def read(self, place: DroppedPosition, max_bytes: int, done: Read) -> None:
         self.asked.append(place)
         self._waiting.append((place, done))
 
@@ -44,7 +44,7 @@ class FakeTier:
             place, done = self._waiting.pop(0)
             done(self.fails or self._portion(place))
 
-    def _portion(self, place: Place) -> Portion:
+    def _portion(self, place: DroppedPosition) -> Portion:
         for entry in self.kept.get(place.partition, []):
             end = parse(entry).next_offset
             if end > place.offset:
@@ -87,7 +87,7 @@ class Cooled:
             self.peer.ask(Op.S_TIERED, wire.pack(tiered))
         now = self.desk.runtime.time.now
         self.desk.runtime.time.now += 10_000
-        self.peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+        self.peer.ask(Op.S_RETAIN, wire.pack(wire.StreamName(stream="s")))
         self.desk.runtime.time.now = now
         assert all(part.start_offset == part.next_offset for part in stream.partitions())
 
@@ -184,7 +184,7 @@ def test_nacks_redeliver_and_park_what_is_in_the_lake() -> None:  # SPEC F2, F3
 
 def shown(cooled: Cooled) -> list[tuple[int, bytes | None]]:
     """The parked records of group ``g``."""
-    ask = wire.pack(wire.ParkedAsk(stream="s", group="g"))
+    ask = wire.pack(wire.ListParked(stream="s", group="g"))
     request = cooled.peer.send(Op.S_PARKED, ask)
     cooled.tier.answer()
     head, rest = wire.unpack_headed(wire.ParkedList, cooled.peer.replies[request])

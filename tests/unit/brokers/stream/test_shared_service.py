@@ -207,7 +207,7 @@ def test_after_too_many_deliveries_a_record_is_parked_and_blocks_nobody(desk: De
         consumer.settle("nack", 0)
     assert values(consumer.take()) == [b"good"]
     parked, _ = wire.unpack_headed(
-        wire.ParkedList, peer.ask(Op.S_PARKED, wire.pack(wire.ParkedAsk(stream="s", group="g")))
+        wire.ParkedList, peer.ask(Op.S_PARKED, wire.pack(wire.ListParked(stream="s", group="g")))
     )
     assert [(row.first, row.deliveries) for row in parked.rows] == [(0, 2)]
     replay = wire.ParkedSettle(stream="s", group="g", verb="replay")
@@ -320,7 +320,7 @@ def test_limits_and_waits_out_of_bounds_are_refused(desk: Desk) -> None:
         with pytest.raises(InvalidInput, match="limit"):
             consumer.take(limit)
         with pytest.raises(InvalidInput, match="limit"):
-            peer.ask(Op.S_PARKED, wire.pack(wire.ParkedAsk(stream="s", group="g", limit=limit)))
+            peer.ask(Op.S_PARKED, wire.pack(wire.ListParked(stream="s", group="g", limit=limit)))
         with pytest.raises(InvalidInput, match="limit"):
             peer.ask(Op.S_LIST, wire.pack(wire.ListAsk(limit=limit)))
     assert isinstance(peer.replies[consumer.poll(wait_ms=-1)], InvalidInput)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nexo.batch import Producer
+from nexo.batch import BatchProducer
 from nexo.batch.murmur import partition_of
 from nexo.errors import (
     AlreadyExists,
@@ -276,25 +276,25 @@ def test_a_repeated_batch_is_stored_once_and_gets_its_first_offset(desk: Desk) -
     peer = desk.client()
     peer.make("s")
     for sequence, value in ((0, b"a"), (1, b"b"), (0, b"a"), (1, b"b")):
-        placed = peer.publish("s", value, producer=Producer(9, 0, sequence))
+        placed = peer.publish("s", value, producer=BatchProducer(9, 0, sequence))
         assert placed == [(0, sequence, 1)]
     again = desk.crash().client()
-    assert again.publish("s", b"b", producer=Producer(9, 0, 1)) == [(0, 1, 1)]
+    assert again.publish("s", b"b", producer=BatchProducer(9, 0, 1)) == [(0, 1, 1)]
     assert again.read("s") == [b"a", b"b"]
 
 
 def test_a_gap_is_an_error_and_an_older_epoch_is_fenced(desk: Desk) -> None:  # SPEC G3
     peer = desk.client()
     peer.make("s")
-    peer.publish("s", b"a", b"b", producer=Producer(9, 1, 0))
+    peer.publish("s", b"a", b"b", producer=BatchProducer(9, 1, 0))
     with pytest.raises(OutOfOrderSequence, match="2 is next"):
-        peer.publish("s", b"d", producer=Producer(9, 1, 3))
+        peer.publish("s", b"d", producer=BatchProducer(9, 1, 3))
     with pytest.raises(Fenced):
-        peer.publish("s", b"c", producer=Producer(9, 0, 2))
-    peer.publish("s", b"new epoch", producer=Producer(9, 2, 0))
+        peer.publish("s", b"c", producer=BatchProducer(9, 0, 2))
+    peer.publish("s", b"new epoch", producer=BatchProducer(9, 2, 0))
     restarted = desk.restart().client()
     with pytest.raises(Fenced):
-        restarted.publish("s", b"c", producer=Producer(9, 1, 2))
+        restarted.publish("s", b"c", producer=BatchProducer(9, 1, 2))
 
 
 def test_producer_ids_are_never_given_out_twice(desk: Desk) -> None:
@@ -319,7 +319,7 @@ def test_old_records_go_also_from_a_single_segment(desk: Desk) -> None:  # SPEC 
     for value in (b"a", b"b", b"c"):
         peer.publish("s", value)
         desk.after(600)
-    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    peer.ask(Op.S_RETAIN, wire.pack(wire.StreamName(stream="s")))
     assert peer.read("s", 2) == [b"c"]
     assert peer.describe("s").partitions[0].start_offset == 2
     assert desk.crash().client().publish("s", b"d") == [(0, 3, 1)]
@@ -349,7 +349,7 @@ def tiered_start(peer: Peer, *, retention_ms: int = 0, retention_bytes: int = 0)
     [part] = peer.describe("s").partitions
     tiered = wire.TieredTo(stream="s", partition=0, offset=part.next_offset)
     peer.ask(Op.S_TIERED, wire.pack(tiered))
-    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    peer.ask(Op.S_RETAIN, wire.pack(wire.StreamName(stream="s")))
     return peer.describe("s").partitions[0].start_offset
 
 
@@ -397,7 +397,7 @@ def test_trimming_messages_keeps_what_the_lake_and_the_hot_tier_need(
     for life in (desk, desk.crash(), desk.restart()):
         peer = life.client()
         assert peer.describe("s").partitions[0].hot_offset == kept_from
-        info = peer.call(Op.S_X_INFO, xstreams.Name(stream="s"), xstreams.Info)
+        info = peer.call(Op.S_X_INFO, xstreams.XName(stream="s"), xstreams.XInfo)
         assert info.length == 2
 
 
@@ -407,7 +407,7 @@ def test_without_tiering_no_minimum_is_kept() -> None:  # SPEC E4
     peer.make("s", retention_ms=1)
     peer.publish("s", b"a")
     desk.runtime.time.now += 10
-    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    peer.ask(Op.S_RETAIN, wire.pack(wire.StreamName(stream="s")))
     assert peer.describe("s").partitions[0].start_offset == 1
 
 
@@ -431,7 +431,7 @@ def test_a_group_goes_on_behind_what_retention_removed(desk: Desk) -> None:
     peer.publish("s", b"old")
     desk.after(5_000)
     peer.publish("s", b"new")
-    peer.ask(Op.S_RETAIN, wire.pack(wire.Name(stream="s")))
+    peer.ask(Op.S_RETAIN, wire.pack(wire.StreamName(stream="s")))
     assert [got.value for got in consumer.take()] == [b"new"]
     consumer.settle("ack", 1)
     assert peer.group("s", "g").lag == 0

@@ -10,7 +10,7 @@ from nexo.blocks import id_text
 from nexo.errors import NotFound, Unavailable
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import JobRequest, Pop, encode
+from nexo.protocol.queue import JobRequest, PopJobs, encode
 from nexo.storage.disk.memory import MemoryFiles
 from tests.unit.brokers.queue.desk import START_MS, Desk
 
@@ -52,7 +52,7 @@ def test_deleting_answers_whoever_waits_for_jobs_or_for_a_jobs_end() -> None:
     peer.push_many("q", [b"\0a"])
     asked = JobRequest("q", id_text(START_MS, 0), 60_000)
     watch = peer.send(Op.Q_JOB, encode(asked))
-    pop = peer.send(Op.Q_POP, encode(Pop("idle", 1, 60_000)))
+    pop = peer.send(Op.Q_POP, encode(PopJobs("idle", 1, 60_000)))
     desk.runtime.end_turn()
     assert not peer.replies
     for name in ("q", "idle"):

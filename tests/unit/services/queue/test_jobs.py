@@ -6,7 +6,7 @@ import pytest
 
 from nexo.errors import InvalidInput, InvalidName, NotFound
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Begin, Delivery, Look, Page, Pop, decode, encode, split_head
+from nexo.protocol.queue import Begin, Look, PeekJobs, PopJobs, PopReply, decode, encode, split_head
 from nexo.services.queue import open_queue
 from nexo.storage.disk.memory import MemoryFiles
 from tests.unit.brokers.queue.desk import Desk, DeskPeer
@@ -14,9 +14,9 @@ from tests.unit.brokers.queue.desk import Desk, DeskPeer
 TRACE = b'{"traceparent":"00-1-1-01"}'
 
 
-def popped(peer: DeskPeer, name: str = "q", limit: int = 10, reports: bool = False) -> Delivery:
-    reply = peer.call(Op.Q_POP, encode(Pop(name, limit, 0, 0, reports)))
-    return decode(split_head(reply)[0], Delivery)
+def popped(peer: DeskPeer, name: str = "q", limit: int = 10, reports: bool = False) -> PopReply:
+    reply = peer.call(Op.Q_POP, encode(PopJobs(name, limit, 0, 0, reports)))
+    return decode(split_head(reply)[0], PopReply)
 
 
 def test_headers_travel_with_their_jobs_and_survive_a_restart() -> None:
@@ -28,7 +28,7 @@ def test_headers_travel_with_their_jobs_and_survive_a_restart() -> None:
     peer.push_many("q", [b"\0d"])
     assert popped(peer).headers == {1: TRACE}
     again = Desk(files).client()
-    rows = decode(again.call(Op.Q_PEEK, encode(Page("q"))), list[dict[str, object]])
+    rows = decode(again.call(Op.Q_PEEK, encode(PeekJobs("q"))), list[dict[str, object]])
     assert [row["headers"] for row in rows] == [None, TRACE, None, None]
     assert popped(again).headers == {1: TRACE}
 
@@ -79,7 +79,10 @@ def test_the_first_push_or_pop_makes_a_queue_where_the_server_is_set_to() -> Non
 
 def test_without_the_setting_the_first_user_is_told_to_create_it() -> None:
     peer = Desk(MemoryFiles()).client()
-    for op, payload in ((Op.Q_POP, encode(Pop("q"))), (Op.Q_INFO, encode(Look("q", to_use=True)))):
+    for op, payload in (
+        (Op.Q_POP, encode(PopJobs("q"))),
+        (Op.Q_INFO, encode(Look("q", to_use=True))),
+    ):
         with pytest.raises(NotFound, match="Create it first"):
             peer.call(op, payload)
 

@@ -124,13 +124,15 @@ def test_the_reason_of_a_nack_is_cut(peer: Peer) -> None:
     peer.publish("s", b"a")
     consumer.take()
     who = "s", "g", consumer.name, consumer.generation
-    peer.ask(Op.S_SETTLE, wire.pack(wire.Settle(*who, "nack", [(0, 0, 1)], 0, "why" * 10_000)))
+    peer.ask(
+        Op.S_SETTLE, wire.pack(wire.SettleRecords(*who, "nack", [(0, 0, 1)], 0, "why" * 10_000))
+    )
     [row] = parked_rows(peer)
     assert len(row.reason) == limits.MAX_REASON
 
 
 def parked_rows(peer: Peer, limit: int = 100, skip: int = 0) -> list[wire.ParkedInfo]:
-    ask = wire.ParkedAsk(stream="s", group="g", limit=limit, skip=skip)
+    ask = wire.ListParked(stream="s", group="g", limit=limit, skip=skip)
     head, _ = wire.unpack_headed(wire.ParkedList, peer.ask(Op.S_PARKED, wire.pack(ask)))
     return head.rows
 
@@ -147,7 +149,7 @@ def test_parked_records_come_in_bounded_replies(
         who = "s", "g", consumer.name, consumer.generation
         reason = f"no {offset}"
         spans = [(0, offset, offset + 1)]
-        peer.ask(Op.S_SETTLE, wire.pack(wire.Settle(*who, "nack", spans, 0, reason)))
+        peer.ask(Op.S_SETTLE, wire.pack(wire.SettleRecords(*who, "nack", spans, 0, reason)))
     found: list[int] = []
     while rows := parked_rows(peer, skip=len(found)):
         assert len(rows) <= 3
@@ -162,7 +164,7 @@ def test_a_page_of_pending_messages_costs_a_page(desk: Desk, peer: Peer) -> None
     ask = xstreams.PendingAsk("s", "x", None, 1_000_000)
     tracemalloc.start()
     try:
-        rows = peer.call(Op.S_X_PENDING, ask, list[xstreams.Pending])
+        rows = peer.call(Op.S_X_PENDING, ask, list[xstreams.XPending])
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -175,7 +177,7 @@ def test_pending_pages_of_one_consumer(peer: Peer) -> None:
     for number in range(6):
         claims.deliver("ab"[number % 2], 10, [number * 10 + 10], 1)
     ask = xstreams.PendingAsk("s", "x", "b", 15)
-    rows = peer.call(Op.S_X_PENDING, ask, list[xstreams.Pending])
+    rows = peer.call(Op.S_X_PENDING, ask, list[xstreams.XPending])
     assert [row.seq for row in rows] == [*range(15, 20), *range(30, 40), *range(50, 60)]
     assert {row.consumer for row in rows} == {"b"}
 
@@ -186,6 +188,6 @@ def test_a_claim_takes_over_a_bounded_number(peer: Peer, monkeypatch: pytest.Mon
     for _ in range(20):
         peer.publish("s", b"a")
     x_read(peer, "a")
-    ask = xstreams.Claim("s", "x", "b", 0, 1 << 40)
-    head, _ = wire.unpack_headed(xstreams.Messages, peer.ask(Op.S_X_CLAIM, wire.pack(ask)))
+    ask = xstreams.XClaim("s", "x", "b", 0, 1 << 40)
+    head, _ = wire.unpack_headed(xstreams.XDelivered, peer.ask(Op.S_X_CLAIM, wire.pack(ask)))
     assert sum(end - first for first, end, _ in head.spans) == 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.brokers.stream.groups.deadlines import Deadlines
+from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import OrderedGroup
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.protocol import stream_ordered as ordered
@@ -70,7 +70,7 @@ def test_a_heartbeat_in_a_large_group_looks_at_one_member(monkeypatch: pytest.Mo
 
 
 def test_planned_deadlines_come_once_and_the_earliest_counts() -> None:
-    deadlines: Deadlines[str] = Deadlines()
+    deadlines: KeyDeadlines[str] = KeyDeadlines()
     for key, due_ms in (("a", 30), ("b", 20), ("a", 10), ("b", 40), ("c", 50)):
         deadlines.plan(key, due_ms)
     assert deadlines.next_ms() == 10

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nexo.brokers.stream.groups.flight import Delivery, Flight
-from nexo.brokers.stream.groups.leases import NEVER, Lease, Member
+from nexo.brokers.stream.groups.flight import DeliveredRange, Flight
+from nexo.brokers.stream.groups.leases import NEVER, LeaseHolder, RangeLease
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.records import (
@@ -21,15 +21,15 @@ from nexo.brokers.stream.groups.records import (
     CountedRange,
     Dismissed,
     Entered,
-    Held,
+    MessagesHeld,
+    MessagesTrimmed,
     Range,
     Skipped,
-    Trimmed,
 )
 from nexo.brokers.stream.groups.state import SharedState
 
 
-class Keeper(Member):
+class Keeper(LeaseHolder):
     """A consumer that keeps what it was given."""
 
     __slots__ = ("seen_ms",)
@@ -62,7 +62,7 @@ class Claims:
 
     def deliver(
         self, consumer: str, limit: int, ends: Sequence[int], now_ms: int, max_held: int = NO_END
-    ) -> list[Delivery]:
+    ) -> list[DeliveredRange]:
         """Deliver up to ``limit`` new messages, unless the consumer already holds ``max_held``."""
         keeper = self._entered(consumer, now_ms)
         limit = min(limit, max_held - keeper.held)
@@ -75,7 +75,9 @@ class Claims:
                 taken.append((partition, *found))
         return self._hold(keeper, taken, now_ms)
 
-    def claim(self, consumer: str, min_idle_ms: int, limit: int, now_ms: int) -> list[Delivery]:
+    def claim(
+        self, consumer: str, min_idle_ms: int, limit: int, now_ms: int
+    ) -> list[DeliveredRange]:
         """Deliver messages that were last delivered ``min_idle_ms`` ago, by offset.
 
         This includes the consumer's own. Costs nothing while even the oldest is younger than that.
@@ -83,7 +85,9 @@ class Claims:
         stale = self.stale(min_idle_ms, limit, now_ms)
         return self.take_over(consumer, stale, now_ms)
 
-    def take_over(self, consumer: str, ranges: list[CountedRange], now_ms: int) -> list[Delivery]:
+    def take_over(
+        self, consumer: str, ranges: list[CountedRange], now_ms: int
+    ) -> list[DeliveredRange]:
         """Give a consumer what `stale` found, or part of it."""
         keeper = self._entered(consumer, now_ms)
         for partition, first, end, _ in ranges:
@@ -132,12 +136,16 @@ class Claims:
         keeper.seen_ms = now_ms
         return keeper
 
-    def _hold(self, keeper: Keeper, ranges: list[CountedRange], now_ms: int) -> list[Delivery]:
+    def _hold(
+        self, keeper: Keeper, ranges: list[CountedRange], now_ms: int
+    ) -> list[DeliveredRange]:
         if ranges:
-            self._state.journal.append(Held(keeper.name, ranges, now_ms))
+            self._state.journal.append(MessagesHeld(keeper.name, ranges, now_ms))
         return self._lease(keeper, ranges, now_ms)
 
-    def _lease(self, keeper: Keeper, ranges: list[CountedRange], since_ms: int) -> list[Delivery]:
+    def _lease(
+        self, keeper: Keeper, ranges: list[CountedRange], since_ms: int
+    ) -> list[DeliveredRange]:
         if ranges:
             self.behind = None
         return [
@@ -179,20 +187,22 @@ class Claims:
         """Release messages that left the stream, and count those not yet read."""
         progress = self._progress[where[0]]
         if where[2] > progress.floor:
-            record = Trimmed([where], progress.unread(where[1], where[2]))
+            record = MessagesTrimmed([where], progress.unread(where[1], where[2]))
             self.apply(record)
             self._state.journal.append(record)
 
     # -- what is shown and kept ------------------------------------------------
 
-    def held_from(self, offset: int, consumer: str | None = None) -> Iterator[tuple[int, Lease]]:
+    def held_from(
+        self, offset: int, consumer: str | None = None
+    ) -> Iterator[tuple[int, RangeLease]]:
         """Each held message of partition 0 from ``offset`` on and its lease, found lazily."""
         for first, end, lease in self._progress[0].inflight.starting(offset):
             if consumer in (None, lease.member.name):
                 for at in range(max(first, offset), end):
                     yield at, lease
 
-    def held(self, consumer: str | None = None) -> list[tuple[int, int, int, Lease]]:
+    def held(self, consumer: str | None = None) -> list[tuple[int, int, int, RangeLease]]:
         """``partition, first, end, lease`` of everything held, or held by one consumer."""
         return [
             (partition, first, end, lease)
@@ -217,17 +227,17 @@ class Claims:
         match record:
             case Entered(consumer, at_ms):
                 self.members[consumer] = Keeper(consumer, at_ms)
-            case Held():
+            case MessagesHeld():
                 self._rehold(record)
             case Dismissed(consumer):
                 self._dismiss(self.members[consumer])
-            case Trimmed(ranges, unread):
+            case MessagesTrimmed(ranges, unread):
                 for where in ranges:
                     self._flight.drop(where)
                 self._state.apply(Skipped(ranges))
                 self.trimmed_unread += unread
 
-    def _rehold(self, record: Held) -> None:
+    def _rehold(self, record: MessagesHeld) -> None:
         keeper = self.members[record.consumer]
         keeper.seen_ms = max(keeper.seen_ms, record.at_ms)
         for partition, first, end, _ in record.ranges:
@@ -238,7 +248,9 @@ class Claims:
     def snapshot(self) -> ClaimsSnapshot:
         """Consumers, what each holds, oldest delivery first, and the count of unread trims."""
         held = [
-            Held(lease.member.name, [(partition, first, end, lease.attempt)], lease.since_ms)
+            MessagesHeld(
+                lease.member.name, [(partition, first, end, lease.attempt)], lease.since_ms
+            )
             for partition, first, end, lease in self.held()
         ]
         held.sort(key=lambda each: each.at_ms)

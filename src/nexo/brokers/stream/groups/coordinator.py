@@ -19,16 +19,16 @@ from collections.abc import Hashable, Iterable, Mapping
 from nexo.brokers.stream.groups.coordinator_model import (
     Answer,
     GroupError,
+    GroupMember,
     Join,
     Joined,
-    Member,
-    Refused,
-    State,
+    JoinRefused,
+    RebalanceState,
     Synced,
     choose_protocol,
 )
 from nexo.brokers.stream.groups.coordinator_roster import Roster
-from nexo.brokers.stream.groups.deadlines import Deadlines
+from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS
 
 Answers = list[Answer]
@@ -41,7 +41,7 @@ class Coordinator:
         self, generation: int = 0, *, initial_delay_ms: int = 0, max_members: int = MAX_CONSUMERS
     ) -> None:
         """``initial_delay_ms`` is how long the first member of an empty group waits for more."""
-        self.state = State.EMPTY
+        self.state = RebalanceState.EMPTY
         self.generation = generation
         self.protocol_type = ""
         self.protocol = ""
@@ -49,7 +49,7 @@ class Coordinator:
         self._roster = Roster(max_members)
         self._members = self._roster.members
         self._pending = self._roster.pending
-        self._deadlines: Deadlines[str] = Deadlines()
+        self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self._phase_due_ms: int | None = None
         """When the join or sync phase ends without those who are missing."""
         self._not_before_ms = 0
@@ -57,7 +57,7 @@ class Coordinator:
         self._initial_delay_ms = initial_delay_ms
 
     @property
-    def members(self) -> Mapping[str, Member]:
+    def members(self) -> Mapping[str, GroupMember]:
         """By id, in the order they joined."""
         return self._members
 
@@ -72,7 +72,7 @@ class Coordinator:
         """Become a member, or join the next generation; ``new_id`` is for a new member."""
         error = self._roster.check_join(ask)
         if error is not None:
-            return [Answer(ticket, Refused(error, ask.member_id))]
+            return [Answer(ticket, JoinRefused(error, ask.member_id))]
         if ask.member_id:
             return self._join_known(ticket, ask, now_ms)
         if ask.instance_id in self._roster.static:
@@ -80,7 +80,7 @@ class Coordinator:
         if ask.asks_for_id and ask.instance_id is None:
             self._pending[new_id] = now_ms + ask.session_timeout_ms
             self._deadlines.plan(new_id, self._pending[new_id])
-            return [Answer(ticket, Refused(GroupError.MEMBER_ID_REQUIRED, new_id))]
+            return [Answer(ticket, JoinRefused(GroupError.MEMBER_ID_REQUIRED, new_id))]
         return self._add(ticket, ask, new_id, now_ms)
 
     def _add(self, ticket: Hashable, ask: Join, member_id: str, now_ms: int) -> Answers:
@@ -95,8 +95,8 @@ class Coordinator:
         member = self._members[ask.member_id]
         same = member.join.protocols == ask.protocols
         stays = same and (
-            self.state is State.COMPLETING
-            or (self.state is State.STABLE and member.id != self.leader)
+            self.state is RebalanceState.COMPLETING
+            or (self.state is RebalanceState.STABLE and member.id != self.leader)
         )
         if stays:  # its reply was lost, or it missed a rebalance that is over
             self._refresh(member, now_ms)
@@ -111,7 +111,7 @@ class Coordinator:
         """A static member returned under a new id: it takes the old one's place."""
         old, member = self._roster.replace(ask, new_id, now_ms)
         answers = [
-            Answer(waiting, Refused(GroupError.FENCED_INSTANCE_ID))
+            Answer(waiting, JoinRefused(GroupError.FENCED_INSTANCE_ID))
             for waiting in (old.joining, old.syncing)
             if waiting is not None
         ]
@@ -120,12 +120,12 @@ class Coordinator:
         if led:
             self.leader = new_id
         same = old.metadata.get(self.protocol) == member.metadata.get(self.protocol)
-        if self.state is State.STABLE and same and self._chosen() == self.protocol:
+        if self.state is RebalanceState.STABLE and same and self._chosen() == self.protocol:
             return [*answers, Answer(ticket, self._rejoined(member, old.id if led else None))]
         member.joining = ticket
         return answers + self._rebalance(now_ms)
 
-    def _rejoined(self, member: Member, was_leader: str | None) -> Joined:
+    def _rejoined(self, member: GroupMember, was_leader: str | None) -> Joined:
         """The same generation again: there is nothing to assign, though it may lead."""
         if was_leader is None:
             return self._joined(member)
@@ -142,17 +142,17 @@ class Coordinator:
     def _rebalance(self, now_ms: int) -> Answers:
         """Start the join phase, or check whether it is over."""
         answers: Answers = []
-        if self.state is not State.PREPARING:
-            if self.state is State.EMPTY:
+        if self.state is not RebalanceState.PREPARING:
+            if self.state is RebalanceState.EMPTY:
                 delay_ms = self._initial_delay_ms
                 self._not_before_ms = now_ms + delay_ms if delay_ms else 0
             for member in self._members.values():
                 if member.syncing is not None:
-                    refused = Refused(GroupError.REBALANCE_IN_PROGRESS)
+                    refused = JoinRefused(GroupError.REBALANCE_IN_PROGRESS)
                     answers.append(Answer(member.syncing, refused))
                     member.syncing = None
                     self._refresh(member, now_ms)
-            self.state = State.PREPARING
+            self.state = RebalanceState.PREPARING
             self._phase_due_ms = now_ms + self._longest_rebalance_ms()
         return answers + self._join_if_all(now_ms)
 
@@ -176,12 +176,12 @@ class Coordinator:
             self._empty()
             return []
         self._elect()
-        self.state = State.COMPLETING
+        self.state = RebalanceState.COMPLETING
         self._phase_due_ms = now_ms + self._longest_rebalance_ms()
         return self._announce(now_ms)
 
     def _empty(self) -> None:
-        self.state = State.EMPTY
+        self.state = RebalanceState.EMPTY
         self.leader = self.protocol = self.protocol_type = ""
         self._phase_due_ms = None
 
@@ -202,7 +202,7 @@ class Coordinator:
             self._refresh(member, now_ms)
         return answers
 
-    def _joined(self, member: Member) -> Joined:
+    def _joined(self, member: GroupMember) -> Joined:
         rows = tuple(
             (each.id, each.join.instance_id, each.metadata[self.protocol])
             for each in self._members.values()
@@ -235,21 +235,21 @@ class Coordinator:
         error = self._check(member_id, generation, instance_id)
         if error is None and protocol is not None and protocol != self.protocol:
             error = GroupError.INCONSISTENT_GROUP_PROTOCOL
-        if error is None and self.state is State.PREPARING:
+        if error is None and self.state is RebalanceState.PREPARING:
             error = GroupError.REBALANCE_IN_PROGRESS
         if error is not None:
-            return [Answer(ticket, Refused(error))]
+            return [Answer(ticket, JoinRefused(error))]
         member = self._members[member_id]
         answers = _superseded(member)
         member.synced = True
         self._refresh(member, now_ms)
-        if self.state is State.COMPLETING:
+        if self.state is RebalanceState.COMPLETING:
             member.syncing = ticket
             return answers + (self._assign(assignments, now_ms) if member_id == self.leader else [])
         return [*answers, Answer(ticket, Synced(self.protocol, member.assignment))]
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> Answers:
-        self.state = State.STABLE
+        self.state = RebalanceState.STABLE
         answers: Answers = []
         for member in self._members.values():
             member.assignment = assignments.get(member.id, b"")
@@ -269,7 +269,7 @@ class Coordinator:
         if error is not None:
             return error
         self._refresh(self._members[member_id], now_ms)
-        return GroupError.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else None
+        return GroupError.REBALANCE_IN_PROGRESS if self.state is RebalanceState.PREPARING else None
 
     def check_commit(
         self, member_id: str, generation: int, now_ms: int, instance_id: str | None = None
@@ -281,7 +281,7 @@ class Coordinator:
         if error is not None:
             return error
         self._refresh(self._members[member_id], now_ms)
-        return GroupError.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING else None
+        return GroupError.REBALANCE_IN_PROGRESS if self.state is RebalanceState.COMPLETING else None
 
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> GroupError | None:
         error = self._roster.check(member_id, instance_id)
@@ -294,7 +294,7 @@ class Coordinator:
     ) -> tuple[list[GroupError | None], Answers]:
         """Remove members, by id or, for static ones, by instance id alone."""
         results: list[GroupError | None] = []
-        gone: list[Member] = []
+        gone: list[GroupMember] = []
         for member_id, instance_id in leaving:
             if self._pending.pop(member_id, None) is not None:
                 results.append(None)
@@ -312,7 +312,7 @@ class Coordinator:
     def next_deadline(self) -> int | None:
         """When `expire` may have something to do."""
         due = [self._deadlines.next_ms(), self._phase_due_ms]
-        if self.state is State.PREPARING and self._not_before_ms:
+        if self.state is RebalanceState.PREPARING and self._not_before_ms:
             due.append(self._not_before_ms)
         return min((ms for ms in due if ms is not None), default=None)
 
@@ -322,12 +322,12 @@ class Coordinator:
         for member in gone:
             self._drop(member)
         answers = self._without(gone, now_ms)
-        if self.state is State.PREPARING and self._not_before_ms <= now_ms:
+        if self.state is RebalanceState.PREPARING and self._not_before_ms <= now_ms:
             self._not_before_ms = 0
             answers += self._join_if_all(now_ms)
         if self._phase_due_ms is None or now_ms < self._phase_due_ms:
             return answers
-        if self.state is State.PREPARING:
+        if self.state is RebalanceState.PREPARING:
             return answers + self._complete_join(now_ms)
         return answers + self._end_sync(now_ms)
 
@@ -339,7 +339,7 @@ class Coordinator:
             self._drop(member)
         return self._without(late, now_ms)
 
-    def _silent(self, member_id: str, now_ms: int) -> Member | None:
+    def _silent(self, member_id: str, now_ms: int) -> GroupMember | None:
         """The member if it has timed out; otherwise plans its deadline again."""
         if member_id in self._pending:
             if self._pending[member_id] <= now_ms:
@@ -355,36 +355,36 @@ class Coordinator:
             return None
         return member
 
-    def _refresh(self, member: Member, now_ms: int) -> None:
+    def _refresh(self, member: GroupMember, now_ms: int) -> None:
         member.due_ms = now_ms + member.join.session_timeout_ms
         self._deadlines.plan(member.id, member.due_ms)
 
     # -- going -----------------------------------------------------------------------
 
-    def _drop(self, member: Member) -> None:
+    def _drop(self, member: GroupMember) -> None:
         self._roster.drop(member)
         if self.leader == member.id:
             self.leader = ""
 
-    def _without(self, gone: list[Member], now_ms: int) -> Answers:
+    def _without(self, gone: list[GroupMember], now_ms: int) -> Answers:
         """Answer the waiting requests of removed members, and rebalance the rest."""
         answers = [
-            Answer(waiting, Refused(GroupError.UNKNOWN_MEMBER_ID))
+            Answer(waiting, JoinRefused(GroupError.UNKNOWN_MEMBER_ID))
             for member in gone
             for waiting in (member.joining, member.syncing)
             if waiting is not None
         ]
-        if gone and self.state is not State.EMPTY:
+        if gone and self.state is not RebalanceState.EMPTY:
             answers += self._rebalance(now_ms)
-        elif self.state is State.PREPARING:
+        elif self.state is RebalanceState.PREPARING:
             answers += self._join_if_all(now_ms)
         return answers
 
 
-def _superseded(member: Member) -> Answers:
+def _superseded(member: GroupMember) -> Answers:
     """A request that a later one of the same member replaces."""
     answers = [
-        Answer(waiting, Refused(GroupError.REBALANCE_IN_PROGRESS))
+        Answer(waiting, JoinRefused(GroupError.REBALANCE_IN_PROGRESS))
         for waiting in (member.joining, member.syncing)
         if waiting is not None
     ]

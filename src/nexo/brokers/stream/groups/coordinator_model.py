@@ -21,7 +21,7 @@ class GroupError(enum.Enum):
     INVALID_SESSION_TIMEOUT = enum.auto()
 
 
-class State(enum.Enum):
+class RebalanceState(enum.Enum):
     """The state of a group's rebalance."""
 
     EMPTY = "Empty"
@@ -75,14 +75,14 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class JoinRefused:
     """An error, and the id to join with for `GroupError.MEMBER_ID_REQUIRED`."""
 
     error: GroupError
     member_id: str = ""
 
 
-Reply: TypeAlias = Joined | Synced | Refused
+Reply: TypeAlias = Joined | Synced | JoinRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Answer:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class GroupMember:
     """One member; ``joining`` and ``syncing`` are the tickets of requests that wait."""
 
     id: str
@@ -123,7 +123,7 @@ class Member:
         self.join, self.metadata = join, dict(join.protocols)
 
 
-def choose_protocol(members: Sequence[Member]) -> str | None:
+def choose_protocol(members: Sequence[GroupMember]) -> str | None:
     """The assignor that all know and most prefer; on a tie the one the first member prefers."""
     shared = set.intersection(*(set(member.metadata) for member in members)) if members else set()
     if not shared:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from nexo.brokers.stream.groups.coordinator_model import GroupError, Join, Member, choose_protocol
+from nexo.brokers.stream.groups.coordinator_model import (
+    GroupError,
+    GroupMember,
+    Join,
+    choose_protocol,
+)
 
 MIN_SESSION_MS, MAX_SESSION_MS = 1_000, 1_800_000
 NEW_MEMBER_MS = 300_000
@@ -15,7 +20,7 @@ class Roster:
     """The members of a group, its static members by instance, and the ids given out."""
 
     def __init__(self, max_members: int) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, GroupMember] = {}
         """In the order they joined."""
         self.static: dict[str, str] = {}
         """Member ids by instance id."""
@@ -48,7 +53,7 @@ class Roster:
             return False
         own = {ask.member_id, self.static.get(ask.instance_id or "")}
         others = [member for member in self.members.values() if member.id not in own]
-        newcomer = Member("", ask, 0)
+        newcomer = GroupMember("", ask, 0)
         return not others or (
             others[0].join.protocol_type == ask.protocol_type
             and choose_protocol([newcomer, *others]) is not None
@@ -65,25 +70,25 @@ class Roster:
 
     # -- coming and going ----------------------------------------------------------
 
-    def add(self, ticket: Hashable, ask: Join, member_id: str, now_ms: int) -> Member:
+    def add(self, ticket: Hashable, ask: Join, member_id: str, now_ms: int) -> GroupMember:
         """A new member, whose join waits."""
         self.pending.pop(member_id, None)
-        member = Member(member_id, ask, now_ms + NEW_MEMBER_MS, joining=ticket)
+        member = GroupMember(member_id, ask, now_ms + NEW_MEMBER_MS, joining=ticket)
         self.members[member_id] = member
         if ask.instance_id is not None:
             self.static[ask.instance_id] = member_id
         return member
 
-    def replace(self, ask: Join, new_id: str, now_ms: int) -> tuple[Member, Member]:
+    def replace(self, ask: Join, new_id: str, now_ms: int) -> tuple[GroupMember, GroupMember]:
         """Give a static member a new id; returns the old and the new member."""
         assert ask.instance_id is not None
         old = self.members.pop(self.static[ask.instance_id])
-        new = Member(new_id, ask, now_ms, old.assignment, synced=old.synced, took_part=True)
+        new = GroupMember(new_id, ask, now_ms, old.assignment, synced=old.synced, took_part=True)
         self.members[new_id] = new
         self.static[ask.instance_id] = new_id
         return old, new
 
-    def drop(self, member: Member) -> None:
+    def drop(self, member: GroupMember) -> None:
         del self.members[member.id]
         if member.join.instance_id is not None:
             self.static.pop(member.join.instance_id, None)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Deadlines(Generic[K]):
+class KeyDeadlines(Generic[K]):
     """The earliest known deadline of each key.
 
     A deadline that moved later stays planned as before: the caller of `due` checks whether

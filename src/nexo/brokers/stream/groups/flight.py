@@ -13,15 +13,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from nexo.brokers.stream.groups.leases import Lease, LeaseBook, Member
+from nexo.brokers.stream.groups.leases import LeaseBook, LeaseHolder, RangeLease
 from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.ranges import RangeSet
-from nexo.brokers.stream.groups.records import Counted, CountedRange, Parked, Parking, Range
+from nexo.brokers.stream.groups.records import Counted, CountedRange, Parking, Range, RecordsParked
 from nexo.brokers.stream.groups.state import SharedState
 from nexo.errors import NexoError, NotOwner, NotPending
 
 
-class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class DeliveredRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range of messages given to a consumer; ``attempt`` is 1 the first time."""
 
     partition: int
@@ -54,23 +54,23 @@ class Flight:
 
     def lease(
         self,
-        member: Member,
+        member: LeaseHolder,
         partition: int,
         taken: tuple[int, int, int],
         expires_ms: int,
         since_ms: int = 0,
-    ) -> Delivery:
+    ) -> DeliveredRange:
         """Lease a range ``(first, end, attempt)`` from `Progress.take` to a member."""
         first, end, attempt = taken
-        lease = Lease(
+        lease = RangeLease(
             member, partition, first, end,
             attempt=attempt, expires_ms=expires_ms, since_ms=since_ms,
         )  # fmt: skip
         self.leases.grant(lease)
         self._progress[partition].inflight.set(first, end, lease)
-        return Delivery(partition, first, end, attempt, self._state.generation, expires_ms)
+        return DeliveredRange(partition, first, end, attempt, self._state.generation, expires_ms)
 
-    def start(self, member: Member, where: Range) -> None:
+    def start(self, member: LeaseHolder, where: Range) -> None:
         """Record that a handler began on what the member holds of the range."""
         progress = self._progress[where[0]]
         for first, end, lease in progress.inflight.overlapping(where[1], where[2]):
@@ -78,8 +78,8 @@ class Flight:
                 progress.started.add(first, end)
 
     def take_back(
-        self, member: Member, where: Range, refusals: list[Refusal]
-    ) -> list[tuple[int, int, Lease]]:
+        self, member: LeaseHolder, where: Range, refusals: list[Refusal]
+    ) -> list[tuple[int, int, RangeLease]]:
         """End the flight of what the member holds of the range; the rest is rejected."""
         held = self.held(member, where, refusals)
         progress = self._progress[where[0]]
@@ -91,8 +91,8 @@ class Flight:
         return held
 
     def held(
-        self, member: Member, where: Range, refusals: list[Refusal]
-    ) -> list[tuple[int, int, Lease]]:
+        self, member: LeaseHolder, where: Range, refusals: list[Refusal]
+    ) -> list[tuple[int, int, RangeLease]]:
         """What the member holds of the range; the rest is rejected."""
         partition, at, end = where
         held = []
@@ -115,7 +115,7 @@ class Flight:
             progress.started.remove(first, end)
             progress.give_back(first, end)
 
-    def land(self, where: Range) -> list[tuple[int, int, Lease]]:
+    def land(self, where: Range) -> list[tuple[int, int, RangeLease]]:
         """End the flight of the range, whoever holds it; the caller decides what happens next."""
         found = self._progress[where[0]].inflight.cut(where[1], where[2])
         for first, end, lease in found:
@@ -148,7 +148,7 @@ class Flight:
         expired = self.leases.expired(now_ms)
         return moved + self._end_leases(expired, now_ms, "timeout") if expired else moved
 
-    def part(self, member: Member, now_ms: int, unstarted: list[Range] | None) -> int:
+    def part(self, member: LeaseHolder, now_ms: int, unstarted: list[Range] | None) -> int:
         """End all leases of a member that is gone; returns how many messages it held."""
         if unstarted is not None:
             self._mark_all_but(member, unstarted)
@@ -157,7 +157,7 @@ class Flight:
         member.reports_starts = True
         return self._end_leases(list(member.leases), now_ms, "disconnect")
 
-    def _end_leases(self, leases: list[Lease], now_ms: int, reason: str) -> int:
+    def _end_leases(self, leases: list[RangeLease], now_ms: int, reason: str) -> int:
         failed: list[CountedRange] = []
         ended = 0
         for lease in leases:
@@ -194,15 +194,15 @@ class Flight:
         if again:
             self._state.journal.append(Counted(again))
         if spent:
-            self._state.journal.append(Parked(spent, now_ms, reason))
+            self._state.journal.append(RecordsParked(spent, now_ms, reason))
 
-    def _mark_lowest(self, member: Member) -> None:
+    def _mark_lowest(self, member: LeaseHolder) -> None:
         for progress in self._progress:
             lowest = next(progress.in_flight(member), None)
             if lowest is not None:
                 progress.started.add(lowest[0], lowest[0] + 1)
 
-    def _mark_all_but(self, member: Member, unstarted: Iterable[Range]) -> None:
+    def _mark_all_but(self, member: LeaseHolder, unstarted: Iterable[Range]) -> None:
         idle = [RangeSet() for _ in self._progress]
         for partition, first, end in unstarted:
             idle[partition].add(first, end)

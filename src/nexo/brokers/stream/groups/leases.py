@@ -8,7 +8,7 @@ NEVER = 1 << 62
 """The expiry of a range that its holder keeps until it is acked or claimed."""
 
 
-class Member:
+class LeaseHolder:
     """A consumer of a shared group, and the leases it holds."""
 
     __slots__ = ("held", "leases", "name", "reports_starts")
@@ -16,12 +16,12 @@ class Member:
     def __init__(self, name: str, *, reports_starts: bool) -> None:
         self.name = name
         self.reports_starts = reports_starts
-        self.leases: dict[Lease, None] = {}
+        self.leases: dict[RangeLease, None] = {}
         self.held = 0
         """How many messages are in flight to it."""
 
 
-class Lease:
+class RangeLease:
     """The right of one member to the messages of a delivered range until ``expires_ms``."""
 
     __slots__ = (
@@ -30,7 +30,7 @@ class Lease:
 
     def __init__(
         self,
-        member: Member,
+        member: LeaseHolder,
         partition: int,
         first: int,
         end: int,
@@ -61,25 +61,25 @@ class LeaseBook:
     __slots__ = ("_leases",)
 
     def __init__(self) -> None:
-        self._leases: OrderedDict[Lease, None] = OrderedDict()
+        self._leases: OrderedDict[RangeLease, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def grant(self, lease: Lease) -> None:
+    def grant(self, lease: RangeLease) -> None:
         self._leases[lease] = None
         lease.member.leases[lease] = None
         lease.member.held += lease.held
 
-    def oldest(self) -> Lease | None:
+    def oldest(self) -> RangeLease | None:
         """The lease that was granted or renewed first."""
         return next(iter(self._leases), None)
 
-    def renew(self, lease: Lease, expires_ms: int) -> None:
+    def renew(self, lease: RangeLease, expires_ms: int) -> None:
         lease.expires_ms = expires_ms
         self._leases.move_to_end(lease)
 
-    def let_go(self, lease: Lease, count: int) -> None:
+    def let_go(self, lease: RangeLease, count: int) -> None:
         """Remove ``count`` messages from the lease; the last one ends it."""
         lease.held -= count
         lease.member.held -= count
@@ -87,7 +87,7 @@ class LeaseBook:
             del self._leases[lease]
             del lease.member.leases[lease]
 
-    def expired(self, now_ms: int) -> list[Lease]:
+    def expired(self, now_ms: int) -> list[RangeLease]:
         """The leases that have run out; they stay in the book."""
         found = []
         for lease in self._leases:

@@ -21,7 +21,6 @@ import msgspec
 from nexo.brokers.stream.groups.assignment import TopicPartition, assign
 from nexo.brokers.stream.groups.limits import MAX_METADATA, MAX_NAME, check_length, check_number
 from nexo.brokers.stream.groups.ordered_state import (
-    Committed,
     OffsetCommit,
     OffsetsCommitted,
     OrderedOptions,
@@ -30,6 +29,7 @@ from nexo.brokers.stream.groups.ordered_state import (
     OrderedState,
     Regenerated,
     Retuned,
+    StoredOffset,
     TopicForgotten,
 )
 from nexo.errors import Fenced, InvalidInput, NotMember, NotOwner
@@ -331,12 +331,12 @@ class OrderedGroup:
         stored = self.committed(commit.topic, commit.partition)
         return stored is None or commit.offset >= stored.offset
 
-    def committed(self, topic: str, partition: int) -> Committed | None:
+    def committed(self, topic: str, partition: int) -> StoredOffset | None:
         """The stored offset, its metadata and its time."""
         return self._state.offsets.get((topic, partition))
 
     @property
-    def offsets(self) -> Mapping[TopicPartition, Committed]:
+    def offsets(self) -> Mapping[TopicPartition, StoredOffset]:
         """Every stored offset."""
         return self._state.offsets
 

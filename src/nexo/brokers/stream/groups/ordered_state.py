@@ -46,7 +46,7 @@ class OffsetCommit(msgspec.Struct, frozen=True, array_like=True):
         return cls(topic, partition, next_offset - 1, metadata)
 
 
-class Committed(msgspec.Struct, frozen=True, array_like=True):
+class StoredOffset(msgspec.Struct, frozen=True, array_like=True):
     """What is stored for a partition."""
 
     offset: int
@@ -92,7 +92,7 @@ class OrderedSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
     options: OrderedOptions
     generation: int
-    offsets: list[tuple[str, int, Committed]]
+    offsets: list[tuple[str, int, StoredOffset]]
 
 
 class OrderedState:
@@ -103,7 +103,7 @@ class OrderedState:
     def __init__(self, options: OrderedOptions) -> None:
         self.options = options
         self.generation = 0
-        self.offsets: dict[TopicPartition, Committed] = {}
+        self.offsets: dict[TopicPartition, StoredOffset] = {}
         self.journal: list[OrderedRecord] = []
 
     def log(self, record: OrderedRecord) -> None:
@@ -118,7 +118,7 @@ class OrderedState:
                 self.generation = generation
             case OffsetsCommitted(offsets, committed_ms):
                 for commit in offsets:
-                    stored = Committed(commit.offset, commit.metadata, committed_ms)
+                    stored = StoredOffset(commit.offset, commit.metadata, committed_ms)
                     self.offsets[commit.topic, commit.partition] = stored
             case TopicForgotten(topic):
                 self.offsets = {at: kept for at, kept in self.offsets.items() if at[0] != topic}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from nexo.brokers.stream.groups.keyed import KeyOrder
-from nexo.brokers.stream.groups.leases import Lease, Member
+from nexo.brokers.stream.groups.leases import LeaseHolder, RangeLease
 from nexo.brokers.stream.groups.ranges import RangeMap, RangeSet
 from nexo.brokers.stream.groups.records import Parking, ProgressSnapshot
 
@@ -22,7 +22,7 @@ KeysOf: TypeAlias = Callable[[int, int, int], Mapping[int, bytes | None]]
 """``keys_of(partition, first, end)``: the key of every record in the range; gaps are left out."""
 
 
-class Progress:
+class FinishedRanges:
     """The ranges of one partition."""
 
     __slots__ = (
@@ -39,7 +39,7 @@ class Progress:
         self.pending = 0
         self.done = RangeSet()
         self.deliveries: RangeMap[int] = RangeMap()
-        self.inflight: RangeMap[Lease] = RangeMap()
+        self.inflight: RangeMap[RangeLease] = RangeMap()
         self.started = RangeSet()
         self.ready = RangeSet()
         self.delayed: RangeMap[int] = RangeMap()
@@ -243,6 +243,6 @@ class Progress:
         self.deliveries = RangeMap(state.deliveries)
         self.parked = RangeMap(state.parked)
 
-    def in_flight(self, member: Member) -> Iterator[tuple[int, int]]:
+    def in_flight(self, member: LeaseHolder) -> Iterator[tuple[int, int]]:
         """The ranges a member holds, in order."""
         return ((first, end) for first, end, lease in self.inflight if lease.member is member)

@@ -67,7 +67,7 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, tag="count"):
     ranges: list[CountedRange]
 
 
-class Parked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
+class RecordsParked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
     """These messages reached the delivery limit and are parked."""
 
     ranges: list[CountedRange]
@@ -75,7 +75,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag="park"):
     reason: str
 
 
-class Replayed(msgspec.Struct, frozen=True, array_like=True, tag="replay"):
+class RecordsReplayed(msgspec.Struct, frozen=True, array_like=True, tag="replay"):
     """These parked messages are delivered again, as if new."""
 
     ranges: list[Range]
@@ -113,7 +113,7 @@ class Entered(msgspec.Struct, frozen=True, array_like=True, tag="enter"):
     at_ms: int
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
+class MessagesHeld(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
     """A consumer was given these messages, new or claimed from another."""
 
     consumer: str
@@ -127,16 +127,24 @@ class Dismissed(msgspec.Struct, frozen=True, array_like=True, tag="dismiss"):
     consumer: str
 
 
-class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
+class MessagesTrimmed(msgspec.Struct, frozen=True, array_like=True, tag="trim"):
     """These messages left the stream; how many of them had not been delivered."""
 
     ranges: list[Range]
     unread: int
 
 
-ClaimRecord: TypeAlias = Entered | Held | Dismissed | Trimmed
+ClaimRecord: TypeAlias = Entered | MessagesHeld | Dismissed | MessagesTrimmed
 SharedRecord: TypeAlias = (
-    Acked | Counted | Parked | Replayed | Discarded | Skipped | Sought | Tuned | ClaimRecord
+    Acked
+    | Counted
+    | RecordsParked
+    | RecordsReplayed
+    | Discarded
+    | Skipped
+    | Sought
+    | Tuned
+    | ClaimRecord
 )
 
 
@@ -162,7 +170,7 @@ class ClaimsSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
     consumers: list[tuple[str, int]]
     """Names, and when each was last seen."""
-    held: list[Held]
+    held: list[MessagesHeld]
     trimmed_unread: int
     behind: tuple[int, int] | None = None
     """An id ahead of the stream, if delivery started

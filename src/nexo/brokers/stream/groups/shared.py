@@ -20,8 +20,8 @@ from itertools import islice
 import msgspec
 
 from nexo.brokers.stream.groups.claims import Claims
-from nexo.brokers.stream.groups.flight import Delivery, Flight, Refusal
-from nexo.brokers.stream.groups.leases import Member
+from nexo.brokers.stream.groups.flight import DeliveredRange, Flight, Refusal
+from nexo.brokers.stream.groups.leases import LeaseHolder
 from nexo.brokers.stream.groups.limits import MAX_CONSUMERS, MAX_REASON, check_number
 from nexo.brokers.stream.groups.progress import NO_END, KeysOf
 from nexo.brokers.stream.groups.records import (
@@ -30,15 +30,15 @@ from nexo.brokers.stream.groups.records import (
     Discarded,
     Dismissed,
     Entered,
-    Held,
+    MessagesHeld,
+    MessagesTrimmed,
     Range,
-    Replayed,
+    RecordsReplayed,
     SharedOptions,
     SharedRecord,
     SharedSnapshot,
     Skipped,
     Sought,
-    Trimmed,
     Tuned,
 )
 from nexo.brokers.stream.groups.state import SharedState
@@ -66,7 +66,7 @@ class SharedGroup:
         self._state = state
         self._progress = state.progress
         self._flight = Flight(state)
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, LeaseHolder] = {}
         self._turn = 0
         self.claims = Claims(state, self._flight) if state.options.release else None
         """Delivering without leases; None unless the group was made for it."""
@@ -100,7 +100,7 @@ class SharedGroup:
         self.options.check_members()
         if consumer not in self._members:
             check_number("consumers", len(self._members), MAX_CONSUMERS)
-            self._members[consumer] = Member(consumer, reports_starts=reports_starts)
+            self._members[consumer] = LeaseHolder(consumer, reports_starts=reports_starts)
         return self.generation
 
     def leave(self, consumer: str, now_ms: int, unstarted: Iterable[Range] | None = None) -> int:
@@ -121,7 +121,7 @@ class SharedGroup:
         self._member(consumer, generation)
         self._checked(ranges)
 
-    def _member(self, consumer: str, generation: int | None = None) -> Member:
+    def _member(self, consumer: str, generation: int | None = None) -> LeaseHolder:
         if generation is not None and generation != self.generation:
             raise Fenced("FENCED")
         member = self._members.get(consumer)
@@ -138,7 +138,7 @@ class SharedGroup:
         ends: Sequence[int],
         now_ms: int,
         keys_of: KeysOf | None = None,
-    ) -> list[Delivery]:
+    ) -> list[DeliveredRange]:
         """Lease up to ``limit`` messages to a consumer; partitions take turns.
 
         ``keys_of`` is needed with ``ordered_by='key'`` only; what it raises is raised if there
@@ -148,7 +148,7 @@ class SharedGroup:
         self.expire(now_ms)
         room = self.options.max_ack_pending - sum(progress.pending for progress in self._progress)
         expires_ms = now_ms + self.options.ack_wait_ms
-        deliveries: list[Delivery] = []
+        deliveries: list[DeliveredRange] = []
         for partition in self._rotation():
             progress = self._progress[partition]
             if progress.order is not None:
@@ -333,7 +333,7 @@ class SharedGroup:
         before = self._parked_count()
         chosen = self._parked_in(ranges)
         if chosen:
-            self._state.log(Replayed(chosen))
+            self._state.log(RecordsReplayed(chosen))
         return before - self._parked_count()
 
     def discard(self, ranges: Iterable[Range] | None = None) -> int:
@@ -385,7 +385,7 @@ class SharedGroup:
     def apply(self, record: SharedRecord) -> None:
         """Apply a logged change during recovery, before any consumer joins."""
         match record:
-            case Entered() | Held() | Dismissed() | Trimmed():
+            case Entered() | MessagesHeld() | Dismissed() | MessagesTrimmed():
                 if self.claims is not None:
                     self.claims.apply(record)
                 return

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nexo.brokers.stream.groups.progress import Progress
+from nexo.brokers.stream.groups.progress import FinishedRanges
 from nexo.brokers.stream.groups.records import (
     Acked,
     Counted,
     Discarded,
-    Parked,
     Parking,
     Range,
-    Replayed,
+    RecordsParked,
+    RecordsReplayed,
     SharedOptions,
     SharedRecord,
     SharedSnapshot,
@@ -23,7 +23,7 @@ from nexo.brokers.stream.groups.records import (
 
 
 class SharedState:
-    """Options, generation and one `Progress` per partition."""
+    """Options, generation and one `FinishedRanges` per partition."""
 
     __slots__ = ("generation", "journal", "options", "progress")
 
@@ -31,7 +31,9 @@ class SharedState:
         self.options = options
         self.generation = 1
         self.journal: list[SharedRecord] = []
-        self.progress = [Progress(start, keyed=options.ordered_by == "key") for start in starts]
+        self.progress = [
+            FinishedRanges(start, keyed=options.ordered_by == "key") for start in starts
+        ]
 
     def log(self, record: SharedRecord) -> None:
         """Make a change and journal it."""
@@ -42,28 +44,30 @@ class SharedState:
         """Apply a logged change; the messages it names are not in flight."""
         match record:
             case Acked(ranges):
-                self._each(ranges, Progress.retire)
+                self._each(ranges, FinishedRanges.retire)
             case Skipped(ranges):
-                self._each(ranges, Progress.skip)
-            case Replayed(ranges):
-                self._each(ranges, Progress.replay)
+                self._each(ranges, FinishedRanges.skip)
+            case RecordsReplayed(ranges):
+                self._each(ranges, FinishedRanges.replay)
             case Discarded(ranges):
-                self._each(ranges, Progress.discard)
+                self._each(ranges, FinishedRanges.discard)
             case Counted(counted):
                 for partition, first, end, deliveries in counted:
                     self.progress[partition].deliveries.set(first, end, deliveries)
-            case Parked():
+            case RecordsParked():
                 self._park(record)
             case Sought():
                 self._seek(record)
             case Tuned(options):
                 self.options = options
 
-    def _each(self, ranges: list[Range], change: Callable[[Progress, int, int], None]) -> None:
+    def _each(
+        self, ranges: list[Range], change: Callable[[FinishedRanges, int, int], None]
+    ) -> None:
         for partition, first, end in ranges:
             change(self.progress[partition], first, end)
 
-    def _park(self, record: Parked) -> None:
+    def _park(self, record: RecordsParked) -> None:
         for partition, first, end, deliveries in record.ranges:
             progress = self.progress[partition]
             progress.retire(first, end)

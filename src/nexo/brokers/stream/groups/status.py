@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from nexo.brokers.stream.groups.leases import NEVER
-from nexo.brokers.stream.groups.progress import Progress
+from nexo.brokers.stream.groups.progress import FinishedRanges
 from nexo.brokers.stream.groups.records import Parking
 
 
@@ -55,7 +55,7 @@ class RecordStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-def record_status(progress: Progress, offset: int) -> RecordStatus:
+def record_status(progress: FinishedRanges, offset: int) -> RecordStatus:
     """What became of the message at ``offset``."""
     end = offset + 1
     for *_, parking in progress.parked.overlapping(offset, end):
@@ -73,7 +73,7 @@ def record_status(progress: Progress, offset: int) -> RecordStatus:
     return RecordStatus("waiting" if offset < progress.cursor else "unread", deliveries)
 
 
-def partition_status(progress: Progress, end: int) -> PartitionStatus:
+def partition_status(progress: FinishedRanges, end: int) -> PartitionStatus:
     """The state of a group in a partition that may be delivered up to ``end``."""
     in_flight = progress.inflight.count()
     return PartitionStatus(

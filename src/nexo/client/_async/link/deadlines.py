@@ -22,7 +22,7 @@ class Waiting(Protocol):
     def done(self) -> Any: ...
 
 
-class Deadlines:
+class RequestDeadlines:
     """The deadlines of one connection's requests."""
 
     def __init__(self, timeout_s: float) -> None:

@@ -1,6 +1,6 @@
 """Gathers the single sends of one loop turn into few requests with one reply each.
 
-Every link owns a `Gatherer`. A `Run` is one request being built; it is sent when it is
+Every link owns a `Gatherer`. A `GatheredSends` is one request being built; it is sent when it is
 full, at the end of the turn, or before any other request of the link, so that requests run
 in the order they were made (SPEC A3). Only the async client gathers: a blocked thread has
 one request at a time.
@@ -68,13 +68,13 @@ class Gatherer:
     def __init__(self) -> None:
         self.unsent = False
         """Whether something has to leave before the next request."""
-        self._runs: dict[Run[Any], None] = {}
+        self._runs: dict[GatheredSends[Any], None] = {}
         self._due = False
         self._blocks = 0
         self._after: list[tuple[int, tuple[Buffer, ...], float | None, ReplyFuture]] = []
         self._unheard: list[asyncio.Future[Any]] = []
 
-    def begin(self, run: Run[Any]) -> None:
+    def begin(self, run: GatheredSends[Any]) -> None:
         """Add a run; raises the failure of an earlier send that nobody awaited."""
         if self._unheard and run.raises_later:
             self.raise_unheard()
@@ -88,7 +88,7 @@ class Gatherer:
         self._due = False
         self.flush()
 
-    def leave(self, run: Run[Any]) -> None:
+    def leave(self, run: GatheredSends[Any]) -> None:
         """Send one run, which is full."""
         if self._runs.pop(run, run) is None:
             run.leaves()
@@ -175,7 +175,7 @@ def _send_later(
         future.set_exception(error)
 
 
-class Run(Generic[R]):
+class GatheredSends(Generic[R]):
     """Sends that share one request.
 
     Each has its own receipt, because cancelling one must not cancel the others.
@@ -197,7 +197,7 @@ class Run(Generic[R]):
         self.began_s = monotonic()
         self.receipts: list[asyncio.Future[R]] = []
         """One for each send, in their order."""
-        self.rest: Run[R] | None = None
+        self.rest: GatheredSends[R] | None = None
         """The other half of what was refused; it follows once this one has ended."""
         self._new_receipt = asyncio.get_running_loop().create_future
 
@@ -211,7 +211,7 @@ class Run(Generic[R]):
         """The result of each send, in order."""
         raise NotImplementedError
 
-    def part(self, which: slice) -> Run[R]:
+    def part(self, which: slice) -> GatheredSends[R]:
         """Some of the sends, without their receipts."""
         raise NotImplementedError
 
@@ -295,7 +295,7 @@ class Run(Generic[R]):
         first.rest, second.rest, self.rest = second, self.rest, None
         first.send()
 
-    def _half(self, which: slice) -> Run[R]:
+    def _half(self, which: slice) -> GatheredSends[R]:
         half = self.part(which)
         half.receipts += self.receipts[which]
         return half

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
-from nexo.client._async.link.deadlines import MAX_ID, Deadlines
+from nexo.client._async.link.deadlines import MAX_ID, RequestDeadlines
 from nexo.client.address import Address
 from nexo.client.forks import tell_when_forked
 from nexo.client.replies import MAX_REPLY_BYTES, Reply, control_answer, error_of
@@ -24,7 +24,7 @@ from nexo.errors import (
     RequestTimeout,
 )
 from nexo.model import Buffer
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Status
+from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 
 ReplyFuture: TypeAlias = asyncio.Future[Reply]
 PushHandler: TypeAlias = Callable[[memoryview], None]
@@ -38,8 +38,8 @@ _PART_BYTES = 4 * 1024
 _SHORTEST_SWEEP_S = 0.001
 
 _pack, _unpack = HEADER.pack, HEADER.unpack_from
-_REQUEST, _RESPONSE, _PUSH = int(Kind.REQUEST), int(Kind.RESPONSE), int(Kind.PUSH)
-_PING = HEADER.pack(Kind.PING, 0, 0, 0)
+_REQUEST, _RESPONSE, _PUSH = int(FrameKind.REQUEST), int(FrameKind.RESPONSE), int(FrameKind.PUSH)
+_PING = HEADER.pack(FrameKind.PING, 0, 0, 0)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 
 
@@ -63,7 +63,7 @@ class Wire(asyncio.BufferedProtocol):
         self.max_bytes = MAX_ID
         self._address = address
         self._next_id = 1
-        self._deadlines = Deadlines(address.timeout_s)
+        self._deadlines = RequestDeadlines(address.timeout_s)
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_s = float("inf")
         self._heard_s = loop.time()

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
-from nexo.client._async.link.gathering import FULL, Run
+from nexo.client._async.link.gathering import FULL, GatheredSends
 from nexo.client._async.link.link import Link
-from nexo.client.pubsub_message import SteadyClock
+from nexo.client.pubsub_message import PublisherClock
 from nexo.client.replies import Reply
 from nexo.errors import Forbidden, InvalidInput, NexoError
 from nexo.model import Buffer
@@ -29,7 +29,7 @@ _MESSAGE_BYTES = 26
 """What a message takes besides its topic, value and headers."""
 
 
-class Publisher:
+class MessagePublisher:
     """Gathers messages; keeps their order, also between retained and plain ones."""
 
     most: ClassVar = FULL
@@ -37,7 +37,7 @@ class Publisher:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.clock = SteadyClock()
+        self.clock = PublisherClock()
         self.run: _Messages | None = None
 
     def send(
@@ -75,13 +75,13 @@ def _request(options: Publish | None, frames: bytes) -> tuple[int, tuple[Buffer,
     return Op.PUBLISH, (pack_publish(options), frames)
 
 
-class _Messages(Run[int]):
+class _Messages(GatheredSends[int]):
     """Messages that share one request."""
 
     __slots__ = ("frames", "options", "publisher", "timestamp_ms")
     due_to_one = (InvalidInput, Forbidden)
 
-    def __init__(self, publisher: Publisher, options: Publish | None) -> None:
+    def __init__(self, publisher: MessagePublisher, options: Publish | None) -> None:
         super().__init__(publisher.link, RUN_BYTES)
         self.publisher = publisher
         self.options = options

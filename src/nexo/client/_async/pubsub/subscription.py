@@ -21,7 +21,7 @@ from nexo.model import Policy
 from nexo.patterns import SHARE, matches
 from nexo.protocol.frames import pack_str
 from nexo.protocol.ops import Op
-from nexo.protocol.pubsub import Pushed, Subscribe, pack_command, parse_pushes
+from nexo.protocol.pubsub import PushedMessages, Subscribe, pack_command, parse_pushes
 
 log = logging.getLogger("nexo.client")
 
@@ -40,7 +40,7 @@ class Subscription(Generic[T]):
     """
 
     def __init__(
-        self, inbox: Inbox, options: Subscribe, type_: type[T] | None, buffer: int
+        self, inbox: SubscriptionInbox, options: Subscribe, type_: type[T] | None, buffer: int
     ) -> None:
         self.pattern = options.pattern
         self.dropped = 0
@@ -152,7 +152,7 @@ class Subscription(Generic[T]):
                 raise
             log.exception("the handler of %r failed on %r", self.pattern, message.topic)
 
-    def _accept(self, topic: str, pushed: Pushed) -> None:
+    def _accept(self, topic: str, pushed: PushedMessages) -> None:
         """Queue messages; called by one thread at a time."""
         if self._ended:
             return
@@ -189,7 +189,7 @@ class Subscription(Generic[T]):
         self._arrived.set()
 
 
-class Inbox:
+class SubscriptionInbox:
     """All subscriptions of one client, over one connection."""
 
     def __init__(self, link: Link) -> None:
@@ -317,7 +317,7 @@ class Inbox:
         found = targets[topic] = (text, [s for s in plain if matches(s.pattern, text)])
         return found
 
-    def _addressees(self, pushed: Pushed) -> list[Subscription[Any]]:
+    def _addressees(self, pushed: PushedMessages) -> list[Subscription[Any]]:
         """A retained copy is for the new subscription, a shared
         one for one of those with the pattern.
         """

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 from nexo.blocks import pack_block
-from nexo.client._async.link.gathering import ReplyFuture, Run
+from nexo.client._async.link.gathering import GatheredSends, ReplyFuture
 from nexo.client._async.link.link import Link
 from nexo.client.queue_views import pushed_ids
 from nexo.client.replies import Reply
@@ -24,8 +24,8 @@ from nexo.protocol.queue import (
     Begin,
     PushHead,
     PushReply,
-    Settle,
     Settled,
+    SettleJobs,
     decode,
     encode,
     encode_head,
@@ -87,7 +87,7 @@ class Pusher:
         return run
 
 
-class _Pushes(Run[str]):
+class _Pushes(GatheredSends[str]):
     """Pushes with the same head that are sent together."""
 
     __slots__ = ("dedup_keys", "head", "headers", "keys", "pusher", "values")
@@ -193,13 +193,13 @@ class Settler:
 
     async def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
         """Settle other than by single acks; raises `LeaseLost` if any was rejected."""
-        request = Settle(self.queue, how, leases, error, delay_ms)
+        request = SettleJobs(self.queue, how, leases, error, delay_ms)
         reply = await self.link.call(Op.Q_SETTLE, encode(request))
         check_refused(reply)
 
     def post_release(self, token: int) -> None:
         """Release all jobs of a lease, without waiting for the reply."""
-        request = Settle(self.queue, RELEASE, [Settled(token)])
+        request = SettleJobs(self.queue, RELEASE, [Settled(token)])
         reply = self.link.call(Op.Q_SETTLE, encode(request))
         reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
 
@@ -210,7 +210,7 @@ class Settler:
             await asyncio.wait({self.last})
 
 
-class _Acks(Run[bool]):
+class _Acks(GatheredSends[bool]):
     """Acks of one queue that are sent together."""
 
     __slots__ = ("acks", "named", "owners", "settler")
@@ -237,7 +237,7 @@ class _Acks(Run[bool]):
         self.settler.run = None
 
     def request(self) -> tuple[int, tuple[Buffer, ...]]:
-        request = Settle(self.settler.queue, ACK, list(self.acks.values()))
+        request = SettleJobs(self.settler.queue, ACK, list(self.acks.values()))
         return Op.Q_SETTLE, (encode(request),)
 
     def sent(self, reply: ReplyFuture) -> None:

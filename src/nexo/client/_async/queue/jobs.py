@@ -23,10 +23,10 @@ from nexo.protocol.queue import (
     NACK,
     REJECT,
     RELEASE,
-    Delivery,
     Piece,
-    Progress,
-    Renew,
+    PopReply,
+    RenewLeases,
+    ReportProgress,
     Settled,
     decode,
     encode,
@@ -42,7 +42,7 @@ _ROOM_BYTES = 1_024
 """What an ack takes besides its result."""
 
 
-class Caller(Protocol):
+class JobLink(Protocol):
     """The part of a link that jobs need."""
 
     @property
@@ -57,10 +57,10 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
     """The jobs of one pop. They share a lease; job objects are created on access."""
 
     def __init__(
-        self, link: Caller, settler: Settler, queue: str, type_: type[T] | None, reply: Buffer
+        self, link: JobLink, settler: Settler, queue: str, type_: type[T] | None, reply: Buffer
     ) -> None:
         head, raw = split_head(reply)
-        self.delivery = decode(head, Delivery)
+        self.delivery = decode(head, PopReply)
         self.queue = queue
         self.link = link
         self.settler = settler
@@ -172,7 +172,7 @@ class JobBatch(Sequence["Job[T]"], Generic[T]):
         visibility timeout; see `Job.extend`.
         """
         lease_ms = 0 if by is None else positive_millis(by, "extend", MAX_DELAY_MS)
-        request = Renew(self.queue, [self.delivery.token], lease_ms)
+        request = RenewLeases(self.queue, [self.delivery.token], lease_ms)
         reply = await self.link.call(Op.Q_RENEW, encode(request))
         if decode(reply or b"\x90", list[int]):
             raise LeaseLost("the lease ended; the jobs may run again elsewhere")
@@ -288,7 +288,7 @@ class Job(Generic[T]):
 
     async def progress(self, value: object) -> None:
         """Report the job's progress; ``queue.job(id)`` shows it."""
-        request = Progress(
+        request = ReportProgress(
             self._batch.queue, self._batch.delivery.token, self.number, encode_value(value)
         )
         await self._batch.link.call(Op.Q_PROGRESS, encode(request))

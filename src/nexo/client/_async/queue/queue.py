@@ -12,7 +12,7 @@ from nexo.client._async.link.link import Link
 from nexo.client._async.queue.admin import Crons, DeadLetters, Scheduled
 from nexo.client._async.queue.gather import Pusher, Settler
 from nexo.client._async.queue.jobs import Job, JobBatch
-from nexo.client._async.queue.subscription import Subscription
+from nexo.client._async.queue.subscription import QueueSubscription
 from nexo.client._async.queue.worker import Worker
 from nexo.client.checks import Duration, millis, text, until_ms, whole
 from nexo.client.queue_views import (
@@ -39,12 +39,12 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     NO_JOBS,
     Declare,
-    Delivery,
     JobRequest,
     Look,
     Named,
-    Page,
     Pause,
+    PeekJobs,
+    PopReply,
     PushHead,
     PushReply,
     Update,
@@ -220,7 +220,7 @@ class Queue(Generic[T]):
     def _give_back(self, reply: Reply) -> None:
         """Return the jobs of a pop that was cancelled."""
         if reply:
-            self._settler.post_release(decode(split_head(reply)[0], Delivery).token)
+            self._settler.post_release(decode(split_head(reply)[0], PopReply).token)
 
     async def subscribe(
         self,
@@ -231,7 +231,7 @@ class Queue(Generic[T]):
         concurrency: int = 5,
         lease: Duration | None = None,
         time_limit: Duration | None = None,
-    ) -> Subscription[T]:
+    ) -> QueueSubscription[T]:
         """Run ``handler(job)`` for every job, up to ``concurrency`` at once.
 
         Returning acks the job, and stores what was returned as its result if the queue keeps
@@ -240,7 +240,7 @@ class Queue(Generic[T]):
         ``time_limit`` is cancelled, and its job is nacked.
         """
         request = pop_request(self.name, batch, wait, lease, reports=True)
-        subscription = Subscription(
+        subscription = QueueSubscription(
             self._link, self._type, handler, request, concurrency, time_limit
         )
         await self._link.repeat(Op.Q_INFO, encode(Look(self.name, to_use=True)))
@@ -265,7 +265,7 @@ class Queue(Generic[T]):
         def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
             return Worker(
                 handler,
-                lambda: Subscription(
+                lambda: QueueSubscription(
                     self._link, self._type, handler, request, concurrency, time_limit,
                     waits_for_queue=True,
                 ),
@@ -277,7 +277,7 @@ class Queue(Generic[T]):
 
     async def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next waiting jobs, without leasing them."""
-        reply = await self._link.repeat(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
+        reply = await self._link.repeat(Op.Q_PEEK, encode(PeekJobs(self.name, limit, offset)))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     async def job(self, job_id: str, *, wait: Duration = 0) -> JobState:

@@ -16,7 +16,7 @@ from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
 from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Pop, Renew, decode, encode
+from nexo.protocol.queue import PopJobs, RenewLeases, decode, encode
 
 log = logging.getLogger("nexo.client")
 
@@ -36,7 +36,7 @@ class _Held(NamedTuple, Generic[T]):
     """The numbers of the jobs whose handler has not ended."""
 
 
-class Subscription(Generic[T]):
+class QueueSubscription(Generic[T]):
     """A handler that is called with a queue's jobs until `close`.
 
     ``async with`` closes it at the end.
@@ -47,7 +47,7 @@ class Subscription(Generic[T]):
         link: Link,
         type_: type[T] | None,
         handler: Callable[[Job[T]], Any],
-        request: Pop,
+        request: PopJobs,
         concurrency: int,
         time_limit: Duration | None = None,
         *,
@@ -90,7 +90,7 @@ class Subscription(Generic[T]):
         where = f"queue {self.queue!r} of {self._link.address}"
         return f"Subscription to {where}, up to {self.concurrency} jobs at once"
 
-    async def __aenter__(self) -> Subscription[T]:
+    async def __aenter__(self) -> QueueSubscription[T]:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -294,7 +294,7 @@ class Subscription(Generic[T]):
                 await self._renew_held()
 
     async def _renew_held(self) -> None:
-        request = Renew(self.queue, list(self._held))
+        request = RenewLeases(self.queue, list(self._held))
         try:
             reply = await self._link.call(Op.Q_RENEW, encode(request))
         except NexoError as error:

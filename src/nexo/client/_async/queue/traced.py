@@ -10,7 +10,7 @@ from nexo.client import telemetry
 from nexo.client._async import runtime
 from nexo.client._async.queue.jobs import Job
 from nexo.client._async.queue.queue import Queue
-from nexo.client._async.queue.subscription import Subscription
+from nexo.client._async.queue.subscription import QueueSubscription
 from nexo.client._async.queue.worker import Worker
 from nexo.client.checks import function
 
@@ -45,7 +45,9 @@ class TracedQueue(Queue[T]):
                 headers = [telemetry.joined(carried, each) for each in given]
             return await super().push_many(values, headers=headers, **options)
 
-    async def subscribe(self, handler: Callable[[Job[T]], Any], **options: Any) -> Subscription[T]:
+    async def subscribe(
+        self, handler: Callable[[Job[T]], Any], **options: Any
+    ) -> QueueSubscription[T]:
         """See `Queue.subscribe`; each call of ``handler`` is a span."""
         return await super().subscribe(self._traced(handler), **options)
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
 from nexo.client._async.queue.jobs import Job
-from nexo.client._async.queue.subscription import Subscription
+from nexo.client._async.queue.subscription import QueueSubscription
 from nexo.client.checks import Duration
 
 log = logging.getLogger("nexo.worker")
@@ -21,7 +21,9 @@ class Worker(Generic[T]):
     """Calling it calls the handler, so that tests need no server."""
 
     def __init__(
-        self, handler: Callable[[Job[T]], Any], make_subscription: Callable[[], Subscription[T]]
+        self,
+        handler: Callable[[Job[T]], Any],
+        make_subscription: Callable[[], QueueSubscription[T]],
     ) -> None:
         self._handler = handler
         self._make_subscription = make_subscription
@@ -30,7 +32,7 @@ class Worker(Generic[T]):
     def __call__(self, job: Job[T]) -> Any:
         return self._handler(job)
 
-    async def start(self) -> Subscription[T]:
+    async def start(self) -> QueueSubscription[T]:
         """Start to take jobs."""
         subscription = self._make_subscription()
         subscription.start()

@@ -145,7 +145,7 @@ class StoreList(Collection[T]):
         return await self._pop(default, left=True)
 
     async def _pop(self, default: T | None, *, left: bool) -> T | None:
-        values = await ask(self._link, Op.LIST_POP, wire.Pop(self.name, 1, left))
+        values = await ask(self._link, Op.LIST_POP, wire.PopItems(self.name, 1, left))
         return taken(values[0], self._type, _REMOVED) if values else default
 
     async def pop_many(self, count: int, *, left: bool = False) -> list[T]:
@@ -153,12 +153,12 @@ class StoreList(Collection[T]):
 
         If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
         """
-        values = await ask(self._link, Op.LIST_POP, wire.Pop(self.name, count, left))
+        values = await ask(self._link, Op.LIST_POP, wire.PopItems(self.name, count, left))
         return all_taken(values, self._type, _REMOVED)
 
     async def range(self, start: int = 0, stop: int | None = None) -> list[T]:
         """The values of a slice; without arguments, all."""
-        values = await ask(self._link, Op.LIST_RANGE, wire.Range(self.name, start, stop))
+        values = await ask(self._link, Op.LIST_RANGE, wire.ListRange(self.name, start, stop))
         return self._all_decoded(values)
 
     async def get(self, index: int, default: T | None = None) -> T | None:
@@ -172,7 +172,7 @@ class StoreList(Collection[T]):
 
     async def trim(self, start: int = 0, stop: int | None = None) -> int:
         """Keep only a slice; returns how many values were removed."""
-        count: int = await ask(self._link, Op.LIST_TRIM, wire.Range(self.name, start, stop))
+        count: int = await ask(self._link, Op.LIST_TRIM, wire.ListRange(self.name, start, stop))
         return count
 
     async def remove(self, value: T, count: int = 0) -> int:
@@ -213,7 +213,7 @@ class StoreSet(Collection[T]):
 
     async def pop(self, default: T | None = None) -> T | None:
         """Remove and return an arbitrary member, or ``default`` if there is none."""
-        values = await ask(self._link, Op.SET_POP, wire.Pop(self.name, 1))
+        values = await ask(self._link, Op.SET_POP, wire.PopItems(self.name, 1))
         return taken(values[0], self._type, _REMOVED) if values else default
 
     async def pop_many(self, count: int) -> list[T]:
@@ -221,7 +221,7 @@ class StoreSet(Collection[T]):
 
         If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
         """
-        values = await ask(self._link, Op.SET_POP, wire.Pop(self.name, count))
+        values = await ask(self._link, Op.SET_POP, wire.PopItems(self.name, count))
         return all_taken(values, self._type, _REMOVED)
 
     async def length(self) -> int:

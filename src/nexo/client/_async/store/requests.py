@@ -18,7 +18,7 @@ _READS = frozenset({
 """Requests that change nothing, and so may be sent again."""
 
 
-async def ask(link: Link, op: Op, command: wire.Command) -> Any:
+async def ask(link: Link, op: Op, command: wire.StoreRequest) -> Any:
     """Send one of the store's requests; returns its decoded reply."""
     request = wire.encode_request(command)
     if op in _READS:
@@ -34,7 +34,7 @@ async def expire(link: Link, key: str, ttl: Duration) -> bool:
 
 async def ttl(link: Link, key: str) -> float | None:
     """Seconds a key has left, infinity if it never expires, None if there is none."""
-    info: wire.Info | None = await ask(link, Op.KEY_INSPECT, wire.OneKey(key))
+    info: wire.KeyInfoReply | None = await ask(link, Op.KEY_INSPECT, wire.OneKey(key))
     if info is None:
         return None
     return math.inf if info.ttl_ms is None else info.ttl_ms / 1000

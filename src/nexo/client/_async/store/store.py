@@ -151,9 +151,9 @@ class Store:
         """Whether there is such a key, of any kind."""
         return await store_calls.exists(self._link, key)
 
-    async def inspect(self, key: str) -> wire.Info | None:
+    async def inspect(self, key: str) -> wire.KeyInfoReply | None:
         """Kind, items, size and TTL of a key without its value; None if there is none."""
-        info: wire.Info | None = await ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
+        info: wire.KeyInfoReply | None = await ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
         return info
 
     # -- numbers --------------------------------------------------------------
@@ -222,12 +222,14 @@ class Store:
 
     async def scan(
         self, cursor: str = "", *, prefix: str = "", glob: str = "", limit: int = 100
-    ) -> wire.Page:
+    ) -> wire.KeysReply:
         """One page of `keys`; continue with its ``cursor`` until that is None.
 
         A page may be short, even empty, and still have a cursor.
         """
-        page: wire.Page = await ask(self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit))
+        page: wire.KeysReply = await ask(
+            self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit)
+        )
         return page
 
     async def clear(self) -> int:

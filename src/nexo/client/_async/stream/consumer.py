@@ -39,17 +39,17 @@ _GRACE_S = 30.0
 _RETRY_S = 0.5
 MAX_BATCH = 1_000_000
 MAX_BYTES = 2**53
-_NOTHING = wire.pack_headed(wire.Taken(0, [], []))
+_NOTHING = wire.pack_headed(wire.TakeReply(0, [], []))
 
 
-class Delivered(Record[T]):
+class StreamRecord(Record[T]):
     """A record leased to this consumer until it is acked, nacked, or the lease runs out."""
 
     __slots__ = ("_consumer", "expires_ms", "generation")
 
     def __init__(
         self,
-        consumer: Consumer[T],
+        consumer: StreamConsumer[T],
         generation: int,
         lease: tuple[int, int, int, int, int],
         row: Any,
@@ -60,7 +60,7 @@ class Delivered(Record[T]):
         self._consumer = consumer
 
     @property
-    def consumer(self) -> Consumer[T]:
+    def consumer(self) -> StreamConsumer[T]:
         return self._consumer
 
     async def ack(self) -> None:
@@ -76,7 +76,7 @@ class Delivered(Record[T]):
         await self._consumer.settle("extend", [self])
 
 
-class Records(Sequence[Delivered[T]], Generic[T]):
+class Records(Sequence[StreamRecord[T]], Generic[T]):
     """Records that were fetched together; `ack` finishes all of them at once.
 
     Record objects are created on access.
@@ -84,17 +84,17 @@ class Records(Sequence[Delivered[T]], Generic[T]):
 
     __slots__ = ("_batches", "_consumer", "_head", "_made")
 
-    def __init__(self, consumer: Consumer[T], reply: Reply) -> None:
-        self._head, rest = wire.unpack_headed(wire.Taken, reply or _NOTHING)
+    def __init__(self, consumer: StreamConsumer[T], reply: Reply) -> None:
+        self._head, rest = wire.unpack_headed(wire.TakeReply, reply or _NOTHING)
         self._batches = list(zip(self._head.partitions, batches_in(rest), strict=True))
         self._consumer = consumer
-        self._made: list[Delivered[T]] | None = None
+        self._made: list[StreamRecord[T]] | None = None
 
     @overload
-    def __getitem__(self, index: int) -> Delivered[T]: ...
+    def __getitem__(self, index: int) -> StreamRecord[T]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Delivered[T]]: ...
-    def __getitem__(self, index: int | slice) -> Delivered[T] | list[Delivered[T]]:
+    def __getitem__(self, index: slice) -> list[StreamRecord[T]]: ...
+    def __getitem__(self, index: int | slice) -> StreamRecord[T] | list[StreamRecord[T]]:
         return self._all()[index]
 
     def __len__(self) -> int:
@@ -103,22 +103,22 @@ class Records(Sequence[Delivered[T]], Generic[T]):
     def __repr__(self) -> str:
         return f"<Records of stream {self._consumer.stream!r}: {len(self)}>"
 
-    def __iter__(self) -> Iterator[Delivered[T]]:
+    def __iter__(self) -> Iterator[StreamRecord[T]]:
         return iter(self._all())
 
-    def _all(self) -> list[Delivered[T]]:
+    def _all(self) -> list[StreamRecord[T]]:
         if self._made is None:
             self._made = [*self._make()]
         return self._made
 
-    def _make(self) -> Iterator[Delivered[T]]:
+    def _make(self) -> Iterator[StreamRecord[T]]:
         generation = self._head.generation
         for partition, batch in self._batches:
             leases = self._leases(partition)
             for row in batch.records():
                 for lease in leases:
                     if lease[1] <= row.offset < lease[2]:
-                        yield Delivered(self._consumer, generation, lease, row)
+                        yield StreamRecord(self._consumer, generation, lease, row)
 
     def payloads(self) -> list[bytes | None]:
         """The bytes of every value, in one pass: the fastest access to the data."""
@@ -156,7 +156,7 @@ class Records(Sequence[Delivered[T]], Generic[T]):
         return [(p, first, end) for p, first, end, _, _ in self._head.deliveries]
 
 
-class Consumer(Generic[T]):
+class StreamConsumer(Generic[T]):
     """One consumer of a shared group; ``async with`` leaves the group at the end.
 
     Joins there or on first use, and again after a reconnect.
@@ -181,7 +181,7 @@ class Consumer(Generic[T]):
         self._max_bytes = whole(max_bytes, "max_bytes", 1, MAX_BYTES)
         self._name: str | None = None
         self._poll: Any = None
-        self._buffer: deque[Delivered[T]] = deque()
+        self._buffer: deque[StreamRecord[T]] = deque()
         self._buffered = 0
         self._buffered_until_s = 0.0
         self._closed = False
@@ -258,7 +258,7 @@ class Consumer(Generic[T]):
 
     def _give_back(self, reply: Reply) -> None:
         """Release records that arrived after their taker was cancelled, uncounted."""
-        head, _ = wire.unpack_headed(wire.Taken, reply or b"")
+        head, _ = wire.unpack_headed(wire.TakeReply, reply or b"")
         spans = [(p, first, end) for p, first, end, _, _ in head.deliveries]
         if spans and self._name is not None:
             ask = self._settlement("release", head.generation, spans)
@@ -278,10 +278,10 @@ class Consumer(Generic[T]):
         fits = int(AHEAD_S * count / elapsed_s) if elapsed_s * self._batch > count else self._batch
         self._limit = min(self._batch, max(least, fits))
 
-    def __aiter__(self) -> Consumer[T]:
+    def __aiter__(self) -> StreamConsumer[T]:
         return self
 
-    async def __anext__(self) -> Delivered[T]:
+    async def __anext__(self) -> StreamRecord[T]:
         while not self._closed:
             if self._buffer and runtime.now_s() < self._buffered_until_s:
                 return self._buffer.popleft()
@@ -319,23 +319,25 @@ class Consumer(Generic[T]):
 
     # -- settling
 
-    async def ack(self, *records: Delivered[T]) -> None:
+    async def ack(self, *records: StreamRecord[T]) -> None:
         """Finish records, in any order."""
         await self.settle("ack", records)
 
-    async def nack(self, *records: Delivered[T], reason: object = "", delay: Duration = 0) -> None:
+    async def nack(
+        self, *records: StreamRecord[T], reason: object = "", delay: Duration = 0
+    ) -> None:
         """Report records as failed."""
         delay_ms = millis(delay, "delay")
         await self.settle("nack", records, delay_ms=delay_ms, reason=readable(reason))
 
-    async def release(self, *records: Delivered[T]) -> None:
+    async def release(self, *records: StreamRecord[T]) -> None:
         """Return records that no handler had: nothing is counted."""
         await self.settle("release", records)
 
     async def settle(
         self,
         verb: wire.Verb,
-        records: Iterable[Delivered[T]],
+        records: Iterable[StreamRecord[T]],
         *,
         delay_ms: int = 0,
         reason: str = "",
@@ -356,7 +358,7 @@ class Consumer(Generic[T]):
         """`settle` for ranges; ``begins`` is what a handler starts next."""
         ask = self._settlement(verb, generation, spans, delay_ms, reason, begins)
         reply = await self._link.call(Op.S_SETTLE, wire.pack(ask))
-        for refused in wire.unpack(list[wire.Refused], reply or b"\x90"):
+        for refused in wire.unpack(list[wire.RefusedRange], reply or b"\x90"):
             raise from_wire(refused.code, refused.message)
 
     def _settlement(
@@ -367,9 +369,9 @@ class Consumer(Generic[T]):
         delay_ms: int = 0,
         reason: str = "",
         begins: list[wire.Range] | None = None,
-    ) -> wire.Settle:
+    ) -> wire.SettleRecords:
         name = self._name or ""
-        return wire.Settle(
+        return wire.SettleRecords(
             self.stream, self.group, name, generation, verb, spans, delay_ms, reason, begins or []
         )
 
@@ -381,7 +383,7 @@ class Consumer(Generic[T]):
         if self._poll is not None:
             self._poll.cancel()
 
-    async def close(self, unstarted: Iterable[Delivered[T]] | None = None) -> None:
+    async def close(self, unstarted: Iterable[StreamRecord[T]] | None = None) -> None:
         """Leave the group; unacked records are released to others at once.
 
         Records that no handler began do not count as delivered: those still waiting here, and
@@ -400,7 +402,7 @@ class Consumer(Generic[T]):
         except NexoError as error:
             log.debug("could not leave group %r: %s", self.group, error)
 
-    async def __aenter__(self) -> Consumer[T]:
+    async def __aenter__(self) -> StreamConsumer[T]:
         if self._name is None:
             await self.join()
         return self
@@ -414,7 +416,7 @@ class Consumer(Generic[T]):
         await self.close()
 
 
-def spans_of(records: Iterable[Delivered[Any]]) -> dict[int, list[wire.Range]]:
+def spans_of(records: Iterable[StreamRecord[Any]]) -> dict[int, list[wire.Range]]:
     """The ranges that records form, by generation."""
     found: dict[int, list[wire.Range]] = {}
     for record in records:

@@ -9,7 +9,7 @@ import asyncio
 import time
 
 from nexo.batch.murmur import partition_of
-from nexo.client._async.link.gathering import FULL, Run
+from nexo.client._async.link.gathering import FULL, GatheredSends
 from nexo.client._async.link.link import Link
 from nexo.client.replies import Reply
 from nexo.client.stream_records import Outgoing, Published, slices
@@ -26,7 +26,7 @@ _new = tuple.__new__
 """Creates a named tuple in a third of the time its class takes."""
 
 
-class Publisher:
+class RecordPublisher:
     """Gathers the records of one stream, by partition."""
 
     def __init__(self, link: Link, stream: str) -> None:
@@ -100,7 +100,7 @@ class Publisher:
 
     async def _learn(self) -> None:
         try:
-            ask = wire.pack(wire.Name(stream=self.stream))
+            ask = wire.pack(wire.StreamName(stream=self.stream))
             reply = await self.link.send(Op.S_DESCRIBE, (ask,))
             self.learned(wire.unpack(wire.StreamInfo, reply or b""))
         except BaseException as error:  # otherwise callers would wait for ever
@@ -141,12 +141,12 @@ class Publisher:
         return runs
 
 
-class _Records(Run[Published]):
+class _Records(GatheredSends[Published]):
     """Records that share one batch."""
 
     __slots__ = ("count", "partition", "publisher", "records")
 
-    def __init__(self, publisher: Publisher, partition: int, count: int) -> None:
+    def __init__(self, publisher: RecordPublisher, partition: int, count: int) -> None:
         super().__init__(publisher.link, RUN_BYTES)
         self.publisher = publisher
         self.partition = partition

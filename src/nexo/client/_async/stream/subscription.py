@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from nexo.client._async import runtime
-from nexo.client._async.stream.consumer import AHEAD_S, Consumer, Delivered, spans_of
+from nexo.client._async.stream.consumer import AHEAD_S, StreamConsumer, StreamRecord, spans_of
 from nexo.client.checks import Duration, function, positive_s, seconds, whole
 from nexo.client.failures import failure_text
 from nexo.errors import NexoError
@@ -32,7 +32,7 @@ _CLOSE_S = 5.0
 MAX_CONCURRENCY = 10_000
 
 
-class Subscription(Generic[T]):
+class StreamSubscription(Generic[T]):
     """A handler that is called with the records of a group until `close`.
 
     ``async with`` closes it at the end.
@@ -40,8 +40,8 @@ class Subscription(Generic[T]):
 
     def __init__(
         self,
-        consumer: Consumer[T],
-        handler: Callable[[Delivered[T]], Any],
+        consumer: StreamConsumer[T],
+        handler: Callable[[StreamRecord[T]], Any],
         concurrency: int,
         time_limit: Duration | None = None,
     ) -> None:
@@ -57,16 +57,16 @@ class Subscription(Generic[T]):
         self._workers = runtime.Workers(concurrency) if concurrency > 1 else None
         self._stopping = runtime.Event()
         self._forget_hook: Callable[[], None] = _nothing
-        self._waiting: deque[Delivered[T]] = deque()
+        self._waiting: deque[StreamRecord[T]] = deque()
         """Fetched, and not begun."""
         self._given_back = 0
         """How many of the last records were given back, as no handler came to them."""
-        self._running: set[Delivered[T]] = set()
+        self._running: set[StreamRecord[T]] = set()
         self._careful = False
         """Somebody may have died of what was fetched: each is told and acked by itself."""
-        self._begun: deque[Delivered[T]] = deque()
+        self._begun: deque[StreamRecord[T]] = deque()
         """Begun, and the broker not told yet."""
-        self._done: deque[Delivered[T]] = deque()
+        self._done: deque[StreamRecord[T]] = deque()
         """Handled, and not acked yet."""
         self._flushed_s = runtime.now_s()
         self._wake = runtime.Event()
@@ -79,7 +79,7 @@ class Subscription(Generic[T]):
         stream, group = self._consumer.stream, self._consumer.group
         return f"<Subscription of group {group!r}, stream {stream!r}, {state}>"
 
-    async def __aenter__(self) -> Subscription[T]:
+    async def __aenter__(self) -> StreamSubscription[T]:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -161,7 +161,7 @@ class Subscription(Generic[T]):
 
     # -- handling
 
-    async def _handle_all(self, records: list[Delivered[T]]) -> None:
+    async def _handle_all(self, records: list[StreamRecord[T]]) -> None:
         began_s = runtime.now_s()
         self._careful = any(record.attempt > 1 for record in records)
         self._given_back = 0
@@ -186,7 +186,7 @@ class Subscription(Generic[T]):
         if self._careful or runtime.now_s() - self._flushed_s >= _FLUSH_S:
             await self._flush()
 
-    async def _handle_beside(self, record: Delivered[T]) -> None:
+    async def _handle_beside(self, record: StreamRecord[T]) -> None:
         """Handle one record beside others; the keeper reports them together."""
         if self._careful:
             await self._settle("start", record.generation, [_span(record)])
@@ -197,7 +197,7 @@ class Subscription(Generic[T]):
             self._done.append(record)
             self._wake.set()
 
-    def _next(self) -> Delivered[T] | None:
+    def _next(self) -> StreamRecord[T] | None:
         """The next record; None if the rest was released meanwhile."""
         try:
             record = self._waiting.popleft()
@@ -206,7 +206,7 @@ class Subscription(Generic[T]):
         self._running.add(record)
         return record
 
-    async def _call(self, record: Delivered[T]) -> bool:
+    async def _call(self, record: StreamRecord[T]) -> bool:
         """Whether the handler returned; otherwise the record is nacked.
 
         A cancelled task of the handler's own, or `SystemExit`, counts as its failure.
@@ -289,13 +289,13 @@ class Subscription(Generic[T]):
             await self._settle("release", generation, spans)
 
 
-def _span(record: Delivered[Any]) -> wire.Range:
+def _span(record: StreamRecord[Any]) -> wire.Range:
     return record.partition, record.offset, record.offset + 1
 
 
-def _emptied(records: deque[Delivered[T]]) -> list[Delivered[T]]:
+def _emptied(records: deque[StreamRecord[T]]) -> list[StreamRecord[T]]:
     """Everything out of the queue, in order, though other threads take and add."""
-    taken: list[Delivered[T]] = []
+    taken: list[StreamRecord[T]] = []
     while True:
         try:
             taken.append(records.pop())

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._async import runtime
-from nexo.client._async.stream.consumer import Delivered
+from nexo.client._async.stream.consumer import StreamRecord
 from nexo.client._async.stream.stream import Stream
-from nexo.client._async.stream.subscription import Subscription
+from nexo.client._async.stream.subscription import StreamSubscription
 from nexo.client.checks import function
 from nexo.client.stream_records import Headers, Key, Published
 
@@ -47,12 +47,12 @@ class TracedStream(Stream[T]):
             return await super().publish_many(values, keys=keys, headers=headers)
 
     async def subscribe(
-        self, group: str, handler: Callable[[Delivered[T]], Any], **options: Any
-    ) -> Subscription[T]:
+        self, group: str, handler: Callable[[StreamRecord[T]], Any], **options: Any
+    ) -> StreamSubscription[T]:
         """See `Stream.subscribe`; each call of ``handler`` is a span."""
         function(handler)
 
-        async def traced(record: Delivered[T]) -> None:
+        async def traced(record: StreamRecord[T]) -> None:
             named = {"messaging.consumer.group.name": group}
             with telemetry.processing(self.name, record.headers, named):
                 await runtime.invoke(handler, record)

@@ -12,7 +12,7 @@ from nexo.batch import Flags
 from nexo.batch.murmur import partition_of
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
-from nexo.client._async.stream.consumer import Delivered, add_span
+from nexo.client._async.stream.consumer import StreamRecord, add_span
 from nexo.client.checks import Duration, millis
 from nexo.client.stream_records import (
     Headers,
@@ -137,7 +137,7 @@ class Transaction:
 
     async def _count(self, stream: str) -> int:
         if stream not in self._partitions:
-            ask = wire.pack(wire.Name(stream=stream))
+            ask = wire.pack(wire.StreamName(stream=stream))
             info = wire.unpack(wire.StreamInfo, await self._link.call(Op.S_DESCRIBE, ask) or b"")
             self._partitions[stream] = len(info.partitions)
         return self._partitions[stream]
@@ -152,10 +152,10 @@ class Transaction:
         """
         self._number()
         for record in records:
-            if not isinstance(record, Delivered) and _source(record) is None:
+            if not isinstance(record, StreamRecord) and _source(record) is None:
                 raise InvalidInput(f"ack takes what a consumer delivered, not {record!r}")
         for record in records:
-            if isinstance(record, Delivered):
+            if isinstance(record, StreamRecord):
                 key = record.consumer, record.generation
                 add_span(self._acks.setdefault(key, []), record.partition, record.offset)
             elif (source := _source(record)) is not None:

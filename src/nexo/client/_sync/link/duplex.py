@@ -24,7 +24,7 @@ from nexo.client.forks import NotPicklable, from_before, tell_when_forked
 from nexo.client.replies import Reply, cancel_frame, control_answer, error_of
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, ShuttingDown
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Status
+from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 from nexo.protocol.hello import Welcome
 
 log = logging.getLogger("nexo.client")
@@ -33,7 +33,7 @@ PushHandler: TypeAlias = Callable[[memoryview], None]
 Hook: TypeAlias = Callable[[], object]
 
 _unpack = HEADER.unpack_from
-_PING = HEADER.pack(Kind.PING, 0, 0, 0)
+_PING = HEADER.pack(FrameKind.PING, 0, 0, 0)
 
 
 class Duplex(NotPicklable):
@@ -255,10 +255,10 @@ class Duplex(NotPicklable):
             kind, meta, request_id, length = _unpack(block, at)
             first, start = at, at + HEADER_SIZE
             at = start + length
-            if kind == Kind.RESPONSE:
+            if kind == FrameKind.RESPONSE:
                 self._answer(request_id, meta, block[start:at])
-            elif kind == Kind.PUSH:
-                while at < end and block[at] == Kind.PUSH:
+            elif kind == FrameKind.PUSH:
+                while at < end and block[at] == FrameKind.PUSH:
                     at += HEADER_SIZE + _unpack(block, at)[3]
                 self._push(memoryview(block)[first:at])
             elif answer := control_answer(kind, request_id):

@@ -27,7 +27,7 @@ from nexo.errors import (
     RequestTimeout,
 )
 from nexo.model import Broker, Buffer
-from nexo.protocol.frames import HEADER, HEADER_SIZE, Kind, Status
+from nexo.protocol.frames import HEADER, HEADER_SIZE, FrameKind, Status
 from nexo.protocol.hello import Welcome, decode_welcome
 
 BUFFER_BYTES = 64 * 1024
@@ -35,7 +35,7 @@ _TRUSTED_IDLE_S = 0.5
 _MAX_ID = 0xFFFFFFFF
 _TIMEVAL = Struct("@ll")
 _pack, _unpack = HEADER.pack, HEADER.unpack_from
-_REQUEST, _RESPONSE = int(Kind.REQUEST), int(Kind.RESPONSE)
+_REQUEST, _RESPONSE = int(FrameKind.REQUEST), int(FrameKind.RESPONSE)
 _OK, _NULL, _DATA = int(Status.OK), int(Status.NULL), int(Status.DATA)
 
 

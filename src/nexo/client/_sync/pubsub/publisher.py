@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from nexo.client._sync.link.link import Link
-from nexo.client.pubsub_message import SteadyClock
+from nexo.client.pubsub_message import PublisherClock
 from nexo.client.replies import Reply
 from nexo.protocol.ops import Op
 from nexo.protocol.pubsub import Publish, message_frame, pack_publish
 
 
-class Publisher:
+class MessagePublisher:
     """Publishes on the link; any thread may call."""
 
     most: ClassVar = 1 << 20
@@ -19,7 +19,7 @@ class Publisher:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.clock = SteadyClock()
+        self.clock = PublisherClock()
 
     def send_all(self, runs: list[bytes], options: Publish | None) -> list[Reply]:
         """Send runs of whole frames, up to the first that fails."""

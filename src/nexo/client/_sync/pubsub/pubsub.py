@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from nexo.client._sync.link.link import Link
-from nexo.client._sync.pubsub.publisher import Publisher
-from nexo.client._sync.pubsub.requests import Requests, responder, value_of
-from nexo.client._sync.pubsub.subscription import Inbox, Subscription
+from nexo.client._sync.pubsub.publisher import MessagePublisher
+from nexo.client._sync.pubsub.requests import TopicRequests, responder, value_of
+from nexo.client._sync.pubsub.subscription import Subscription, SubscriptionInbox
 from nexo.client.checks import Duration, each, function, positive_millis, whole
 from nexo.client.pubsub_message import Message
 from nexo.client.replies import check_sizes, room_bytes
@@ -44,24 +44,24 @@ class PubSub:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._inbox = Inbox(link)
-        self._publisher = Publisher(link)
-        self._requests = Requests(self)
+        self._inbox = SubscriptionInbox(link)
+        self._publisher = MessagePublisher(link)
+        self._requests = TopicRequests(self)
         self._topics: dict[str, bytes] = {}
         self._will: Will | None = None
         self._forget_will: Callable[[], None] = lambda: None
 
     @overload
-    def __call__(self, pattern: str) -> Topic[Any]: ...
+    def __call__(self, pattern: str) -> PubSubTopic[Any]: ...
     @overload
-    def __call__(self, pattern: str, type_: type[T]) -> Topic[T]: ...
-    def __call__(self, pattern: str, type_: type[T] | None = None) -> Topic[Any]:
+    def __call__(self, pattern: str, type_: type[T]) -> PubSubTopic[T]: ...
+    def __call__(self, pattern: str, type_: type[T] | None = None) -> PubSubTopic[Any]:
         """A topic or pattern to publish to or subscribe to, with values of ``type_``.
 
-        Handlers of a `Topic` get the value of each message; those of `subscribe` get the `Message`,
-        with its topic and time.
+        Handlers of a `PubSubTopic` get the value of each message; those of `subscribe` get the
+        `Message`, with its topic and time.
         """
-        return Topic(self, pattern, type_)
+        return PubSubTopic(self, pattern, type_)
 
     def __repr__(self) -> str:
         return f"<PubSub of {self._link.address}>"
@@ -279,7 +279,7 @@ class SubscribeOptions(TypedDict, total=False):
     buffer: int
 
 
-class Topic(Generic[T]):
+class PubSubTopic(Generic[T]):
     """One topic or pattern, as ``client.pubsub(pattern)`` returns it.
 
     It handles values, as in other Nexo clients: its handlers get the value alone. For the topic
@@ -322,9 +322,9 @@ class Topic(Generic[T]):
         """Receive by iterating; options as in `PubSub.subscribe`."""
         return self._pubsub.subscribe(self.pattern, type_=self._type, **options)
 
-    def shared(self, group: str) -> Topic[T]:
+    def shared(self, group: str) -> PubSubTopic[T]:
         """The same pattern, each message delivered to one member of ``group`` (SPEC C5)."""
-        return Topic(self._pubsub, f"{SHARE}/{group}/{self.pattern}", self._type)
+        return PubSubTopic(self._pubsub, f"{SHARE}/{group}/{self.pattern}", self._type)
 
 
 def _options(retain: bool, ttl: Duration | None) -> Publish:

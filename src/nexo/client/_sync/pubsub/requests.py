@@ -27,7 +27,7 @@ REPLY_TO, REQUEST, ERROR = "reply-to", "request", "error"
 _MAX_REPLIES = 1_000_000
 
 
-class _Waiting:
+class _PendingRequest:
     """A request in flight."""
 
     __slots__ = ("arrived", "replies")
@@ -37,15 +37,15 @@ class _Waiting:
         self.arrived = runtime.Event()
 
 
-class Requests:
+class TopicRequests:
     """The requests of one client; replies arrive through its own subscription."""
 
     def __init__(self, pubsub: PubSub) -> None:
         self._pubsub = pubsub
         self._topic = f"$reply/{secrets.token_hex(16)}/replies"
         self._numbers = count(1)
-        self._waiting: dict[int, _Waiting] = {}
-        self._subscribing = runtime.Lock()
+        self._waiting: dict[int, _PendingRequest] = {}
+        self._subscribing = runtime.Mutex()
         self._subscription: Subscription[Any] | None = None
 
     def ask(
@@ -59,7 +59,7 @@ class Requests:
         until_s = runtime.now_s() + (self._pubsub.timeout_s if limit_s is None else limit_s)
         whole(limit, "limit", 1, _MAX_REPLIES)
         self._subscribe()
-        number, waiting = next(self._numbers), _Waiting()
+        number, waiting = next(self._numbers), _PendingRequest()
         self._waiting[number] = waiting
         try:
             headers = {REPLY_TO: self._topic, REQUEST: number}
@@ -71,7 +71,7 @@ class Requests:
             del self._waiting[number]
 
     def _replies(
-        self, topic: str, waiting: _Waiting, wanted: int, until_s: float
+        self, topic: str, waiting: _PendingRequest, wanted: int, until_s: float
     ) -> list[Message[Any]]:
         while len(waiting.replies) < wanted:
             waiting.arrived.clear()

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from nexo.client._sync.link.link import Link
 from nexo.client.queue_views import DeadJob, JobView, Schedule, job_view
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import CronRequest, Jobs, Named, Page, decode, encode
+from nexo.protocol.queue import CronRequest, Jobs, Named, PeekJobs, decode, encode
 from nexo.protocol.values import encode_value
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class DeadLetters(Generic[T]):
         return total
 
     def _page(self, limit: int, offset: int) -> dict[str, Any]:
-        request = Page(self._queue, limit, offset)
+        request = PeekJobs(self._queue, limit, offset)
         reply = self._link.repeat(Op.Q_DLQ_LIST, encode(request))
         return decode(reply or b"", dict[str, Any])
 
@@ -67,7 +67,7 @@ class Scheduled(Generic[T]):
 
     def list(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next jobs to become due, soonest first."""
-        request = Page(self._queue, limit, offset, "scheduled")
+        request = PeekJobs(self._queue, limit, offset, "scheduled")
         reply = self._link.repeat(Op.Q_PEEK, encode(request))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 

@@ -19,8 +19,8 @@ from nexo.protocol.queue import (
     Begin,
     PushHead,
     PushReply,
-    Settle,
     Settled,
+    SettleJobs,
     decode,
     encode,
     encode_head,
@@ -98,7 +98,7 @@ class Settler:
 
     def settle(self, how: int, leases: list[Settled], error: str, delay_ms: int) -> None:
         """Settle jobs; raises `LeaseLost` if any was refused."""
-        request = Settle(self._queue, how, leases, error, delay_ms)
+        request = SettleJobs(self._queue, how, leases, error, delay_ms)
         check_refused(self._link.call(Op.Q_SETTLE, encode(request)))
 
     def drain(self) -> None:

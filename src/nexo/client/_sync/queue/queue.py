@@ -13,7 +13,7 @@ from nexo.client._sync.link.link import Link
 from nexo.client._sync.queue.admin import Crons, DeadLetters, Scheduled
 from nexo.client._sync.queue.gather import Pusher, Settler
 from nexo.client._sync.queue.jobs import Job, JobBatch
-from nexo.client._sync.queue.subscription import Subscription
+from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client._sync.queue.worker import Worker
 from nexo.client.checks import Duration, millis, text, until_ms, whole
 from nexo.client.queue_views import (
@@ -40,12 +40,12 @@ from nexo.protocol.ops import Op
 from nexo.protocol.queue import (
     NO_JOBS,
     Declare,
-    Delivery,
     JobRequest,
     Look,
     Named,
-    Page,
     Pause,
+    PeekJobs,
+    PopReply,
     PushHead,
     PushReply,
     Update,
@@ -221,7 +221,7 @@ class Queue(Generic[T]):
     def _give_back(self, reply: Reply) -> None:
         """Return the jobs of a pop that was cancelled."""
         if reply:
-            self._settler.post_release(decode(split_head(reply)[0], Delivery).token)
+            self._settler.post_release(decode(split_head(reply)[0], PopReply).token)
 
     def subscribe(
         self,
@@ -232,7 +232,7 @@ class Queue(Generic[T]):
         concurrency: int = 5,
         lease: Duration | None = None,
         time_limit: Duration | None = None,
-    ) -> Subscription[T]:
+    ) -> QueueSubscription[T]:
         """Run ``handler(job)`` for every job, up to ``concurrency`` at once.
 
         Returning acks the job, and stores what was returned as its result if the queue keeps
@@ -241,7 +241,7 @@ class Queue(Generic[T]):
         ``time_limit`` is cancelled, and its job is nacked.
         """
         request = pop_request(self.name, batch, wait, lease, reports=True)
-        subscription = Subscription(
+        subscription = QueueSubscription(
             self._link, self._type, handler, request, concurrency, time_limit
         )
         self._link.repeat(Op.Q_INFO, encode(Look(self.name, to_use=True)))
@@ -266,7 +266,7 @@ class Queue(Generic[T]):
         def decorate(handler: Callable[[Job[T]], Any]) -> Worker[T]:
             return Worker(
                 handler,
-                lambda: Subscription(
+                lambda: QueueSubscription(
                     self._link, self._type, handler, request, concurrency, time_limit,
                     waits_for_queue=True,
                 ),
@@ -278,7 +278,7 @@ class Queue(Generic[T]):
 
     def peek(self, limit: int = 100, offset: int = 0) -> list[JobView[T]]:
         """The next waiting jobs, without leasing them."""
-        reply = self._link.repeat(Op.Q_PEEK, encode(Page(self.name, limit, offset)))
+        reply = self._link.repeat(Op.Q_PEEK, encode(PeekJobs(self.name, limit, offset)))
         return [job_view(row, self._type) for row in decode(reply or b"", list[dict[str, Any]])]
 
     def job(self, job_id: str, *, wait: Duration = 0) -> JobState:

@@ -17,7 +17,7 @@ from nexo.client.connecting import pause_s
 from nexo.client.failures import failure_text
 from nexo.errors import ConnectionLost, NexoError, NotFound, RequestTimeout, Unavailable
 from nexo.protocol.ops import Op
-from nexo.protocol.queue import Pop, Renew, decode, encode
+from nexo.protocol.queue import PopJobs, RenewLeases, decode, encode
 
 log = logging.getLogger("nexo.client")
 
@@ -37,7 +37,7 @@ class _Held(NamedTuple, Generic[T]):
     """The numbers of the jobs whose handler has not ended."""
 
 
-class Subscription(Generic[T]):
+class QueueSubscription(Generic[T]):
     """A handler that is called with a queue's jobs until `close`.
 
     ``with`` closes it at the end.
@@ -48,7 +48,7 @@ class Subscription(Generic[T]):
         link: Link,
         type_: type[T] | None,
         handler: Callable[[Job[T]], Any],
-        request: Pop,
+        request: PopJobs,
         concurrency: int,
         time_limit: Duration | None = None,
         *,
@@ -91,7 +91,7 @@ class Subscription(Generic[T]):
         where = f"queue {self.queue!r} of {self._link.address}"
         return f"Subscription to {where}, up to {self.concurrency} jobs at once"
 
-    def __enter__(self) -> Subscription[T]:
+    def __enter__(self) -> QueueSubscription[T]:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -295,7 +295,7 @@ class Subscription(Generic[T]):
                 self._renew_held()
 
     def _renew_held(self) -> None:
-        request = Renew(self.queue, list(self._held))
+        request = RenewLeases(self.queue, list(self._held))
         try:
             reply = self._link.call(Op.Q_RENEW, encode(request))
         except NexoError as error:

@@ -11,7 +11,7 @@ from nexo.client import telemetry
 from nexo.client._sync import runtime
 from nexo.client._sync.queue.jobs import Job
 from nexo.client._sync.queue.queue import Queue
-from nexo.client._sync.queue.subscription import Subscription
+from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client._sync.queue.worker import Worker
 from nexo.client.checks import function
 
@@ -44,7 +44,7 @@ class TracedQueue(Queue[T]):
                 headers = [telemetry.joined(carried, each) for each in given]
             return super().push_many(values, headers=headers, **options)
 
-    def subscribe(self, handler: Callable[[Job[T]], Any], **options: Any) -> Subscription[T]:
+    def subscribe(self, handler: Callable[[Job[T]], Any], **options: Any) -> QueueSubscription[T]:
         """See `Queue.subscribe`; each call of ``handler`` is a span."""
         return super().subscribe(self._traced(handler), **options)
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from nexo.client._sync import runtime
 from nexo.client._sync.queue.jobs import Job
-from nexo.client._sync.queue.subscription import Subscription
+from nexo.client._sync.queue.subscription import QueueSubscription
 from nexo.client.checks import Duration
 
 log = logging.getLogger("nexo.worker")
@@ -22,7 +22,9 @@ class Worker(Generic[T]):
     """Calling it calls the handler, so that tests need no server."""
 
     def __init__(
-        self, handler: Callable[[Job[T]], Any], make_subscription: Callable[[], Subscription[T]]
+        self,
+        handler: Callable[[Job[T]], Any],
+        make_subscription: Callable[[], QueueSubscription[T]],
     ) -> None:
         self._handler = handler
         self._make_subscription = make_subscription
@@ -31,7 +33,7 @@ class Worker(Generic[T]):
     def __call__(self, job: Job[T]) -> Any:
         return self._handler(job)
 
-    def start(self) -> Subscription[T]:
+    def start(self) -> QueueSubscription[T]:
         """Start to take jobs."""
         subscription = self._make_subscription()
         subscription.start()

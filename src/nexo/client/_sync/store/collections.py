@@ -146,7 +146,7 @@ class StoreList(Collection[T]):
         return self._pop(default, left=True)
 
     def _pop(self, default: T | None, *, left: bool) -> T | None:
-        values = ask(self._link, Op.LIST_POP, wire.Pop(self.name, 1, left))
+        values = ask(self._link, Op.LIST_POP, wire.PopItems(self.name, 1, left))
         return taken(values[0], self._type, _REMOVED) if values else default
 
     def pop_many(self, count: int, *, left: bool = False) -> list[T]:
@@ -154,12 +154,12 @@ class StoreList(Collection[T]):
 
         If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
         """
-        values = ask(self._link, Op.LIST_POP, wire.Pop(self.name, count, left))
+        values = ask(self._link, Op.LIST_POP, wire.PopItems(self.name, count, left))
         return all_taken(values, self._type, _REMOVED)
 
     def range(self, start: int = 0, stop: int | None = None) -> list[T]:
         """The values of a slice; without arguments, all."""
-        values = ask(self._link, Op.LIST_RANGE, wire.Range(self.name, start, stop))
+        values = ask(self._link, Op.LIST_RANGE, wire.ListRange(self.name, start, stop))
         return self._all_decoded(values)
 
     def get(self, index: int, default: T | None = None) -> T | None:
@@ -173,7 +173,7 @@ class StoreList(Collection[T]):
 
     def trim(self, start: int = 0, stop: int | None = None) -> int:
         """Keep only a slice; returns how many values were removed."""
-        count: int = ask(self._link, Op.LIST_TRIM, wire.Range(self.name, start, stop))
+        count: int = ask(self._link, Op.LIST_TRIM, wire.ListRange(self.name, start, stop))
         return count
 
     def remove(self, value: T, count: int = 0) -> int:
@@ -214,7 +214,7 @@ class StoreSet(Collection[T]):
 
     def pop(self, default: T | None = None) -> T | None:
         """Remove and return an arbitrary member, or ``default`` if there is none."""
-        values = ask(self._link, Op.SET_POP, wire.Pop(self.name, 1))
+        values = ask(self._link, Op.SET_POP, wire.PopItems(self.name, 1))
         return taken(values[0], self._type, _REMOVED) if values else default
 
     def pop_many(self, count: int) -> list[T]:
@@ -222,7 +222,7 @@ class StoreSet(Collection[T]):
 
         If one does not fit the type, `DoesNotFit` has all of them as its ``value``.
         """
-        values = ask(self._link, Op.SET_POP, wire.Pop(self.name, count))
+        values = ask(self._link, Op.SET_POP, wire.PopItems(self.name, count))
         return all_taken(values, self._type, _REMOVED)
 
     def length(self) -> int:

@@ -152,9 +152,9 @@ class Store:
         """Whether there is such a key, of any kind."""
         return store_calls.exists(self._link, key)
 
-    def inspect(self, key: str) -> wire.Info | None:
+    def inspect(self, key: str) -> wire.KeyInfoReply | None:
         """Kind, items, size and TTL of a key without its value; None if there is none."""
-        info: wire.Info | None = ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
+        info: wire.KeyInfoReply | None = ask(self._link, Op.KEY_INSPECT, wire.OneKey(key))
         return info
 
     # -- numbers --------------------------------------------------------------
@@ -223,12 +223,12 @@ class Store:
 
     def scan(
         self, cursor: str = "", *, prefix: str = "", glob: str = "", limit: int = 100
-    ) -> wire.Page:
+    ) -> wire.KeysReply:
         """One page of `keys`; continue with its ``cursor`` until that is None.
 
         A page may be short, even empty, and still have a cursor.
         """
-        page: wire.Page = ask(self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit))
+        page: wire.KeysReply = ask(self._link, Op.KEY_SCAN, wire.Scan(prefix, glob, cursor, limit))
         return page
 
     def clear(self) -> int:

@@ -101,7 +101,7 @@ class Parked(Generic[T]):
 
     def peek(self, limit: int = 100, offset: int = 0) -> list[ParkedRecord[T]]:
         """Parked records, oldest first, without changing anything."""
-        ask = wire.ParkedAsk(
+        ask = wire.ListParked(
             stream=self._stream,
             group=self._group,
             limit=whole(limit, "limit", 1, MAX_BATCH),

@@ -16,7 +16,7 @@ from nexo.protocol.values import ValueType
 _KINDS = [bytes((kind,)) for kind in ValueType]
 
 
-class Publisher:
+class RecordPublisher:
     """Publishes to one stream; any thread may call."""
 
     def __init__(self, link: Link, stream: str) -> None:
@@ -48,7 +48,7 @@ class Publisher:
 
     def _counted(self) -> int:
         while (count := self.count) is None:
-            ask = wire.pack(wire.Name(stream=self._stream))
+            ask = wire.pack(wire.StreamName(stream=self._stream))
             reply = self._link.ask(Op.S_DESCRIBE, ask)
             self.learned(wire.unpack(wire.StreamInfo, reply or b""))
         return count

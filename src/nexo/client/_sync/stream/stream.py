@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar, Unpack
 from nexo.batch import encode_plain
 from nexo.batch.murmur import partition_of
 from nexo.client._sync.link.link import Link
-from nexo.client._sync.stream.consumer import MAX_BYTES, Consumer, Delivered
+from nexo.client._sync.stream.consumer import MAX_BYTES, StreamConsumer, StreamRecord
 from nexo.client._sync.stream.groups import Group, list_groups
-from nexo.client._sync.stream.publisher import Publisher
-from nexo.client._sync.stream.subscription import Subscription
+from nexo.client._sync.stream.publisher import RecordPublisher
+from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client.checks import Duration, millis, text, whole
 from nexo.client.replies import Reply, check_sizes, room_bytes
 from nexo.client.stream_options import (
@@ -65,7 +65,7 @@ class Stream(Generic[T]):
         link: Link,
         name: str,
         type_: type[T] | None = None,
-        publishers: dict[str, Publisher] | None = None,
+        publishers: dict[str, RecordPublisher] | None = None,
     ) -> None:
         """``publishers`` are those of other objects for the same link, by stream name.
 
@@ -78,7 +78,7 @@ class Stream(Generic[T]):
         shared = {} if publishers is None else publishers
         if len(shared) >= _MAX_PUBLISHERS:
             shared.clear()
-        self._publisher = shared.get(name) or shared.setdefault(name, Publisher(link, name))
+        self._publisher = shared.get(name) or shared.setdefault(name, RecordPublisher(link, name))
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
@@ -105,7 +105,7 @@ class Stream(Generic[T]):
 
     def info(self) -> wire.StreamInfo:
         """Options, and per partition the first and next offset and the size."""
-        return self._describe(Op.S_DESCRIBE, wire.Name(stream=self.name))
+        return self._describe(Op.S_DESCRIBE, wire.StreamName(stream=self.name))
 
     def _describe(self, op: Op, ask: object) -> wire.StreamInfo:
         send = self._link.repeat if op is Op.S_DESCRIBE else self._link.ask
@@ -135,11 +135,11 @@ class Stream(Generic[T]):
 
         `InvalidOption` unless its ``cleanup`` includes ``compact``.
         """
-        return wire.unpack(int, self._ask(Op.S_COMPACT, wire.Name(stream=self.name)))
+        return wire.unpack(int, self._ask(Op.S_COMPACT, wire.StreamName(stream=self.name)))
 
     def apply_retention(self) -> int:
         """Apply the age and size limits now; returns the bytes freed."""
-        return wire.unpack(int, self._ask(Op.S_RETAIN, wire.Name(stream=self.name)))
+        return wire.unpack(int, self._ask(Op.S_RETAIN, wire.StreamName(stream=self.name)))
 
     def _ask(self, op: Op, message: object) -> Buffer:
         return self._link.ask(op, wire.pack(message)) or b""
@@ -317,14 +317,14 @@ class Stream(Generic[T]):
         start: wire.Position | datetime = "beginning",
         max_bytes: int = wire.DEFAULT_BYTES,
         **options: Unpack[GroupSettings],
-    ) -> Consumer[T]:
+    ) -> StreamConsumer[T]:
         """One consumer of a group, with records to be acked one by one: ``for``.
 
         ``start`` is where a new group begins. Further options tune the group: ``ack_wait``,
         ``max_deliveries``, ``max_ack_pending``, ``ordered_by='key'``.
         """
         ask = self._joining(group, start, group_options(options))
-        return Consumer(self._link, ask, self._type, batch, wait, max_bytes)
+        return StreamConsumer(self._link, ask, self._type, batch, wait, max_bytes)
 
     def _joining(
         self,
@@ -347,7 +347,7 @@ class Stream(Generic[T]):
     def subscribe(
         self,
         group: str,
-        handler: Callable[[Delivered[T]], Any],
+        handler: Callable[[StreamRecord[T]], Any],
         *,
         batch: int = 100,
         wait: Duration = 20.0,
@@ -355,7 +355,7 @@ class Stream(Generic[T]):
         start: wire.Position | datetime = "beginning",
         time_limit: Duration | None = None,
         **options: Unpack[GroupSettings],
-    ) -> Subscription[T]:
+    ) -> StreamSubscription[T]:
         """Call ``handler`` with each record: acked when it returns, nacked when it raises.
 
         With ``concurrency=1`` records are handled one after another, in order. A handler that runs
@@ -363,8 +363,8 @@ class Stream(Generic[T]):
         subscription.close()``.
         """
         ask = self._joining(group, start, group_options(options), reports_starts=True)
-        consumer = Consumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)
-        subscription = Subscription(consumer, handler, concurrency, time_limit)
+        consumer = StreamConsumer(self._link, ask, self._type, batch, wait, wire.DEFAULT_BYTES)
+        subscription = StreamSubscription(consumer, handler, concurrency, time_limit)
         subscription.start()
         return subscription
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from nexo.client import telemetry
 from nexo.client._sync import runtime
-from nexo.client._sync.stream.consumer import Delivered
+from nexo.client._sync.stream.consumer import StreamRecord
 from nexo.client._sync.stream.stream import Stream
-from nexo.client._sync.stream.subscription import Subscription
+from nexo.client._sync.stream.subscription import StreamSubscription
 from nexo.client.checks import function
 from nexo.client.stream_records import Headers, Key, Published
 
@@ -48,12 +48,12 @@ class TracedStream(Stream[T]):
             return super().publish_many(values, keys=keys, headers=headers)
 
     def subscribe(
-        self, group: str, handler: Callable[[Delivered[T]], Any], **options: Any
-    ) -> Subscription[T]:
+        self, group: str, handler: Callable[[StreamRecord[T]], Any], **options: Any
+    ) -> StreamSubscription[T]:
         """See `Stream.subscribe`; each call of ``handler`` is a span."""
         function(handler)
 
-        def traced(record: Delivered[T]) -> None:
+        def traced(record: StreamRecord[T]) -> None:
             named = {"messaging.consumer.group.name": group}
             with telemetry.processing(self.name, record.headers, named):
                 runtime.invoke(handler, record)

@@ -10,13 +10,13 @@ from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.survey import StreamSurvey, SurveyAsk
-from nexo.services.stream.admin import Admin, GroupDescription, StreamDescription
+from nexo.services.stream.admin import SharedGroupDescription, StreamAdmin, StreamDescription
 
 
 class AdminRequests:
     """S_MAKE, S_DESCRIBE and the like."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: StreamAdmin) -> None:
         self._admin = admin
         self.handlers: dict[int, Handler] = {
             Op.S_MAKE: self.make,
@@ -43,7 +43,7 @@ class AdminRequests:
 
     def describe(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Show a stream."""
-        found = self._admin.describe(peer, wire.unpack(wire.Name, payload).stream)
+        found = self._admin.describe(peer, wire.unpack(wire.StreamName, payload).stream)
         peer.data(request_id, _pack_stream(found))
 
     def names(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -67,7 +67,7 @@ class AdminRequests:
 
     def retain(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Apply the limits now."""
-        freed = self._admin.retain(peer, wire.unpack(wire.Name, payload).stream)
+        freed = self._admin.retain(peer, wire.unpack(wire.StreamName, payload).stream)
         peer.data(request_id, wire.pack(freed))
 
     def groups(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -91,7 +91,7 @@ def _pack_stream(found: StreamDescription) -> bytes:
     return wire.pack(info)
 
 
-def _group_info(found: GroupDescription) -> wire.GroupInfo:
+def _group_info(found: SharedGroupDescription) -> wire.GroupInfo:
     partitions = [
         wire.PartitionProgress(
             floor=each.floor,

@@ -18,18 +18,24 @@ from nexo.access.permit import ADMIN, ANY, WRITE, permit
 from nexo.batch import decode, entries
 from nexo.brokers.stream.groups.flight import Refusal
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.errors import InvalidOption, NexoError, NotFound, ProtocolError
 from nexo.model import Broker
-from nexo.protocol.frames import Reader, pack_str, pack_u32
+from nexo.protocol.frames import FieldReader, pack_str, pack_u32
 from nexo.protocol.ops import Op
 from nexo.protocol.values import check_value
-from nexo.services.stream.admin import Admin
+from nexo.services.stream.admin import StreamAdmin
 from nexo.services.stream.bounds import MAX_LIMIT
 from nexo.services.stream.core import Core
-from nexo.services.stream.groups.shared import Groups, Joined, Settlement, Taken, Verb
+from nexo.services.stream.groups.shared import (
+    Groups,
+    JoinedConsumer,
+    RecordSettlement,
+    TakenRecords,
+    Verb,
+)
 from nexo.services.stream.publish import Publishing
 
 _NO_STREAM = "Topic not found"
@@ -38,7 +44,7 @@ _RECORD = Struct(">QQIB")
 _JOINED = Struct(">QQ")
 
 
-class Retention(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class ClassicRetention(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """The retention options of S_CREATE."""
 
     max_age_ms: int | None = None
@@ -48,11 +54,11 @@ class Retention(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 class CreateOptions(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """The options of S_CREATE."""
 
-    retention: Retention | None = None
+    retention: ClassicRetention | None = None
 
     def given(self) -> dict[str, object]:
         """In our own words."""
-        kept = self.retention or Retention()
+        kept = self.retention or ClassicRetention()
         found = {
             "retention_ms": kept.max_age_ms,
             "retention_bytes": kept.max_bytes,
@@ -63,7 +69,9 @@ class CreateOptions(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 class ClassicRequests:
     """Handlers of the existing client's S_ commands."""
 
-    def __init__(self, core: Core, publishing: Publishing, groups: Groups, admin: Admin) -> None:
+    def __init__(
+        self, core: Core, publishing: Publishing, groups: Groups, admin: StreamAdmin
+    ) -> None:
         self._core = core
         self._publishing = publishing
         self._groups = groups
@@ -85,7 +93,7 @@ class ClassicRequests:
 
     def create(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Create a stream; an existing one keeps its options."""
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         name, options = reader.text(), _options(reader.text())
         permit(peer.identity, Broker.STREAM, ADMIN, name)
         core = self._core
@@ -97,21 +105,21 @@ class ClassicRequests:
 
     def exists(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """OK, or an error."""
-        name = Reader(payload).text()
+        name = FieldReader(payload).text()
         permit(peer.identity, Broker.STREAM, ANY, name)
         self._stream(name, "Stream not found")
         peer.ok(request_id)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Delete a stream and its groups."""
-        name = Reader(payload).text()
+        name = FieldReader(payload).text()
         permit(peer.identity, Broker.STREAM, ADMIN, name)
         self._stream(name, "Stream not found")
         self._admin.delete(peer, name, reply_ok(peer, request_id))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Store one value; the reply is its sequence."""
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         name = reader.text()
         permit(peer.identity, Broker.STREAM, WRITE, name)
         stream = self._stream(name)
@@ -129,10 +137,10 @@ class ClassicRequests:
 
     def join(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Join a group: the group's name comes first here."""
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         group, stream = reader.text(), reader.text()
 
-        def done(joined: Joined | NexoError) -> None:
+        def done(joined: JoinedConsumer | NexoError) -> None:
             if isinstance(joined, NexoError):
                 peer.fail(request_id, joined)
             else:
@@ -144,18 +152,18 @@ class ClassicRequests:
 
     def leave(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Leave a group; a fetch that waits is answered."""
-        stream, group, consumer, generation = _member(Reader(payload))
+        stream, group, consumer, generation = _member(FieldReader(payload))
         done = reply_ok(peer, request_id)
         with self._in_classic_words(stream):
             self._groups.leave(peer, stream, group, consumer, done, generation=generation)
 
     def fetch(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Lease records; wait for some if there are none."""
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         stream, group, consumer, generation = _member(reader)
         limit, wait_ms = reader.u32(), reader.u32()
 
-        def done(taken: Taken | NexoError) -> None:
+        def done(taken: TakenRecords | NexoError) -> None:
             if isinstance(taken, NexoError):
                 peer.fail(request_id, taken)
             else:
@@ -183,7 +191,7 @@ class ClassicRequests:
         self._settle(peer, request_id, payload, "nack")
 
     def _settle(self, peer: Peer, request_id: int, payload: memoryview, verb: Verb) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         stream, group, consumer, generation = _member(reader)
 
         def done(refusals: list[Refusal] | NexoError) -> None:
@@ -197,12 +205,12 @@ class ClassicRequests:
         with self._in_classic_words(stream):
             partitions = self._groups.partitions(peer, stream, group)
             partition, offset = _place(partitions, reader.u64())
-            said = Settlement(consumer, generation, verb, [(partition, offset, offset + 1)])
+            said = RecordSettlement(consumer, generation, verb, [(partition, offset, offset + 1)])
             self._groups.settle(peer, stream, group, said, done)
 
     def seek(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Reset a group to the beginning or the end."""
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         stream, group, target = reader.text(), reader.text(), _target(reader.u8())
 
         def done(generation: int | NexoError) -> None:
@@ -213,7 +221,7 @@ class ClassicRequests:
 
     # -- errors ----------------------------------------------------------------------
 
-    def _stream(self, name: str, text: str = _NO_STREAM) -> Stream:
+    def _stream(self, name: str, text: str = _NO_STREAM) -> OpenStream:
         if name not in self._core.engine.streams:
             raise NotFound(text)
         return self._core.engine.streams.get(name)
@@ -228,7 +236,7 @@ class ClassicRequests:
             raise NotFound(_NO_STREAM if missing else "Group not found") from None
 
 
-def _member(reader: Reader) -> tuple[str, str, str, int]:
+def _member(reader: FieldReader) -> tuple[str, str, str, int]:
     """Stream, group, consumer and generation."""
     return reader.text(), reader.text(), reader.text(), reader.u64()
 
@@ -261,7 +269,7 @@ def _place(partitions: int, sequence: int) -> tuple[int, int]:
     return partition, offset
 
 
-def _records(taken: Taken) -> list[bytes]:
+def _records(taken: TakenRecords) -> list[bytes]:
     """The records of the deliveries, each with its sequence, timestamp and value."""
     leased = {(d.partition, offset) for d in taken.deliveries for offset in range(d.first, d.end)}
     parts = [b""]

@@ -8,14 +8,19 @@ from nexo.dialects.nexo.replies import reply_ok, reply_packed
 from nexo.errors import NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
-from nexo.services.stream.groups.parked import Parked, ParkedRecords
-from nexo.services.stream.groups.shared import Groups, Joined, Settlement, Taken
+from nexo.services.stream.groups.parked import ParkedRecords, ParkedService
+from nexo.services.stream.groups.shared import (
+    Groups,
+    JoinedConsumer,
+    RecordSettlement,
+    TakenRecords,
+)
 
 
 class GroupRequests:
     """Handlers of the S_GROUP_ and S_PARKED commands, S_TAKE and S_SETTLE."""
 
-    def __init__(self, groups: Groups, parked: Parked) -> None:
+    def __init__(self, groups: Groups, parked: ParkedService) -> None:
         self._groups = groups
         self._parked = parked
         self.handlers: dict[int, Handler] = {
@@ -50,14 +55,14 @@ class GroupRequests:
     def take(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = wire.unpack(wire.Take, payload)
 
-        def done(taken: Taken | NexoError) -> None:
+        def done(taken: TakenRecords | NexoError) -> None:
             if isinstance(taken, NexoError):
                 peer.fail(request_id, taken)
                 return
             rows = [
                 (d.partition, d.first, d.end, d.attempt, d.expires_ms) for d in taken.deliveries
             ]
-            head = wire.Taken(taken.generation, rows, taken.found.partitions)
+            head = wire.TakeReply(taken.generation, rows, taken.found.partitions)
             peer.data(request_id, wire.pack_headed(head), *taken.found.parts)
 
         self._groups.take(
@@ -74,8 +79,8 @@ class GroupRequests:
         )
 
     def settle(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = wire.unpack(wire.Settle, payload)
-        said = Settlement(
+        ask = wire.unpack(wire.SettleRecords, payload)
+        said = RecordSettlement(
             ask.consumer,
             ask.generation,
             ask.verb,
@@ -97,7 +102,7 @@ class GroupRequests:
         self._groups.delete(peer, ask.stream, ask.group, reply_ok(peer, request_id))
 
     def show_parked(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = wire.unpack(wire.ParkedAsk, payload)
+        ask = wire.unpack(wire.ListParked, payload)
 
         def done(parked: ParkedRecords | NexoError) -> None:
             if isinstance(parked, NexoError):
@@ -114,15 +119,16 @@ class GroupRequests:
         self._parked.settle(peer, ask.stream, ask.group, ask.verb, ask.spans, done)
 
 
-def _joined(joined: Joined) -> wire.GroupJoined:
+def _joined(joined: JoinedConsumer) -> wire.GroupJoined:
     return wire.GroupJoined(
         consumer=joined.consumer, generation=joined.generation, ack_wait_ms=joined.ack_wait_ms
     )
 
 
-def _refused(refusals: list[Refusal]) -> list[wire.Refused]:
+def _refused(refusals: list[Refusal]) -> list[wire.RefusedRange]:
     return [
-        wire.Refused(r.partition, r.first, r.end, r.error.code, r.error.message) for r in refusals
+        wire.RefusedRange(r.partition, r.first, r.end, r.error.code, r.error.message)
+        for r in refusals
     ]
 
 

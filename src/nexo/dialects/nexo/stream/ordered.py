@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from nexo.brokers.stream.groups.assignment import TopicPartition
-from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit, StoredOffset
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_ok, reply_packed
 from nexo.protocol import stream_ordered as wire
 from nexo.protocol.messages import pack, unpack
 from nexo.protocol.ops import Op
-from nexo.services.stream.groups.ordered import Membership, Ordered, OrderedView
+from nexo.services.stream.groups.ordered import MemberAssignment, Ordered, OrderedView
 
 
 class OrderedRequests:
@@ -86,7 +86,7 @@ class OrderedRequests:
         self._ordered.delete(peer, ask.group, reply_ok(peer, request_id))
 
 
-def _assigned(found: Membership) -> wire.Assigned:
+def _assigned(found: MemberAssignment) -> wire.Assigned:
     assignment = found.assignment
     return wire.Assigned(
         member=found.member,
@@ -114,7 +114,7 @@ def _info(view: OrderedView) -> wire.OrderedInfo:
     )
 
 
-def _stored(rows: list[tuple[TopicPartition, Committed]]) -> list[wire.CommittedAt]:
+def _stored(rows: list[tuple[TopicPartition, StoredOffset]]) -> list[wire.CommittedAt]:
     return [
         wire.CommittedAt(
             topic=topic,

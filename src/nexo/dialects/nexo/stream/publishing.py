@@ -6,13 +6,13 @@ from nexo.brokers.stream.producers import ProducerSession
 from nexo.brokers.stream.publishing import Placed
 from nexo.dialects.nexo.handlers import Handler, Peer
 from nexo.dialects.nexo.replies import reply_data
-from nexo.protocol.frames import Reader
+from nexo.protocol.frames import FieldReader
 from nexo.protocol.messages import pack
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import PLACE, pack_refused, read_publish
 from nexo.protocol.stream_transactions import ProducerStart
 from nexo.protocol.values import check_value
-from nexo.services.stream.publish import Published, Publishing
+from nexo.services.stream.publish import Publishing, PublishOutcome
 
 
 class PublishingRequests:
@@ -53,7 +53,7 @@ class PublishingRequests:
             return pack(ProducerStart(session.producer, session.epoch))
 
         done = reply_data(peer, request_id, encode)
-        self._publishing.start_producer(peer, Reader(payload).text(), done)
+        self._publishing.start_producer(peer, FieldReader(payload).text(), done)
 
 
 def pack_places(placed: list[Placed]) -> bytes:
@@ -65,7 +65,7 @@ def _pack_place(placed: Placed) -> bytes:
     return PLACE.pack(placed.partition, placed.offset, placed.count)
 
 
-def _pack_published(result: Published) -> bytes:
+def _pack_published(result: PublishOutcome) -> bytes:
     places = pack_places(result.placed)
     if not result.refused:
         return places

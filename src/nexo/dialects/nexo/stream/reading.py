@@ -8,7 +8,7 @@ from nexo.errors import NexoError
 from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.services.stream.keyed import Keyed, KeyedRecord, StatePage
-from nexo.services.stream.reading import ReadFrom, Reading, Slice
+from nexo.services.stream.reading import ReadFrom, Reading, RecordSlice
 
 
 class ReadingRequests:
@@ -26,7 +26,7 @@ class ReadingRequests:
         """Batches from an offset on; wait for some at the end."""
         ask = wire.unpack(wire.Read, payload)
 
-        def done(found: list[Slice] | NexoError) -> None:
+        def done(found: list[RecordSlice] | NexoError) -> None:
             if isinstance(found, NexoError):
                 peer.fail(request_id, found)
             else:
@@ -40,7 +40,7 @@ class ReadingRequests:
         """Batches from several places, each getting its share; wait for some."""
         ask = wire.unpack(wire.ReadMany, payload)
 
-        def done(found: list[Slice] | NexoError) -> None:
+        def done(found: list[RecordSlice] | NexoError) -> None:
             if isinstance(found, NexoError):
                 peer.fail(request_id, found)
                 return
@@ -100,5 +100,5 @@ class KeyRequests:
 
     def compact(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         """Compact a stream now."""
-        name = wire.unpack(wire.Name, payload).stream
+        name = wire.unpack(wire.StreamName, payload).stream
         self._keyed.compact(peer, name, reply_data(peer, request_id, wire.pack))

@@ -7,10 +7,10 @@ from nexo.dialects.nexo.replies import reply_data, reply_ok
 from nexo.dialects.nexo.stream.publishing import pack_places
 from nexo.protocol import stream as wire
 from nexo.protocol import stream_transactions as transactions
-from nexo.protocol.frames import Reader
+from nexo.protocol.frames import FieldReader
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_publishing import read_publish
-from nexo.services.stream.conditions import KeyAt
+from nexo.services.stream.conditions import KeyCondition
 from nexo.services.stream.transact import AckInput, OffsetInput, Transact
 
 
@@ -33,7 +33,7 @@ class TransactionRequests:
         peer.data(request_id, wire.pack(self._transact.begin(peer, ask.timeout_ms)))
 
     def publish(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        reader = Reader(payload)
+        reader = FieldReader(payload)
         number = reader.u64()
         name, partition, partitions, entry = read_publish(reader.rest())
         done = reply_data(peer, request_id, pack_places)
@@ -45,7 +45,7 @@ class TransactionRequests:
         offsets = [
             OffsetInput(o.group, o.member, o.generation, o.offsets, o.rewind) for o in ask.offsets
         ]
-        unchanged = [KeyAt(key.stream, key.key, key.offset) for key in ask.unchanged]
+        unchanged = [KeyCondition(key.stream, key.key, key.offset) for key in ask.unchanged]
         self._transact.add_inputs(peer, ask.transaction, acks, offsets, unchanged)
         peer.ok(request_id)
 

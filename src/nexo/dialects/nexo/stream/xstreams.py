@@ -10,7 +10,7 @@ from nexo.protocol.messages import pack, pack_headed, unpack, unpack_headed
 from nexo.protocol.ops import Op
 from nexo.protocol.values import ValueType
 from nexo.services.connection import Done
-from nexo.services.stream.groups.xgroups import GroupView, Messages, XGroups
+from nexo.services.stream.groups.xgroups import XGroups, XGroupView, XMessagesFound
 from nexo.services.stream.groups.xmessages import XMessages
 
 
@@ -47,7 +47,7 @@ class XRequests:
     def range(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.RangeAsk, payload)
         page = self._messages.range(peer, ask.stream, ask.first, ask.last, ask.count, ask.offset)
-        head = pack_headed(wire.Page(page.first, page.end, page.following))
+        head = pack_headed(wire.XPage(page.first, page.end, page.following))
         peer.data(request_id, head, *page.entries)
 
     def delete(self, peer: Peer, request_id: int, payload: memoryview) -> None:
@@ -72,9 +72,9 @@ class XRequests:
         self._groups.delete_consumer(peer, ask.stream, ask.group, ask.consumer, done)
 
     def info(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.Name, payload)
+        ask = unpack(wire.XName, payload)
         length, groups = self._groups.info(peer, ask.stream)
-        peer.data(request_id, pack(wire.Info(length, [_group(group) for group in groups])))
+        peer.data(request_id, pack(wire.XInfo(length, [_group(group) for group in groups])))
 
     def read(self, peer: Peer, request_id: int, payload: memoryview) -> None:
         ask = unpack(wire.ReadGroup, payload)
@@ -101,40 +101,40 @@ class XRequests:
             peer, ask.stream, ask.group, ask.consumer, ask.offset, wire.PAGE
         )
         reply = [
-            wire.Pending(*row.id, row.consumer, row.idle_ms, row.delivery_count) for row in rows
+            wire.XPending(*row.id, row.consumer, row.idle_ms, row.delivery_count) for row in rows
         ]
         peer.data(request_id, pack(reply))
 
     def claim(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.Claim, payload)
+        ask = unpack(wire.XClaim, payload)
         done = _reply_messages(peer, request_id)
         self._groups.claim(
             peer, ask.stream, ask.group, ask.consumer, ask.min_idle_ms, ask.count, done
         )
 
     def renew(self, peer: Peer, request_id: int, payload: memoryview) -> None:
-        ask = unpack(wire.Renew, payload)
+        ask = unpack(wire.XRenew, payload)
         done: Done[list[wire.Id]] = reply_packed(peer, request_id)
         self._groups.renew(peer, ask.stream, ask.group, ask.consumer, ask.ids, done)
 
 
-def _reply_messages(peer: Peer, request_id: int) -> Done[Messages]:
-    def done(messages: Messages | NexoError) -> None:
+def _reply_messages(peer: Peer, request_id: int) -> Done[XMessagesFound]:
+    def done(messages: XMessagesFound | NexoError) -> None:
         if isinstance(messages, NexoError):
             peer.fail(request_id, messages)
         else:
-            head = pack_headed(wire.Messages(messages.ranges))
+            head = pack_headed(wire.XDelivered(messages.ranges))
             peer.data(request_id, head, *messages.found.parts)
 
     return done
 
 
-def _group(view: GroupView) -> wire.Group:
-    return wire.Group(
+def _group(view: XGroupView) -> wire.XGroup:
+    return wire.XGroup(
         view.name,
         view.last_id,
         view.pending,
         view.lag,
         view.trimmed_unread,
-        [wire.Consumer(each.name, each.pending, each.seen_ms) for each in view.consumers],
+        [wire.XConsumer(each.name, each.pending, each.seen_ms) for each in view.consumers],
     )

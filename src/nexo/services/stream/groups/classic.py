@@ -16,13 +16,13 @@ from nexo.brokers.stream.groups.coordinator import Coordinator
 from nexo.brokers.stream.groups.coordinator_model import (
     Answer,
     GroupError,
+    GroupMember,
     Join,
-    Member,
-    Refused,
+    JoinRefused,
+    RebalanceState,
     Reply,
-    State,
 )
-from nexo.brokers.stream.groups.deadlines import Deadlines
+from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.limits import MAX_GROUPS, check_number
 from nexo.brokers.stream.groups.ordered_state import OffsetCommit
 from nexo.model import Broker, check_name
@@ -39,7 +39,7 @@ class ClassicView:
     state: str
     protocol_type: str = ""
     protocol: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
 
 class Classic:
@@ -53,7 +53,7 @@ class Classic:
         self._waiting: dict[int, Done[Reply]] = {}
         """By ticket: who is to be answered."""
         self._tickets = 0
-        self._deadlines: Deadlines[str] = Deadlines()
+        self._deadlines: KeyDeadlines[str] = KeyDeadlines()
 
     def has_members(self, group: str) -> bool:
         """Whether Kafka clients are members of this group."""
@@ -65,10 +65,10 @@ class Classic:
     def join(
         self, connection: Connection, group: str, ask: Join, new_id: str, done: Done[Reply]
     ) -> None:
-        """Become a member, or join the next generation; answers `Joined` or `Refused`."""
+        """Become a member, or join the next generation; answers `Joined` or `JoinRefused`."""
         self._permit(connection, group)
         if self._ordered.has_members(group):
-            done(Refused(GroupError.INCONSISTENT_GROUP_PROTOCOL))
+            done(JoinRefused(GroupError.INCONSISTENT_GROUP_PROTOCOL))
             return
         found = self._groups.get(group)
         if found is None:
@@ -90,7 +90,7 @@ class Classic:
         instance: str | None = None,
         protocol: str | None = None,
     ) -> None:
-        """Ask for an assignment; answers `Synced` or `Refused`."""
+        """Ask for an assignment; answers `Synced` or `JoinRefused`."""
         self._permit(connection, group)
         found = self._found(group)
         answers = found.sync(
@@ -140,7 +140,7 @@ class Classic:
         found = self._groups.get(group)
         if found is not None:
             due_ms = found.next_deadline()
-            if found.state is State.EMPTY and found.is_unused:
+            if found.state is RebalanceState.EMPTY and found.is_unused:
                 del self._groups[group]
             elif due_ms is not None:
                 self._deadlines.plan(group, due_ms)

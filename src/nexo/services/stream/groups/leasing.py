@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from nexo.brokers.stream.delivery import Gathered, gather, keys_between
-from nexo.brokers.stream.groups.deadlines import Deadlines
-from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.deadlines import KeyDeadlines
+from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.partition import Cold
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
 from nexo.services.stream.core import Core
-from nexo.services.stream.replay import InLake, Place
+from nexo.services.stream.replay import DroppedPosition, InLake
 
 _DAMAGED_MS = 1_000
 """A damaged record is tried again after this long."""
@@ -26,17 +26,17 @@ class Leasing:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._deadlines: Deadlines[tuple[int, str]] = Deadlines()
+        self._deadlines: KeyDeadlines[tuple[int, str]] = KeyDeadlines()
 
     def lease(
         self,
-        stream: Stream,
+        stream: OpenStream,
         name: str,
         group: SharedGroup,
         consumer: str,
         limit: int,
         max_bytes: int,
-    ) -> tuple[list[Delivery], Gathered]:
+    ) -> tuple[list[DeliveredRange], Gathered]:
         """Lease records and fetch them; ranges without records are skipped.
 
         Raises `InLake` if the next ones are only in the lake, and nothing else can be delivered.
@@ -61,34 +61,36 @@ class Leasing:
                 group.turn_to(in_lake[0].partition)
                 raise InLake(in_lake[0])
 
-    def _fetch_ahead(self, stream: Stream, found: Gathered, in_lake: list[Place]) -> None:
+    def _fetch_ahead(
+        self, stream: OpenStream, found: Gathered, in_lake: list[DroppedPosition]
+    ) -> None:
         """Fetch from the lake what the next requests will need."""
         for index, reached in found.reached.items():
             partition = stream.partition(index)
             if reached <= partition.start_offset:
                 behind = partition.cold_behind(reached - 1)
                 if behind is not None:
-                    in_lake = [*in_lake, Place(stream, index, behind)]
+                    in_lake = [*in_lake, DroppedPosition(stream, index, behind)]
         for place in in_lake:
             self._core.replay.fetch(place, _ignore)
 
     def _in_lake(
-        self, stream: Stream, name: str, group: SharedGroup, found: Gathered
-    ) -> list[Place]:
+        self, stream: OpenStream, name: str, group: SharedGroup, found: Gathered
+    ) -> list[DroppedPosition]:
         """What can be fetched from the lake; the rest no longer exists."""
         places = []
         for index, offset in found.cold:
             start = stream.partition(index).start_offset
             if self._core.replay.first_offset(stream, index) <= offset:
-                places.append(Place(stream, index, offset))
+                places.append(DroppedPosition(stream, index, offset))
             elif offset < start:
                 group.skip([(index, offset, start)])
                 self._core.changed(stream, name, group)
         return places
 
     def _deliver(
-        self, stream: Stream, group: SharedGroup, consumer: str, limit: int
-    ) -> list[Delivery]:
+        self, stream: OpenStream, group: SharedGroup, consumer: str, limit: int
+    ) -> list[DeliveredRange]:
         keys_of = None
         if group.options.ordered_by is not None:
 
@@ -97,20 +99,20 @@ class Leasing:
 
         return group.deliver(consumer, limit, stream.ends(), self._core.now_ms, keys_of)
 
-    def _keys(self, stream: Stream, index: int, first: int, end: int) -> Any:
+    def _keys(self, stream: OpenStream, index: int, first: int, end: int) -> Any:
         partition = stream.partition(index)
         first = max(first, self._core.replay.first_offset(stream, index))
         try:
             return keys_between(partition, first, end)
         except Cold as cold:
-            raise InLake(Place(stream, index, cold.offset)) from None
+            raise InLake(DroppedPosition(stream, index, cold.offset)) from None
 
     def _gathered(
         self,
-        stream: Stream,
+        stream: OpenStream,
         group: SharedGroup,
         consumer: str,
-        deliveries: list[Delivery],
+        deliveries: list[DeliveredRange],
         max_bytes: int,
     ) -> Gathered:
         try:
@@ -123,7 +125,7 @@ class Leasing:
             raise
 
     def _give_back(
-        self, group: SharedGroup, consumer: str, delivery: Delivery, error: NexoError
+        self, group: SharedGroup, consumer: str, delivery: DeliveredRange, error: NexoError
     ) -> None:
         partition, first, end = delivery.partition, delivery.first, delivery.end
         bad = (0, 0)
@@ -145,13 +147,13 @@ class Leasing:
 
     def _without(
         self,
-        stream: Stream,
+        stream: OpenStream,
         name: str,
         group: SharedGroup,
         consumer: str,
-        deliveries: list[Delivery],
+        deliveries: list[DeliveredRange],
         found: Gathered,
-    ) -> list[Delivery]:
+    ) -> list[DeliveredRange]:
         """Release what did not fit, skip what does not exist; returns what was delivered."""
         if found.unsent:
             group.release(consumer, group.generation, found.unsent)
@@ -160,7 +162,7 @@ class Leasing:
             self._core.changed(stream, name, group)
         return [part for d in deliveries for part in _minus(d, found.gaps + found.unsent)]
 
-    def moved(self, stream: Stream, name: str, group: SharedGroup) -> None:
+    def moved(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
         """Journal a group's changes, track its deadlines, and serve waiting consumers."""
         core = self._core
         core.changed(stream, name, group)
@@ -169,7 +171,7 @@ class Leasing:
         if deadline is not None:
             self._plan(stream, name, deadline)
 
-    def _plan(self, stream: Stream, name: str, due_ms: int) -> None:
+    def _plan(self, stream: OpenStream, name: str, due_ms: int) -> None:
         self._deadlines.plan((stream.id, name), due_ms)
         self._core.runtime.wake_at(due_ms)
 
@@ -192,7 +194,7 @@ def _ignore(_error: NexoError | None) -> None:
     """Ignore it here: the next reader gets the error."""
 
 
-def _minus(delivery: Delivery, ranges: list[Range]) -> list[Delivery]:
+def _minus(delivery: DeliveredRange, ranges: list[Range]) -> list[DeliveredRange]:
     """What of a delivery lies outside ``ranges``."""
     left = [(delivery.first, delivery.end)]
     for partition, first, end in ranges:

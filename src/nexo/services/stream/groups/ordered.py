@@ -16,14 +16,14 @@ import msgspec
 from nexo.access.login import Identity
 from nexo.access.permit import ADMIN, READ
 from nexo.brokers.stream.groups.assignment import TopicPartition
-from nexo.brokers.stream.groups.deadlines import Deadlines
+from nexo.brokers.stream.groups.deadlines import KeyDeadlines
 from nexo.brokers.stream.groups.ordered import (
     STANDALONE,
     Assignment,
     OrderedGroup,
     check_topics,
 )
-from nexo.brokers.stream.groups.ordered_state import Committed, OffsetCommit, OrderedOptions
+from nexo.brokers.stream.groups.ordered_state import OffsetCommit, OrderedOptions, StoredOffset
 from nexo.brokers.stream.survey import ordered_lag, streams_of
 from nexo.errors import Conflict, Forbidden, InvalidOption, NotFound, NotMember, OffsetOutOfRange
 from nexo.model import Persistence
@@ -48,7 +48,7 @@ ORDERED = "ordered"
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class MemberAssignment:
     """A member and its assignment."""
 
     member: str
@@ -62,7 +62,7 @@ class OrderedView:
     name: str
     group: OrderedGroup
     owners: list[tuple[TopicPartition, str]]
-    offsets: list[tuple[TopicPartition, Committed]]
+    offsets: list[tuple[TopicPartition, StoredOffset]]
     lags: dict[str, int]
 
 
@@ -75,7 +75,7 @@ class Ordered:
         self._members: dict[tuple[str, str], tuple[int, Identity | None]] = {}
         """By group and name: the connection a member joined on, and as whom."""
         self._by_connection: dict[int, set[tuple[str, str]]] = {}
-        self._deadlines: Deadlines[str] = Deadlines()
+        self._deadlines: KeyDeadlines[str] = KeyDeadlines()
         self.is_taken: Callable[[str], bool] = lambda _group: False
         """Whether a group has members of another protocol."""
 
@@ -86,7 +86,7 @@ class Ordered:
         connection: Connection,
         group: str,
         topics: Sequence[str],
-        done: Done[Membership],
+        done: Done[MemberAssignment],
         *,
         member: str = "",
         options: dict[str, Any] | None = None,
@@ -172,7 +172,7 @@ class Ordered:
         group: str,
         member: str,
         generation: int,
-        done: Done[Membership],
+        done: Done[MemberAssignment],
         *,
         wait_ms: int = 0,
         known: int = 0,
@@ -200,7 +200,7 @@ class Ordered:
             elif is_news(now):
                 self._done_when_written(done, member, now)
             else:
-                done(Membership(member, now))  # it knows that already (SPEC I7)
+                done(MemberAssignment(member, now))  # it knows that already (SPEC I7)
 
         def nothing() -> Assignment:
             return found.assignment(member)
@@ -212,9 +212,11 @@ class Ordered:
         )
 
     def _done_when_written(
-        self, done: Done[Membership], member: str, assignment: Assignment
+        self, done: Done[MemberAssignment], member: str, assignment: Assignment
     ) -> None:
-        self._core.done_when_safe(Persistence.FILE_ASYNC, done, Membership(member, assignment))
+        self._core.done_when_safe(
+            Persistence.FILE_ASYNC, done, MemberAssignment(member, assignment)
+        )
 
     def leave(self, connection: Connection, group: str, member: str, done: Done[None]) -> None:
         """Free what a member owns; leaving twice is fine."""
@@ -315,7 +317,7 @@ class Ordered:
 
     def committed(
         self, connection: Connection, group: str, topic: str | None = None
-    ) -> list[tuple[TopicPartition, Committed]]:
+    ) -> list[tuple[TopicPartition, StoredOffset]]:
         """Stored offsets, of all topics or one; an unknown group has none."""
         found = self._core.engine.ordered.get(group)
         if topic is not None:
@@ -442,6 +444,6 @@ def ordered_options(given: dict[str, Any]) -> OrderedOptions:
         raise InvalidOption(f"group options: {error}") from None
 
 
-def _stored(group: OrderedGroup, only: str | None) -> list[tuple[TopicPartition, Committed]]:
+def _stored(group: OrderedGroup, only: str | None) -> list[tuple[TopicPartition, StoredOffset]]:
     rows = sorted(group.offsets.items())
     return [(at, kept) for at, kept in rows if only in (None, at[0])]

@@ -8,17 +8,17 @@ from typing import Literal
 
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered, gather
-from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.groups.status import ParkedRange
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Corrupt, NexoError
 from nexo.services.connection import Connection, Done
 from nexo.services.stream.bounds import MAX_READ_BYTES, check_limit, check_not_negative
 from nexo.services.stream.core import Core
 from nexo.services.stream.groups.leasing import Leasing
 from nexo.services.stream.permits import permit_group
-from nexo.services.stream.replay import Place
+from nexo.services.stream.replay import DroppedPosition
 
 _ROW_BYTES = 1024**2
 """How much of one parked range is shown."""
@@ -32,7 +32,7 @@ class ParkedRecords:
     found: Gathered
 
 
-class Parked:
+class ParkedService:
     """Records that a group parked after too many deliveries."""
 
     def __init__(self, core: Core, leasing: Leasing) -> None:
@@ -80,7 +80,7 @@ class _Collection:
     """
 
     def __init__(
-        self, core: Core, stream: Stream, rows: list[ParkedRange], done: Done[ParkedRecords]
+        self, core: Core, stream: OpenStream, rows: list[ParkedRange], done: Done[ParkedRecords]
     ) -> None:
         self._core = core
         self._stream = stream
@@ -99,7 +99,7 @@ class _Collection:
             cold = self._add((partition, first, end)) if first < end else None
             if cold is not None:
                 self._left[0] = partition, cold, end
-                self._core.replay.fetch(Place(self._stream, partition, cold), self.go_on)
+                self._core.replay.fetch(DroppedPosition(self._stream, partition, cold), self.go_on)
                 return
             self._left.popleft()
         rows = self._rows[: len(self._rows) - len(self._left)]
@@ -108,7 +108,7 @@ class _Collection:
     def _add(self, where: Range) -> int | None:
         """Add the records of a range; returns the offset to fetch first, if any."""
         try:
-            more = gather(self._stream, [Delivery(*where, 0, 0, 0)], _ROW_BYTES)
+            more = gather(self._stream, [DeliveredRange(*where, 0, 0, 0)], _ROW_BYTES)
         except Corrupt:
             return None
         self._found.parts += more.parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import NexoError
 from nexo.services.connection import Connection
 from nexo.services.stream.core import Core
@@ -21,7 +21,7 @@ class Polling:
         self._fetching: dict[Key, Wait] = {}
         """Polls that left the waiting room because the lake was asked."""
 
-    def start(self, wait: Wait, stream: Stream) -> None:
+    def start(self, wait: Wait, stream: OpenStream) -> None:
         """Answer a poll, or let it wait; its attempt may raise `InLake`."""
         look = wait.attempt
 

@@ -10,10 +10,10 @@ import msgspec
 
 from nexo.access.permit import ADMIN
 from nexo.brokers.stream.delivery import Gathered
-from nexo.brokers.stream.groups.flight import Delivery, Refusal
+from nexo.brokers.stream.groups.flight import DeliveredRange, Refusal
 from nexo.brokers.stream.groups.records import Range, SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import InvalidOption, NexoError
 from nexo.model import check_name
 from nexo.refusals import in_words
@@ -42,7 +42,7 @@ _FLEETING = frozenset({"extend", "start"})
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedConsumer:
     """A consumer's identity in a group."""
 
     consumer: str
@@ -53,18 +53,18 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenRecords:
     """Leased ranges, and the batches that hold their records."""
 
     generation: int
-    deliveries: list[Delivery]
+    deliveries: list[DeliveredRange]
     found: Gathered
     partitions: int
     """How many the stream has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class RecordSettlement:
     """How a consumer settles its leased records."""
 
     consumer: str
@@ -83,7 +83,7 @@ class Groups:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._joined = 0
-        self._members: dict[int, dict[str, tuple[Stream, str]]] = {}
+        self._members: dict[int, dict[str, tuple[OpenStream, str]]] = {}
         self.leasing = Leasing(core)
         self.polling = Polling(core)
 
@@ -98,7 +98,7 @@ class Groups:
         connection: Connection,
         stream: str,
         group: str,
-        done: Done[Joined],
+        done: Done[JoinedConsumer],
         *,
         options: dict[str, Any] | None = None,
         start: Position = "beginning",
@@ -113,7 +113,7 @@ class Groups:
         def join(at: Position) -> None:
             shared = self._ensure(found, group, options or {}, at)
             consumer = self._enter(connection, found, group, reports_starts=reports_starts)
-            joined = Joined(
+            joined = JoinedConsumer(
                 consumer, shared.generation, shared.options.ack_wait_ms, shared.floor(0)
             )
             self._core.done_when_safe(found.options.persistence, done, joined)
@@ -124,7 +124,7 @@ class Groups:
             self._at_time(connection, found, start_ms, done, join)
 
     def _ensure(
-        self, stream: Stream, name: str, options: dict[str, Any], start: Position
+        self, stream: OpenStream, name: str, options: dict[str, Any], start: Position
     ) -> SharedGroup:
         """The group, created if necessary, tuned if options are given."""
         core, group = self._core, stream.groups.get(name)
@@ -141,14 +141,14 @@ class Groups:
         return group
 
     def _make(
-        self, stream: Stream, name: str, starts: dict[int, int], options: SharedOptions
+        self, stream: OpenStream, name: str, starts: dict[int, int], options: SharedOptions
     ) -> SharedGroup:
         """A new group, at the beginning of partitions that ``starts`` does not name."""
         starts = positions(self._core.replay, stream, "beginning") | starts
         return self._core.engine.make_group(stream, name, starts, options)
 
     def _enter(
-        self, connection: Connection, stream: Stream, group: str, *, reports_starts: bool
+        self, connection: Connection, stream: OpenStream, group: str, *, reports_starts: bool
     ) -> str:
         """Make the client a consumer under a unique name."""
         self._joined += 1
@@ -179,7 +179,7 @@ class Groups:
     def _exit(
         self,
         connection: Connection,
-        stream: Stream,
+        stream: OpenStream,
         name: str,
         consumer: str,
         unstarted: list[Range] | None = None,
@@ -207,7 +207,7 @@ class Groups:
         consumer: str,
         limit: int,
         wait_ms: int,
-        done: Done[Taken],
+        done: Done[TakenRecords],
         *,
         max_bytes: int = REPLY_BYTES,
         begins: int = 0,
@@ -225,13 +225,13 @@ class Groups:
         found, shared = self._core.engine.find(stream, group)
         size = min(max_bytes, MAX_READ_BYTES)
 
-        def attempt() -> Taken | None:
+        def attempt() -> TakenRecords | None:
             if generation is not None:
                 found.group(group).check(consumer, generation)
             return self._taken(found, group, consumer, limit, size, begins)
 
-        def nothing() -> Taken:
-            return Taken(shared.generation, [], Gathered(), found.options.partitions)
+        def nothing() -> TakenRecords:
+            return TakenRecords(shared.generation, [], Gathered(), found.options.partitions)
 
         due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
         channels = ((found.id, group), consumer)
@@ -240,15 +240,15 @@ class Groups:
         )
 
     def _taken(
-        self, stream: Stream, name: str, consumer: str, limit: int, max_bytes: int, begins: int
-    ) -> Taken | None:
+        self, stream: OpenStream, name: str, consumer: str, limit: int, max_bytes: int, begins: int
+    ) -> TakenRecords | None:
         group = stream.group(name)
         deliveries, found = self.leasing.lease(stream, name, group, consumer, limit, max_bytes)
         if not deliveries:
             return None
         if begins:
             group.start(consumer, group.generation, _first(deliveries, begins))
-        return Taken(group.generation, deliveries, found, stream.options.partitions)
+        return TakenRecords(group.generation, deliveries, found, stream.options.partitions)
 
     # -- settling --------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Groups:
         connection: Connection,
         stream: str,
         group: str,
-        settlement: Settlement,
+        settlement: RecordSettlement,
         done: Done[list[Refusal]],
     ) -> None:
         """Ack, nack, release, extend or start leased records; answers what was rejected."""
@@ -277,7 +277,7 @@ class Groups:
         else:
             self._core.done_when_safe(found.options.persistence, done, refusals)
 
-    def _apply(self, group: SharedGroup, said: Settlement) -> list[Refusal]:
+    def _apply(self, group: SharedGroup, said: RecordSettlement) -> list[Refusal]:
         now_ms, who, generation = self._core.now_ms, said.consumer, said.generation
         match said.verb:
             case "ack":
@@ -323,7 +323,7 @@ class Groups:
     def _at_time(
         self,
         connection: Connection,
-        stream: Stream,
+        stream: OpenStream,
         time_ms: int,
         done: Done[Any],
         then: Callable[[dict[int, int]], None],
@@ -343,7 +343,7 @@ class Groups:
 
         offsets_at(self._core.replay, stream, time_ms, located)
 
-    def _reset(self, stream: Stream, name: str, starts: dict[int, int]) -> int:
+    def _reset(self, stream: OpenStream, name: str, starts: dict[int, int]) -> int:
         group = stream.groups.get(name)
         if group is None:
             group = self._make(stream, name, starts, SharedOptions())
@@ -360,7 +360,7 @@ class Groups:
         self._core.done_when_safe(found.options.persistence, done, None)
 
 
-def _first(deliveries: list[Delivery], count: int) -> list[Range]:
+def _first(deliveries: list[DeliveredRange], count: int) -> list[Range]:
     """The first ``count`` messages of a delivery."""
     ranges: list[Range] = []
     for each in deliveries:

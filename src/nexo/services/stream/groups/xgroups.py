@@ -9,12 +9,12 @@ from itertools import islice
 from nexo.access.grants import Action
 from nexo.brokers.stream.delivery import Gathered, gather
 from nexo.brokers.stream.groups.claims import Claims
-from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.progress import NO_END
 from nexo.brokers.stream.groups.records import CountedRange, SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.brokers.stream.messages import Id, MessageLog
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.errors import Conflict, InvalidInput, NexoError
 from nexo.model import check_name
 from nexo.services.connection import Connection, Done
@@ -29,7 +29,7 @@ MAX_CLAIMED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class XMessagesFound:
     """``first, end, delivery count`` of ranges of offsets, and the batches that hold them."""
 
     ranges: list[tuple[int, int, int]]
@@ -37,7 +37,7 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class XPendingMessage:
     """One message that a consumer holds."""
 
     id: Id
@@ -56,7 +56,7 @@ class ConsumerView:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class XGroupView:
     """One group."""
 
     name: str
@@ -76,7 +76,7 @@ class XGroups:
 
     # -- finding -----------------------------------------------------------------------
 
-    def _find(self, stream: str, group: str) -> tuple[Stream, SharedGroup, Claims]:
+    def _find(self, stream: str, group: str) -> tuple[OpenStream, SharedGroup, Claims]:
         found, shared = self._core.engine.find(stream, group)
         if shared.claims is None:
             raise Conflict(
@@ -87,7 +87,7 @@ class XGroups:
 
     def _permitted(
         self, connection: Connection, stream: str, group: str
-    ) -> tuple[Stream, SharedGroup, Claims]:
+    ) -> tuple[OpenStream, SharedGroup, Claims]:
         permit_group(connection, stream, group)
         return self._find(stream, group)
 
@@ -127,7 +127,7 @@ class XGroups:
         self._after(found, group, shared)
         self._core.done_when_safe(found.options.persistence, done, count)
 
-    def info(self, connection: Connection, stream: str) -> tuple[int, list[GroupView]]:
+    def info(self, connection: Connection, stream: str) -> tuple[int, list[XGroupView]]:
         """The stream's length and its groups."""
         permit_group(connection, stream, None)
         found = self._core.engine.streams.get(stream)
@@ -152,16 +152,16 @@ class XGroups:
         count: int,
         wait_ms: int,
         max_pending: int,
-        done: Done[Messages],
+        done: Done[XMessagesFound],
     ) -> None:
         """Deliver new messages, unless the consumer holds ``max_pending``; wait for some."""
         found, _, _ = self._permitted(connection, stream, group)
         _at_least_one(count)
 
-        def attempt() -> Messages | None:
+        def attempt() -> XMessagesFound | None:
             return self._delivered(found, stream, group, consumer, count, max_pending)
 
-        def delivered(messages: Messages | NexoError) -> None:
+        def delivered(messages: XMessagesFound | NexoError) -> None:
             if isinstance(messages, NexoError) or not messages.ranges:
                 done(messages)
             else:  # holdings must be durable before they are reported
@@ -170,14 +170,14 @@ class XGroups:
         # One channel each: a consumer at its limit must not block the others.
         channels = (_channel(found, group, consumer),)
         due_ms = self._core.now_ms + min(wait_ms, MAX_WAIT_MS)
-        nothing = Messages([], Gathered())
+        nothing = XMessagesFound([], Gathered())
         self._core.answer_or_wait(
             Wait(connection, ticket, channels, due_ms, attempt, delivered, nothing)
         )
 
     def _delivered(
-        self, found: Stream, stream: str, name: str, consumer: str, count: int, max_pending: int
-    ) -> Messages | None:
+        self, found: OpenStream, stream: str, name: str, consumer: str, count: int, max_pending: int
+    ) -> XMessagesFound | None:
         _, group, claims = self._find(stream, name)
         log, now_ms = self._messages.log(found), self._core.now_ms
         if claims.behind is not None:
@@ -192,7 +192,9 @@ class XGroups:
             if batches.gaps:
                 group.skip(batches.gaps)
             if batches.parts:
-                return Messages([(each.first, each.end, each.attempt) for each in given], batches)
+                return XMessagesFound(
+                    [(each.first, each.end, each.attempt) for each in given], batches
+                )
 
     def ack(
         self, connection: Connection, stream: str, group: str, ids: Sequence[Id], done: Done[int]
@@ -211,14 +213,14 @@ class XGroups:
         consumer: str | None,
         offset: int,
         limit: int,
-    ) -> list[Pending]:
+    ) -> list[XPendingMessage]:
         """A page of held messages, of one consumer or all, from an offset on."""
         found, _, claims = self._permitted(connection, stream, group)
         rows = list(islice(claims.held_from(offset, consumer), limit))
         stamps = self._messages.log(found).timestamps([at for at, _ in rows])
         now_ms = self._core.now_ms
         return [
-            Pending(
+            XPendingMessage(
                 (stamps.get(at, 0), at), lease.member.name,
                 max(0, now_ms - lease.since_ms), lease.attempt,
             )
@@ -233,7 +235,7 @@ class XGroups:
         consumer: str,
         min_idle_ms: int,
         count: int,
-        done: Done[Messages],
+        done: Done[XMessagesFound],
     ) -> None:
         """Deliver messages to a consumer that another, or it, has held for long."""
         found, shared, claims = self._permitted(connection, stream, group)
@@ -247,7 +249,9 @@ class XGroups:
         if batches.gaps:
             shared.skip(batches.gaps)
         self._core.changed(found, group, shared)
-        claimed = Messages([(first, end, attempt) for _, first, end, attempt in stale], batches)
+        claimed = XMessagesFound(
+            [(first, end, attempt) for _, first, end, attempt in stale], batches
+        )
         self._core.done_when_safe(found.options.persistence, done, claimed)
 
     def renew(
@@ -268,12 +272,12 @@ class XGroups:
         still = [each for each in dict.fromkeys(ids) if each[1] in kept]
         self._core.done_when_safe(found.options.persistence, done, still)
 
-    def _after(self, stream: Stream, name: str, group: SharedGroup) -> None:
+    def _after(self, stream: OpenStream, name: str, group: SharedGroup) -> None:
         self._core.changed(stream, name, group)
         self._core.touched(stream)
 
 
-def _channel(stream: Stream, group: str, consumer: str) -> tuple[int, str]:
+def _channel(stream: OpenStream, group: str, consumer: str) -> tuple[int, str]:
     return stream.id, f"{group}\n{consumer}"
 
 
@@ -282,9 +286,9 @@ def _at_least_one(count: int) -> None:
         raise InvalidInput(f"count = {count}: must be at least 1")
 
 
-def _as_delivery(counted: CountedRange) -> Delivery:
+def _as_delivery(counted: CountedRange) -> DeliveredRange:
     partition, first, end, attempt = counted
-    return Delivery(partition, first, end, attempt, 0, 0)
+    return DeliveredRange(partition, first, end, attempt, 0, 0)
 
 
 def _before(ranges: list[CountedRange], offset: int) -> list[CountedRange]:
@@ -296,9 +300,9 @@ def _before(ranges: list[CountedRange], offset: int) -> list[CountedRange]:
     ]
 
 
-def _group_view(log: MessageLog, name: str, claims: Claims) -> GroupView:
+def _group_view(log: MessageLog, name: str, claims: Claims) -> XGroupView:
     consumers = sorted(claims.members.values(), key=lambda keeper: keeper.name)
-    return GroupView(
+    return XGroupView(
         name,
         claims.behind or log.id_at(claims.position(0) - 1),
         sum(keeper.held for keeper in consumers),

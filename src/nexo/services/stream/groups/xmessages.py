@@ -11,7 +11,7 @@ from nexo.batch import encode_plain
 from nexo.brokers.stream.groups.records import Range
 from nexo.brokers.stream.messages import Id, MessageLog
 from nexo.brokers.stream.publishing import Placed
-from nexo.brokers.stream.registry import Stream
+from nexo.brokers.stream.registry import OpenStream
 from nexo.brokers.stream.retention import freeable
 from nexo.errors import Conflict, NexoError
 from nexo.model import Broker
@@ -27,7 +27,7 @@ STREAM_OPTIONS = {"retention_ms": 0, "retention_bytes": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class XMessagePage:
     """The offsets asked for, the entries that hold them
     (and maybe others), and where to continue.
     """
@@ -48,7 +48,7 @@ class XMessages:
 
     # -- finding -----------------------------------------------------------------------
 
-    def made(self, name: str) -> Stream:
+    def made(self, name: str) -> OpenStream:
         """The stream, created if necessary; the creation is journalled with this turn."""
         streams = self._core.engine.streams
         if name in streams:
@@ -56,7 +56,7 @@ class XMessages:
         self._core.runtime.check_writable()
         return self._core.engine.create(name, STREAM_OPTIONS, self._core.now_ms)
 
-    def log(self, stream: Stream) -> MessageLog:
+    def log(self, stream: OpenStream) -> MessageLog:
         """The messages of a stream that can have some."""
         if stream.options.partitions != 1:
             raise Conflict(
@@ -69,7 +69,7 @@ class XMessages:
             found = self._logs[stream.id] = MessageLog(partition, stream.front)
         return found
 
-    def pass_over(self, stream: Stream, log: MessageLog) -> None:
+    def pass_over(self, stream: OpenStream, log: MessageLog) -> None:
         """Move groups that start after an id ahead of the stream past lower messages."""
         for name, group in stream.groups.items():
             if group.claims is None or group.claims.behind is None:
@@ -111,7 +111,7 @@ class XMessages:
             self._trim(found, log, max_length, TRIM_STEP)
 
     def _confirm_once_made(
-        self, stream: Stream, placed: Placed, size_bytes: int, message_id: Id, done: Done[Id]
+        self, stream: OpenStream, placed: Placed, size_bytes: int, message_id: Id, done: Done[Id]
     ) -> None:
         """Answer once both the message and its new stream are durable."""
 
@@ -127,7 +127,7 @@ class XMessages:
 
     def range(
         self, connection: Connection, stream: str, first: Id, last: Id, count: int, offset: int = 0
-    ) -> Page:
+    ) -> XMessagePage:
         """A page of messages between two ids, inclusive, from ``offset`` on."""
         self._permit(connection, READ, stream)
         log = self.log(self._core.engine.streams.get(stream))
@@ -138,7 +138,7 @@ class XMessages:
         for header, entry in log.entries(start, min(count, end - start), REPLY_BYTES):
             entries.append(entry)
             at = header.next_offset
-        return Page(start, end, at if at < end else None, entries)
+        return XMessagePage(start, end, at if at < end else None, entries)
 
     # -- deleting ----------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class XMessages:
         if connection.identity is not None:
             permit(connection.identity, Broker.STREAM, actions, stream)
 
-    def _trim(self, stream: Stream, log: MessageLog, max_length: int, step: int) -> int:
+    def _trim(self, stream: OpenStream, log: MessageLog, max_length: int, step: int) -> int:
         """Drop the oldest; the log itself does so once ``step`` or more have collected."""
         self.pass_over(stream, log)
         cut = log.cut(max_length)
@@ -179,7 +179,7 @@ class XMessages:
             self._free(stream, log, cut)
         return removed
 
-    def _free(self, stream: Stream, log: MessageLog, cut: int) -> None:
+    def _free(self, stream: OpenStream, log: MessageLog, cut: int) -> None:
         """Drop what the log may drop; what it must keep is hidden from messages only."""
         free = min(cut, freeable(stream, 0, log.partition, self._core.now_ms, self._core.hot))
         if free > log.partition.start_offset:
@@ -187,7 +187,7 @@ class XMessages:
         if free < cut:
             self._core.engine.trimmed(stream, cut)
 
-    def _tell_groups(self, stream: Stream, first: int, end: int) -> None:
+    def _tell_groups(self, stream: OpenStream, first: int, end: int) -> None:
         for name, group in stream.groups.items():
             if group.claims is not None:
                 group.claims.trim((0, first, end))

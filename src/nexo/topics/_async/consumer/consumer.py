@@ -25,20 +25,20 @@ from nexo.errors import (
 from nexo.topics._async.connecting import backend_for
 from nexo.topics._async.consumer.message_source import Doubts, MessageSource
 from nexo.topics._async.consumer.rebalancing import RebalanceHandlers
-from nexo.topics._async.consumer.subscription import Seeking, Subscription
-from nexo.topics._async.ports import Reader
+from nexo.topics._async.consumer.subscription import ConsumerSubscription, Seeking
+from nexo.topics._async.ports import GroupReader
 from nexo.topics.model import (
     Committed,
-    Message,
     ReaderOptions,
     Reset,
     Strategy,
     T,
+    TopicMessage,
     TopicPartition,
     topic_names,
 )
 from nexo.topics.places import Commitable, Partition, commits_of, lane_of, position_in, time_ms
-from nexo.topics.progress import Progress, current_transaction
+from nexo.topics.progress import MessageProgress, current_transaction
 from nexo.topics.settings import at_least_one, group_timeout_ms, one_of, option_ms
 
 log = logging.getLogger("nexo.topics")
@@ -88,8 +88,8 @@ class AsyncConsumer(Generic[T]):
             one_of("auto_offset_reset", auto_offset_reset, "earliest", "latest"),
         )
         self._backend = backend_for(server)
-        self._subscription = Subscription(self._backend, options, self, type_)
-        self._progress: Progress[T] = Progress()
+        self._subscription = ConsumerSubscription(self._backend, options, self, type_)
+        self._progress: MessageProgress[T] = MessageProgress()
         self._doubts = Doubts()
         self._seeking = Seeking(self._subscription, self._progress)
         self._source = MessageSource(
@@ -160,20 +160,20 @@ class AsyncConsumer(Generic[T]):
 
     # -- receiving
 
-    async def poll(self, timeout: float = 1.0) -> Message[T] | None:
+    async def poll(self, timeout: float = 1.0) -> TopicMessage[T] | None:
         """The next message; None if none came within ``timeout`` seconds."""
         found = await self._next(1, timeout)
         return found[0] if found else None
 
     async def poll_batch(
         self, max_records: int | None = None, timeout: float = 1.0
-    ) -> list[Message[T]]:
+    ) -> list[TopicMessage[T]]:
         """The next messages, up to ``max_poll_records``, of all partitions in turn."""
         if max_records is None:
             return await self._next(self._max_poll_records, timeout)
         return await self._next(whole(max_records, "max_records", 1, 2**31), timeout)
 
-    async def _next(self, count: int, timeout: float) -> list[Message[T]]:
+    async def _next(self, count: int, timeout: float) -> list[TopicMessage[T]]:
         timeout_s = millis(timeout) / 1000
         reader = await self._subscription.joined()
         if self._doubts and not await self._doubts.settled(timeout_s):
@@ -190,13 +190,13 @@ class AsyncConsumer(Generic[T]):
             transaction.polled(self._source, found)
         return found
 
-    async def _processed(self, reader: Reader) -> None:
+    async def _processed(self, reader: GroupReader) -> None:
         """The next messages are requested: those delivered before are processed."""
         self._progress.finish()
         if self._auto_commit and self._progress.processed and runtime.now_s() >= self._retry_at_s:
             await self._commit_processed(reader)
 
-    async def _commit_processed(self, reader: Reader) -> None:
+    async def _commit_processed(self, reader: GroupReader) -> None:
         commits = dict(self._progress.processed)
         try:
             await reader.commit(commits)
@@ -213,7 +213,7 @@ class AsyncConsumer(Generic[T]):
     def __aiter__(self) -> AsyncConsumer[T]:
         return self
 
-    async def __anext__(self) -> Message[T]:
+    async def __anext__(self) -> TopicMessage[T]:
         try:
             while not self._subscription.closed:
                 message = await self.poll(_WAIT_S)

@@ -16,31 +16,37 @@ from nexo.errors import (
     Unavailable,
 )
 from nexo.topics._async.consumer.reader import NexoReader
-from nexo.topics._async.consumer.subscription import Subscription
-from nexo.topics.model import Commits, Message, TopicPartition
-from nexo.topics.progress import Progress, last_of
+from nexo.topics._async.consumer.subscription import ConsumerSubscription
+from nexo.topics.model import Commits, TopicMessage, TopicPartition
+from nexo.topics.progress import MessageProgress, last_of
 
 
 class MessageSource:
-    """A consumer as transactions see it: the `Message.source` of its messages.
+    """A consumer as transactions see it: the `TopicMessage.source` of its messages.
 
     ``client.transaction()`` collects messages and calls `commit_within` and `ended_within`; a
     transaction of an exactly-once context collects offsets and calls the others.
     """
 
     def __init__(
-        self, group_id: str, subscription: Subscription, progress: Progress[Any], doubts: Doubts
+        self,
+        group_id: str,
+        subscription: ConsumerSubscription,
+        progress: MessageProgress[Any],
+        doubts: Doubts,
     ) -> None:
         self.group_id = group_id
         self._subscription = subscription
         self._progress = progress
         self._doubts = doubts
 
-    async def commit_within(self, transaction: Transaction, messages: list[Message[Any]]) -> None:
+    async def commit_within(
+        self, transaction: Transaction, messages: list[TopicMessage[Any]]
+    ) -> None:
         """Commit these with the transaction."""
         await self.give_commits(transaction, last_of(messages))
 
-    def ended_within(self, messages: list[Message[Any]], *, committed: bool) -> None:
+    def ended_within(self, messages: list[TopicMessage[Any]], *, committed: bool) -> None:
         commits = last_of(messages)
         if committed:
             self.committed(commits)
@@ -65,7 +71,7 @@ class MessageSource:
         self._progress.committed_within(commits)
 
     def rolled_back(
-        self, messages: Sequence[Message[Any]], partitions: Collection[TopicPartition]
+        self, messages: Sequence[TopicMessage[Any]], partitions: Collection[TopicPartition]
     ) -> None:
         """Deliver these again, and what the user holds of the partitions to be committed."""
         held = [each for each in self._progress.held if each.position.lane in partitions]

@@ -13,7 +13,7 @@ from nexo.topics.model import Rebalance, TopicPartition
 log = logging.getLogger("nexo.topics")
 
 
-class Member(Protocol):
+class RebalancingMember(Protocol):
     """The member whose partitions change."""
 
     @property
@@ -41,7 +41,7 @@ class RebalanceHandlers:
         self,
         kind: Literal["revoked", "assigned"],
         partitions: Sequence[TopicPartition],
-        member: Member,
+        member: RebalancingMember,
     ) -> None:
         left = [at for at in member.assignment if kind == "assigned" or at not in partitions]
         event = Rebalance(kind, tuple(partitions), tuple(left), member.member_id, member.generation)

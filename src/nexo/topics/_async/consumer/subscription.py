@@ -8,19 +8,19 @@ from typing import Any
 
 from nexo.client.forks import from_before, tell_when_forked
 from nexo.errors import Conflict, NexoError
-from nexo.topics._async.ports import Reader, Rebalanced, TopicsBackend
+from nexo.topics._async.ports import GroupReader, Rebalanced, TopicsBackend
 from nexo.topics.model import Position, ReaderOptions, TopicPartition
 from nexo.topics.places import Partition, lanes_of
-from nexo.topics.progress import Progress
+from nexo.topics.progress import MessageProgress
 
 
-class Subscription:
+class ConsumerSubscription:
     """Creates the member when it is first needed, and another one after it left."""
 
     def __init__(
         self, backend: TopicsBackend, options: ReaderOptions, told: Rebalanced, type_: Any
     ) -> None:
-        self.reader: Reader | None = None
+        self.reader: GroupReader | None = None
         """The member; None before it joins, and after it left."""
         self.closed = False
         """Whether nobody may join any more."""
@@ -62,7 +62,7 @@ class Subscription:
             self.reader = self._backend.reader(self._options, self._told, self._type)
         await self.reader.join()
 
-    async def joined(self) -> Reader:
+    async def joined(self) -> GroupReader:
         """The member, which owns partitions if there are any for it."""
         reader = self.reader
         if reader is None or not reader.assignment:
@@ -74,7 +74,7 @@ class Subscription:
 
     async def chosen(
         self, partitions: Sequence[Partition]
-    ) -> tuple[Reader, Sequence[TopicPartition]]:
+    ) -> tuple[GroupReader, Sequence[TopicPartition]]:
         """The member, and those of its partitions that are named, or all."""
         named = lanes_of(partitions, self.topics)
         reader = await self.joined()
@@ -90,7 +90,7 @@ class Subscription:
 class Seeking:
     """Seeking; without ``partitions``, in all that the consumer owns."""
 
-    def __init__(self, subscription: Subscription, progress: Progress[Any]) -> None:
+    def __init__(self, subscription: ConsumerSubscription, progress: MessageProgress[Any]) -> None:
         self._subscription = subscription
         self._progress = progress
 

@@ -11,16 +11,16 @@ from nexo.client.stream_records import key_text
 from nexo.errors import AlreadyExists, InvalidOption, NotFound
 from nexo.topics._async.kafka.reader import KafkaReader
 from nexo.topics._async.kafka.sender import KafkaSender
-from nexo.topics._async.ports import Reader, Rebalanced, Sender
+from nexo.topics._async.ports import GroupReader, Rebalanced, Sender
 from nexo.topics.kafka import connection_options, library, row_of, translated
 from nexo.topics.model import (
     Committed,
     GroupDescription,
-    Message,
     PartitionDescription,
     ReaderOptions,
     SenderOptions,
     TopicDescription,
+    TopicMessage,
     TopicPartition,
 )
 
@@ -119,9 +119,9 @@ class KafkaBackend:
 
     async def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str | bytes, Message[Any]]:
+    ) -> dict[str | bytes, TopicMessage[Any]]:
         """The newest message by reading the whole topic: Kafka has no index of keys."""
-        found: dict[str | bytes, Message[Any]] = {}
+        found: dict[str | bytes, TopicMessage[Any]] = {}
         async with self._consumer() as consumer:
             numbers = consumer.partitions_for_topic(topic) or await self._numbers(topic)
             lanes = [library().TopicPartition(topic, number) for number in sorted(numbers)]
@@ -132,7 +132,7 @@ class KafkaBackend:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     for record in records:
                         if key in (None, record.key) and record.key is not None:
-                            found[key_text(record.key)] = Message(
+                            found[key_text(record.key)] = TopicMessage(
                                 topic, record.partition, row_of(record), type_
                             )
         return {name: message for name, message in found.items() if message.payload is not None}
@@ -183,7 +183,7 @@ class KafkaBackend:
         """An AIOKafkaProducer."""
         return KafkaSender(self._options, options, partitioner)
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> Reader:
+    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
         """An AIOKafkaConsumer."""
         return KafkaReader(self._options, options, told, type_)
 

@@ -9,7 +9,7 @@ from typing import Any
 from nexo.errors import NotOwner
 from nexo.topics._async.ports import Rebalanced
 from nexo.topics.kafka import library, row_of, translated
-from nexo.topics.model import Commits, Committed, Message, ReaderOptions, TopicPartition
+from nexo.topics.model import Commits, Committed, ReaderOptions, TopicMessage, TopicPartition
 
 _SLICE_MS = 200
 """How long one call to aiokafka waits, so that `interrupt` takes effect."""
@@ -94,7 +94,7 @@ class KafkaReader:
 
     # -- reading
 
-    async def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+    async def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """What aiokafka has read ahead."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -107,7 +107,7 @@ class KafkaReader:
                 )
             if found or not left_ms or self._interrupted or self._closed:
                 return [
-                    Message(at.topic, at.partition, row_of(record), self._type)
+                    TopicMessage(at.topic, at.partition, row_of(record), self._type)
                     for at, records in found.items()
                     for record in records
                 ]
@@ -193,11 +193,11 @@ def _assignor(strategy: str | None) -> Any:
 def _listener(reader: KafkaReader) -> Any:
     base = library("aiokafka.abc").ConsumerRebalanceListener
 
-    class Listener(base):  # type: ignore[misc, valid-type]
+    class RebalanceListener(base):  # type: ignore[misc, valid-type]
         async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
             await reader.revoked(revoked)
 
         async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
             await reader.assigned(assigned)
 
-    return Listener()
+    return RebalanceListener()

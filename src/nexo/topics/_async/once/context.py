@@ -14,7 +14,7 @@ from nexo.client.stream_records import Key
 from nexo.errors import InvalidInput, InvalidOption, TransactionAborted
 from nexo.model import check_name
 from nexo.protocol.stream_transactions import check_timeout
-from nexo.topics._async.once.ledger import Ledger
+from nexo.topics._async.once.ledger import OnceLedger
 from nexo.topics._async.once.nexo_ledger import ledger_for
 from nexo.topics._async.once.transaction import AsyncOnceTransaction
 from nexo.topics.once import (
@@ -66,14 +66,14 @@ class AsyncExactlyOnceContext:
         self._ttl_ms = span_ms("ttl", ttl)
         if self._ttl_ms < 1:
             raise InvalidOption(f"ttl = {ttl!r}: must be longer than 0")
-        self._ledger: Ledger = ledger_for(server, check_name(name, "context"), self._ttl_ms)
+        self._ledger: OnceLedger = ledger_for(server, check_name(name, "context"), self._ttl_ms)
         self._deliver = deliver
-        self._running: dict[str, tuple[runtime.Lock, list[None]]] = {}
-        self._flushing = runtime.Lock()
-        self._barrier = runtime.Lock()
+        self._running: dict[str, tuple[runtime.Mutex, list[None]]] = {}
+        self._flushing = runtime.Mutex()
+        self._barrier = runtime.Mutex()
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> OnceLedger:
         """The storage behind the context; with ``memory://``, a test can inspect it."""
         return self._ledger
 
@@ -144,7 +144,7 @@ class AsyncExactlyOnceContext:
         function(work, "the work")
         if not text(event_id, "an event's id") or not 0 < ttl_ms <= self._ttl_ms:
             raise InvalidInput("an event needs an id, and a ttl no longer than the context's")
-        lock, callers = self._running.setdefault(event_id, (runtime.Lock(), []))
+        lock, callers = self._running.setdefault(event_id, (runtime.Mutex(), []))
         callers.append(None)
         try:
             async with lock:

@@ -51,7 +51,7 @@ class LedgerTransaction(Protocol):
     async def abort(self) -> None: ...
 
 
-class Ledger(Protocol):
+class OnceLedger(Protocol):
     """Two tables of keys, and transactions over them and topics."""
 
     async def load(self, table: str, key: str) -> Entry:

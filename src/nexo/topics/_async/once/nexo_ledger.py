@@ -13,19 +13,19 @@ from nexo.errors import AlreadyExists
 from nexo.topics._async.connecting import url_of
 from nexo.topics._async.consumer.message_source import MessageSource
 from nexo.topics._async.kafka.ledger import KafkaLedger
-from nexo.topics._async.once.ledger import Ledger, LedgerTransaction, MemoryLedger
+from nexo.topics._async.once.ledger import LedgerTransaction, MemoryLedger, OnceLedger
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
 
 class NexoLedger:
-    """`Ledger` on streams named after the context."""
+    """`OnceLedger` on streams named after the context."""
 
     def __init__(self, client: AsyncClient, name: str, ttl_ms: int, *, owned: bool) -> None:
         self._client = client
         self._owned = owned
         self._ready = False
-        self._lock = runtime.Lock()
+        self._lock = runtime.Mutex()
         self._streams = {table: f"exactly-once/{name}/{table}" for table in (STATE, ONCE)}
         self._options: dict[str, dict[str, Any]] = {
             STATE: {"cleanup": "compact", "retention_ms": 0, "retention_bytes": 0},
@@ -121,7 +121,7 @@ class _NexoTransaction:
         await self._transaction.abort()
 
 
-def ledger_for(server: AsyncClient | str | None, name: str, ttl_ms: int) -> Ledger:
+def ledger_for(server: AsyncClient | str | None, name: str, ttl_ms: int) -> OnceLedger:
     """``memory://``, ``nexo://`` or ``kafka://``; a client is used as it is."""
     if isinstance(server, AsyncClient):
         return NexoLedger(server, name, ttl_ms, owned=False)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from nexo.batch import ANONYMOUS, Compression, Producer
+from nexo.batch import ANONYMOUS, BatchProducer, Compression
 from nexo.client._async import runtime
 from nexo.client._async.link.link import Link
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
@@ -53,7 +53,7 @@ class BatchWriter:
         self._options = options
         self._compression = Compression.named(options.compression)
         self._identity: _Identity | None = None
-        self._identifying = runtime.Lock()
+        self._identifying = runtime.Mutex()
         self._closed = False
 
     async def write(self, at: TopicPartition, count: int, batch: Sequence[Packed[Any]]) -> int:
@@ -92,7 +92,7 @@ class BatchWriter:
 
     async def count(self, topic: str) -> int:
         """How many partitions a topic has."""
-        reply = await self._link.call(Op.S_DESCRIBE, wire.pack(wire.Name(stream=topic)))
+        reply = await self._link.call(Op.S_DESCRIBE, wire.pack(wire.StreamName(stream=topic)))
         return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
 
     async def insist(
@@ -117,8 +117,8 @@ class BatchWriter:
         self._closed = True
 
 
-def _producer(identity: _Identity | None, at: TopicPartition) -> Producer:
+def _producer(identity: _Identity | None, at: TopicPartition) -> BatchProducer:
     """The producer identity of the next batch of a partition."""
     if identity is None:
         return ANONYMOUS
-    return Producer(identity.id, identity.epoch, identity.stored[at])
+    return BatchProducer(identity.id, identity.epoch, identity.stored[at])

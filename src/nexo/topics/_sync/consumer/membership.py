@@ -47,7 +47,7 @@ class Membership:
         self.owned: list[TopicPartition] = []
         self.in_hand: set[TopicPartition] = set()
         """Partitions of which the user holds messages."""
-        self.lock = runtime.Lock()
+        self.lock = runtime.Mutex()
         """Held while partitions come and go."""
         self._link = link
         self._options = options

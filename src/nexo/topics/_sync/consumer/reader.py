@@ -20,7 +20,7 @@ from nexo.protocol import stream_ordered as ordered
 from nexo.protocol.ops import Op
 from nexo.topics._sync.consumer.membership import Membership
 from nexo.topics._sync.ports import Rebalanced
-from nexo.topics.model import Commits, Committed, Message, ReaderOptions, TopicPartition
+from nexo.topics.model import Commits, Committed, ReaderOptions, TopicMessage, TopicPartition
 
 log = logging.getLogger("nexo.topics")
 
@@ -36,7 +36,7 @@ _MAX_WAIT_S = 600.0
 _T = TypeVar("_T")
 
 
-class Lane:
+class PartitionBuffer:
     """One partition: messages read ahead, and where reading continues."""
 
     __slots__ = ("at", "next_fetch", "paused", "rows")
@@ -64,7 +64,7 @@ class NexoReader:
         self._told = told
         self._type = type_
         self._members = Membership(self._link, options, self, self.interrupt)
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes: dict[TopicPartition, PartitionBuffer] = {}
         self._sought: set[TopicPartition] = set()
         """Where the user went back, so that commits may too."""
         self._poll: Any = None
@@ -114,7 +114,7 @@ class NexoReader:
             begun = {at: (starts[at] - 1, "") for at in partitions if at not in stored}
             if begun:
                 self.commit(begun)
-        self._lanes.update({at: Lane(at, offset) for at, offset in starts.items()})
+        self._lanes.update({at: PartitionBuffer(at, offset) for at, offset in starts.items()})
         self._told.assigned(partitions)
 
     def _start(self, stored: Committed | None, part: wire.PartitionInfo) -> int:
@@ -125,12 +125,12 @@ class NexoReader:
 
     # -- reading
 
-    def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+    def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """The next messages, of every partition in turn; empty if none came in time."""
         deadline_s = runtime.now_s() + timeout_s
         self._members.in_hand.clear()
         while True:
-            found: list[Message[Any]] = []
+            found: list[TopicMessage[Any]] = []
             if not self._members.unsettled or self._is_up(deadline_s):
                 found = self._attempt(max_records, deadline_s)
             if found or self._closed or runtime.now_s() >= deadline_s:
@@ -141,7 +141,7 @@ class NexoReader:
         left_s = max(0.0, deadline_s - runtime.now_s())
         return self._link.ready(min(left_s, _LOOK_S))
 
-    def _attempt(self, max_records: int, deadline_s: float) -> list[Message[Any]]:
+    def _attempt(self, max_records: int, deadline_s: float) -> list[TopicMessage[Any]]:
         try:
             self._members.join()
             self._members.settle()
@@ -155,21 +155,21 @@ class NexoReader:
             self._members.lost()
         return []
 
-    def _hand_out(self, max_records: int) -> list[Message[Any]]:
+    def _hand_out(self, max_records: int) -> list[TopicMessage[Any]]:
         with self._members.lock:
             found = self._pick(max_records)
             self._members.in_hand.update(message.position.lane for message in found)
         self._since_read += len(found)
         return found
 
-    def _pick(self, count: int) -> list[Message[Any]]:
+    def _pick(self, count: int) -> list[TopicMessage[Any]]:
         """One of each partition in turn; the first is last the next time."""
-        found: list[Message[Any]] = []
+        found: list[TopicMessage[Any]] = []
         ready = deque(lane for lane in self._lanes.values() if lane.rows and not lane.paused)
         while ready and len(found) < count:
             lane = ready.popleft()
             row = lane.rows.popleft()
-            found.append(Message(lane.at.topic, lane.at.partition, row, self._type))
+            found.append(TopicMessage(lane.at.topic, lane.at.partition, row, self._type))
             self._lanes[lane.at] = self._lanes.pop(lane.at)
             if lane.rows:
                 ready.append(lane)
@@ -199,7 +199,7 @@ class NexoReader:
             with self._members.lock:
                 self._lay(lanes, asked, reply)
 
-    def _lay(self, lanes: list[Lane], asked: list[int], reply: Reply) -> None:
+    def _lay(self, lanes: list[PartitionBuffer], asked: list[int], reply: Reply) -> None:
         head, rest = wire.unpack_headed(wire.ReadManyReply, reply or b"")
         fresh = [
             self._lanes.get(lane.at) is lane and lane.next_fetch == offset and not lane.rows
@@ -289,7 +289,7 @@ class NexoReader:
         return part.start_offset, part.stable_offset
 
     def _partitions(self, topic: str) -> list[wire.PartitionInfo]:
-        reply = self._ask(Op.S_DESCRIBE, wire.Name(stream=topic))
+        reply = self._ask(Op.S_DESCRIBE, wire.StreamName(stream=topic))
         return wire.unpack(wire.StreamInfo, reply).partitions
 
     def offset_at(self, at: TopicPartition, time_ms: int) -> int:

@@ -8,21 +8,21 @@ from concurrent.futures import Future
 from typing import Any
 
 from nexo.topics._async.kafka.backend import KafkaBackend as AsyncKafkaBackend
-from nexo.topics._async.ports import Reader as AsyncReader
+from nexo.topics._async.ports import GroupReader as AsyncReader
 from nexo.topics._async.ports import Sender as AsyncSender
 from nexo.topics._sync.kafka.loop import LoopThread
-from nexo.topics._sync.ports import Reader, Rebalanced, Sender
+from nexo.topics._sync.ports import GroupReader, Rebalanced, Sender
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import (
     Commits,
     Committed,
     GroupDescription,
-    Message,
     ProducerRecord,
     ReaderOptions,
     RecordMetadata,
     SenderOptions,
     TopicDescription,
+    TopicMessage,
     TopicPartition,
 )
 
@@ -63,7 +63,7 @@ class KafkaBackend:
 
     def newest(
         self, topic: str, key: bytes | None, type_: type[Any] | None
-    ) -> dict[str | bytes, Message[Any]]:
+    ) -> dict[str | bytes, TopicMessage[Any]]:
         """As the async one."""
         return self._thread.run(self._backend.newest(topic, key, type_))
 
@@ -75,7 +75,7 @@ class KafkaBackend:
 
         return KafkaSender(self._thread, self._thread.run(make()))
 
-    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> Reader:
+    def reader(self, options: ReaderOptions, told: Rebalanced, type_: Any) -> GroupReader:
         """An AIOKafkaConsumer."""
 
         async def make() -> AsyncReader:
@@ -139,7 +139,7 @@ class KafkaSender:
 
 
 class KafkaReader:
-    """`Reader` for threads."""
+    """`GroupReader` for threads."""
 
     def __init__(self, thread: LoopThread, reader: AsyncReader) -> None:
         self._thread = thread
@@ -164,7 +164,7 @@ class KafkaReader:
         """As the async one."""
         self._thread.run(self._reader.join())
 
-    def fetch(self, max_records: int, timeout_s: float) -> list[Message[Any]]:
+    def fetch(self, max_records: int, timeout_s: float) -> list[TopicMessage[Any]]:
         """As the async one."""
         return self._thread.run(self._reader.fetch(max_records, timeout_s))
 

@@ -52,7 +52,7 @@ class LedgerTransaction(Protocol):
     def abort(self) -> None: ...
 
 
-class Ledger(Protocol):
+class OnceLedger(Protocol):
     """Two tables of keys, and transactions over them and topics."""
 
     def load(self, table: str, key: str) -> Entry:

@@ -14,19 +14,19 @@ from nexo.errors import AlreadyExists
 from nexo.topics._sync.connecting import url_of
 from nexo.topics._sync.consumer.message_source import MessageSource
 from nexo.topics._sync.kafka.ledger import KafkaLedger
-from nexo.topics._sync.once.ledger import Ledger, LedgerTransaction, MemoryLedger
+from nexo.topics._sync.once.ledger import LedgerTransaction, MemoryLedger, OnceLedger
 from nexo.topics.model import Commits, ProducerRecord, RecordMetadata
 from nexo.topics.once import ABSENT, ONCE, STATE, Entry
 
 
 class NexoLedger:
-    """`Ledger` on streams named after the context."""
+    """`OnceLedger` on streams named after the context."""
 
     def __init__(self, client: Client, name: str, ttl_ms: int, *, owned: bool) -> None:
         self._client = client
         self._owned = owned
         self._ready = False
-        self._lock = runtime.Lock()
+        self._lock = runtime.Mutex()
         self._streams = {table: f"exactly-once/{name}/{table}" for table in (STATE, ONCE)}
         self._options: dict[str, dict[str, Any]] = {
             STATE: {"cleanup": "compact", "retention_ms": 0, "retention_bytes": 0},
@@ -122,7 +122,7 @@ class _NexoTransaction:
         self._transaction.abort()
 
 
-def ledger_for(server: Client | str | None, name: str, ttl_ms: int) -> Ledger:
+def ledger_for(server: Client | str | None, name: str, ttl_ms: int) -> OnceLedger:
     """``memory://``, ``nexo://`` or ``kafka://``; a client is used as it is."""
     if isinstance(server, Client):
         return NexoLedger(server, name, ttl_ms, owned=False)

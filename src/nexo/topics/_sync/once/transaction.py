@@ -13,8 +13,8 @@ from typing import Any
 from nexo.client.stream_records import Headers, Key
 from nexo.errors import Conflict, InvalidInput, NexoError, TransactionAborted
 from nexo.topics._sync.consumer.message_source import MessageSource
-from nexo.topics._sync.once.ledger import Ledger
-from nexo.topics.model import Message, ProducerRecord, RecordMetadata, TopicPartition
+from nexo.topics._sync.once.ledger import OnceLedger
+from nexo.topics.model import ProducerRecord, RecordMetadata, TopicMessage, TopicPartition
 from nexo.topics.once import (
     STATE,
     Entry,
@@ -36,12 +36,12 @@ class OnceTransaction:
     again.
     """
 
-    def __init__(self, ledger: Ledger, timeout_s: float) -> None:
+    def __init__(self, ledger: OnceLedger, timeout_s: float) -> None:
         self.ledger = ledger
         self._changes = ledger.transaction(timeout_s)
         self._written: dict[tuple[str, str], bytes | None] = {}
         self._seen: dict[tuple[str, str], Entry] = {}
-        self._polled: list[tuple[MessageSource, Message[Any]]] = []
+        self._polled: list[tuple[MessageSource, TopicMessage[Any]]] = []
         self._commits: dict[MessageSource, dict[TopicPartition, tuple[int, str]]] = {}
         self._token: Token[Polls | None] | None = None
         self._open = False
@@ -69,7 +69,7 @@ class OnceTransaction:
             commits[at] = offset, metadata
 
     def _place(self, what: One) -> tuple[MessageSource, TopicPartition, int]:
-        if isinstance(what, Message) and isinstance(what.source, MessageSource):
+        if isinstance(what, TopicMessage) and isinstance(what.source, MessageSource):
             return what.source, what.position.lane, what.offset
         place = position_of(what, [message for _, message in self._polled], ())
         for source, message in self._polled:
@@ -77,7 +77,7 @@ class OnceTransaction:
                 return source, place.lane, place.offset
         raise InvalidInput(f"{place} was not polled in this transaction: commit the message itself")
 
-    def polled(self, source: Any, messages: Sequence[Message[Any]]) -> None:
+    def polled(self, source: Any, messages: Sequence[TopicMessage[Any]]) -> None:
         """Called by a consumer: these were delivered while the transaction was open."""
         self._polled += [(source, message) for message in messages]
 
@@ -185,9 +185,9 @@ class OnceTransaction:
         for source, messages in self._involved().items():
             source.rolled_back(messages, self._commits.get(source, {}))
 
-    def _involved(self) -> dict[MessageSource, list[Message[Any]]]:
+    def _involved(self) -> dict[MessageSource, list[TopicMessage[Any]]]:
         """Participating consumers, each with what was polled from it."""
-        found: dict[MessageSource, list[Message[Any]]] = {each: [] for each in self._commits}
+        found: dict[MessageSource, list[TopicMessage[Any]]] = {each: [] for each in self._commits}
         for source, message in self._polled:
             found.setdefault(source, []).append(message)
         return found

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from nexo.batch import ANONYMOUS, Compression, Producer
+from nexo.batch import ANONYMOUS, BatchProducer, Compression
 from nexo.client._sync import runtime
 from nexo.client._sync.link.link import Link
 from nexo.errors import ClientClosed, ConnectionLost, NexoError, RequestTimeout, Unavailable
@@ -54,7 +54,7 @@ class BatchWriter:
         self._options = options
         self._compression = Compression.named(options.compression)
         self._identity: _Identity | None = None
-        self._identifying = runtime.Lock()
+        self._identifying = runtime.Mutex()
         self._closed = False
 
     def write(self, at: TopicPartition, count: int, batch: Sequence[Packed[Any]]) -> int:
@@ -91,7 +91,7 @@ class BatchWriter:
 
     def count(self, topic: str) -> int:
         """How many partitions a topic has."""
-        reply = self._link.call(Op.S_DESCRIBE, wire.pack(wire.Name(stream=topic)))
+        reply = self._link.call(Op.S_DESCRIBE, wire.pack(wire.StreamName(stream=topic)))
         return len(wire.unpack(wire.StreamInfo, reply or b"").partitions)
 
     def insist(self, ask: Callable[[], _T], passing: tuple[type[NexoError], ...] = _PASSING) -> _T:
@@ -114,8 +114,8 @@ class BatchWriter:
         self._closed = True
 
 
-def _producer(identity: _Identity | None, at: TopicPartition) -> Producer:
+def _producer(identity: _Identity | None, at: TopicPartition) -> BatchProducer:
     """The producer identity of the next batch of a partition."""
     if identity is None:
         return ANONYMOUS
-    return Producer(identity.id, identity.epoch, identity.stored[at])
+    return BatchProducer(identity.id, identity.epoch, identity.stored[at])

@@ -32,7 +32,7 @@ from nexo.topics._sync.producer.atomic_batch import store_together
 from nexo.topics._sync.producer.batch_writer import BatchWriter
 from nexo.topics._sync.producer.delivery import Delivery
 from nexo.topics.model import ProducerRecord, RecordMetadata, SenderOptions, TopicPartition
-from nexo.topics.packing import BATCH_BYTES, Lane, Packed
+from nexo.topics.packing import BATCH_BYTES, Packed, PartitionBacklog
 from nexo.topics.partitioning import Chooser, Partitioner
 
 _CONCURRENT = 8
@@ -52,7 +52,7 @@ class NexoSender:
         self._counts: dict[str, int] = {}
         self._unplaced: dict[str, list[Packed[Delivery]]] = {}
         """Messages of topics whose partition count is not known, or no longer."""
-        self._lanes: dict[TopicPartition, Lane[Delivery]] = {}
+        self._lanes: dict[TopicPartition, PartitionBacklog[Delivery]] = {}
         self._guard = Lock()
         """Any thread may send, in the sync client."""
         self._open = 0
@@ -107,7 +107,7 @@ class NexoSender:
         at = TopicPartition(topic, partition)
         lane = self._lanes.get(at)
         if lane is None:
-            lane = self._lanes[at] = Lane(at)
+            lane = self._lanes[at] = PartitionBacklog(at)
         if not lane.waiting:
             lane.first_s = runtime.now_s()
         lane.waiting.append(packed)
@@ -168,11 +168,11 @@ class NexoSender:
             return None
         return max(0.0, min(waiting) + self._options.linger_ms / 1000 - runtime.now_s())
 
-    def _may_go(self, lane: Lane[Delivery]) -> bool:
+    def _may_go(self, lane: PartitionBacklog[Delivery]) -> bool:
         """Whether something waits, and its place is certain."""
         return bool(lane.waiting) and lane.at.topic in self._counts
 
-    def _due(self, lane: Lane[Delivery]) -> bool:
+    def _due(self, lane: PartitionBacklog[Delivery]) -> bool:
         if not self._may_go(lane):
             return False
         waited_s = runtime.now_s() - lane.first_s
@@ -182,7 +182,7 @@ class NexoSender:
             or waited_s >= self._options.linger_ms / 1000
         )
 
-    def _lanes_of(self, topic: str) -> list[Lane[Delivery]]:
+    def _lanes_of(self, topic: str) -> list[PartitionBacklog[Delivery]]:
         return [lane for lane in list(self._lanes.values()) if lane.at.topic == topic]
 
     def _learn(self, topic: str) -> None:
@@ -213,7 +213,7 @@ class NexoSender:
         self._unplaced.setdefault(topic, [])
         self._wake.set()
 
-    def _work(self, lane: Lane[Delivery]) -> None:
+    def _work(self, lane: PartitionBacklog[Delivery]) -> None:
         """Send a lane's batches while they are due."""
         while True:
             again = self._send(lane, self._cut(lane))
@@ -226,7 +226,7 @@ class NexoSender:
                     self._wake.set()
                     return
 
-    def _cut(self, lane: Lane[Delivery]) -> list[Packed[Delivery]]:
+    def _cut(self, lane: PartitionBacklog[Delivery]) -> list[Packed[Delivery]]:
         with self._guard:
             batch, size_bytes = [lane.waiting.popleft()], 0
             while lane.waiting and len(batch) < self._options.batch_size:
@@ -237,7 +237,9 @@ class NexoSender:
             lane.first_s = runtime.now_s()
             return batch
 
-    def _send(self, lane: Lane[Delivery], batch: list[Packed[Delivery]]) -> list[Packed[Delivery]]:
+    def _send(
+        self, lane: PartitionBacklog[Delivery], batch: list[Packed[Delivery]]
+    ) -> list[Packed[Delivery]]:
         """Send a batch; returns what has to be placed again."""
         try:
             first = self._writer.write(lane.at, lane.count, batch)
@@ -256,7 +258,10 @@ class NexoSender:
         return []
 
     def _send_singly(
-        self, lane: Lane[Delivery], batch: list[Packed[Delivery]], error: PayloadTooLarge
+        self,
+        lane: PartitionBacklog[Delivery],
+        batch: list[Packed[Delivery]],
+        error: PayloadTooLarge,
     ) -> list[Packed[Delivery]]:
         """Send one by one, so that only the message that is too large fails."""
         if len(batch) == 1:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.brokers.stream.groups.claims import Claims
-from nexo.brokers.stream.groups.flight import Delivery
+from nexo.brokers.stream.groups.flight import DeliveredRange
 from nexo.brokers.stream.groups.records import SharedOptions, SharedRecord, SharedSnapshot
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.errors import Conflict, InvalidOption, NotMember
@@ -31,7 +31,7 @@ def take(
     return spans(claims(shared).deliver(consumer, limit, [end], now_ms))
 
 
-def spans(got: list[Delivery]) -> list[tuple[int, int, int]]:
+def spans(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
     return [(d.first, d.end, d.attempt) for d in got]
 
 

@@ -12,8 +12,8 @@ from nexo.brokers.stream.groups.coordinator_model import (
     GroupError,
     Join,
     Joined,
-    Refused,
-    State,
+    JoinRefused,
+    RebalanceState,
     Synced,
 )
 from nexo.brokers.stream.groups.ordered import STANDALONE, OrderedGroup
@@ -76,16 +76,16 @@ class Group:
             known = member in self.engine.members
             self.join(ask(member if known else ""), member)
         for member in self.engine.members:
-            if self.engine.state is State.PREPARING:
+            if self.engine.state is RebalanceState.PREPARING:
                 self.join(ask(member))
         shares = {member: member.encode() for member in self.engine.members}
         for member in list(self.engine.members):
             self.sync(member, **shares)
-        assert self.engine.state is State.STABLE
+        assert self.engine.state is RebalanceState.STABLE
 
 
 def error(reply: Any) -> GroupError:
-    assert isinstance(reply, Refused)
+    assert isinstance(reply, JoinRefused)
     return reply.error
 
 
@@ -94,7 +94,7 @@ def test_the_first_member_leads_and_gives_itself_what_it_decides() -> None:
     joined = group.replies[group.join(ask(), "a")]
     assert joined == Joined(1, "range", "a", "a", (("a", None, b"sub"),))
     assert group.replies[group.sync("a", a=b"all")] == Synced("range", b"all")
-    assert (group.engine.state, group.beat("a")) == (State.STABLE, None)
+    assert (group.engine.state, group.beat("a")) == (RebalanceState.STABLE, None)
 
 
 def test_a_new_member_waits_until_the_others_have_joined_again() -> None:
@@ -116,8 +116,8 @@ def test_a_new_member_waits_until_the_others_have_joined_again() -> None:
 def test_a_new_member_may_have_to_join_with_an_id() -> None:
     group = Group()
     asked = group.join(Join("consumer", (("range", b""),), session_timeout_ms=SESSION_MS), "a")
-    assert group.replies[asked] == Refused(GroupError.MEMBER_ID_REQUIRED, "a")
-    assert group.engine.state is State.EMPTY
+    assert group.replies[asked] == JoinRefused(GroupError.MEMBER_ID_REQUIRED, "a")
+    assert group.engine.state is RebalanceState.EMPTY
     assert group.beat("a", 0) is GroupError.UNKNOWN_MEMBER_ID
     joined = group.replies[group.join(ask("a"))]
     assert joined.member_id == joined.leader == "a"
@@ -152,7 +152,7 @@ def test_a_silent_member_is_put_out_and_the_others_join_again() -> None:
     assert group.replies[group.join(ask("a"))].generation == group.engine.generation
     group.sync("a")
     group.after(SESSION_MS)
-    assert (group.engine.state, group.engine.members) == (State.EMPTY, {})
+    assert (group.engine.state, group.engine.members) == (RebalanceState.EMPTY, {})
     assert group.engine.next_deadline() is None
 
 
@@ -190,7 +190,7 @@ def test_generations_and_strangers_are_fenced() -> None:
     assert error(group.replies[group.sync("x")]) is GroupError.UNKNOWN_MEMBER_ID
     assert error(group.replies[group.join(ask("x"))]) is GroupError.UNKNOWN_MEMBER_ID
     assert group.leave(("x", None)) == [GroupError.UNKNOWN_MEMBER_ID]
-    assert group.engine.state is State.STABLE
+    assert group.engine.state is RebalanceState.STABLE
 
 
 def test_commits_are_checked_against_the_generation() -> None:
@@ -246,7 +246,7 @@ def test_a_lost_reply_is_given_again() -> None:
     assert (again.generation, again.members) == (generation, ())
     assert group.replies[group.sync("b")] == Synced("range", b"b")
     group.join(ask("b", data=b"another subscription"))
-    assert group.engine.state is State.PREPARING
+    assert group.engine.state is RebalanceState.PREPARING
 
 
 def test_leaving_hands_over_at_once_and_answers_what_waits() -> None:
@@ -258,7 +258,7 @@ def test_leaving_hands_over_at_once_and_answers_what_waits() -> None:
     joined = group.replies[group.join(ask("c"))]
     assert (joined.leader, [row[0] for row in joined.members]) == ("c", ["c"])
     group.leave(("c", None))
-    assert group.engine.state is State.EMPTY
+    assert group.engine.state is RebalanceState.EMPTY
 
 
 # -- static members ----------------------------------------------------------------
@@ -269,12 +269,12 @@ def static(group: Group, *instances: str) -> None:
     for instance in instances:
         group.join(ask(instance_id=instance), f"{instance}-1")
     for instance in instances[:-1]:
-        if group.engine.state is State.PREPARING:
+        if group.engine.state is RebalanceState.PREPARING:
             group.join(ask(f"{instance}-1", instance_id=instance))
     shares = {member: member.encode() for member in group.engine.members}
     for member in group.engine.members:
         group.sync(member, **shares)
-    assert group.engine.state is State.STABLE
+    assert group.engine.state is RebalanceState.STABLE
 
 
 def test_a_static_member_comes_back_without_a_rebalance() -> None:
@@ -297,7 +297,7 @@ def test_a_static_leader_that_comes_back_assigns_nothing(skips: bool) -> None:
     back = group.replies[group.join(ask(instance_id="x", skips_assignment=skips), "x-2")]
     assert back.skip_assignment is skips
     assert (back.leader == "x-2") is skips
-    assert group.engine.state is State.STABLE
+    assert group.engine.state is RebalanceState.STABLE
     assert group.replies[group.sync("x-2")] == Synced("range", b"x-1")
 
 
@@ -306,7 +306,7 @@ def test_a_static_member_with_another_subscription_rebalances() -> None:
     static(group, "x", "y")
     waiting = group.join(ask(instance_id="y", data=b"more"), "y-2")
     assert waiting not in group.replies
-    assert group.engine.state is State.PREPARING
+    assert group.engine.state is RebalanceState.PREPARING
 
 
 def test_a_second_process_of_an_instance_fences_the_first() -> None:
@@ -366,7 +366,7 @@ def test_a_group_has_a_size_and_sessions_have_bounds() -> None:
     for session_ms in (0, 10_000_000):
         bad = group.replies[group.join(ask("a", session_timeout_ms=session_ms))]
         assert error(bad) is GroupError.INVALID_SESSION_TIMEOUT
-    assert group.engine.state is State.STABLE
+    assert group.engine.state is RebalanceState.STABLE
 
 
 def test_what_leaves_nothing_behind() -> None:

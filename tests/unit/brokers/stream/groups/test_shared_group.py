@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from nexo.brokers.stream.groups.flight import Delivery
-from nexo.brokers.stream.groups.records import Acked, Counted, Parked, SharedOptions
+from nexo.brokers.stream.groups.flight import DeliveredRange
+from nexo.brokers.stream.groups.records import Acked, Counted, RecordsParked, SharedOptions
 from nexo.brokers.stream.groups.shared import SharedGroup
 from nexo.errors import (
     Fenced,
@@ -28,7 +28,7 @@ def group(partitions: int = 1, **options: int) -> SharedGroup:
     return made
 
 
-def spans(got: list[Delivery]) -> list[tuple[int, int, int]]:
+def spans(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
     return [(d.partition, d.first, d.end) for d in got]
 
 
@@ -38,7 +38,7 @@ def take(
     return spans(shared.deliver(consumer, limit, [end], now_ms))
 
 
-def attempts(got: list[Delivery]) -> list[tuple[int, int, int]]:
+def attempts(got: list[DeliveredRange]) -> list[tuple[int, int, int]]:
     return [(d.first, d.end, d.attempt) for d in got]
 
 
@@ -247,7 +247,7 @@ class TestParking:  # SPEC F3
 
     def test_the_records_say_what_failed_and_what_was_parked(self) -> None:
         records = self.parked().drain()
-        assert records == [Counted([(0, 0, 1, 1)]), Parked([(0, 0, 1, 2)], NOW, "boom")]
+        assert records == [Counted([(0, 0, 1, 1)]), RecordsParked([(0, 0, 1, 2)], NOW, "boom")]
 
     def test_a_replayed_message_starts_from_its_first_delivery(self) -> None:
         shared = self.parked()

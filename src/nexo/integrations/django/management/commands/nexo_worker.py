@@ -11,12 +11,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
-from nexo.client.stop_signal import StopSignal
+from nexo.client.stop_signal import ProcessStopSignal
 from nexo.integrations.django.api import task_backends
 from nexo.integrations.django.clients import close_all
-from nexo.integrations.django.processes import PARENT, Processes, orphaned
-from nexo.integrations.django.tasks import NexoBackend
-from nexo.integrations.django.worker import Worker
+from nexo.integrations.django.processes import PARENT, CommandProcesses, orphaned
+from nexo.integrations.django.tasks import DjangoTaskBackend
+from nexo.integrations.django.worker import TaskWorker
 
 _LOOK_S = 1.0
 
@@ -41,7 +41,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run."""
         backend = task_backends[options["backend"]]
-        if not isinstance(backend, NexoBackend):
+        if not isinstance(backend, DjangoTaskBackend):
             raise CommandError(f"TASKS[{options['backend']!r}] is not a Nexo backend")
         if options["threads"] < 1 or options["processes"] < 1:
             raise CommandError("--threads and --processes are at least 1")
@@ -49,13 +49,13 @@ class Command(BaseCommand):
             autoreload.run_with_reloader(self._work, options, None)
         elif options["processes"] > 1 and PARENT not in os.environ:
             command = autoreload.get_child_arguments()
-            Processes(command, options["processes"], options["stop_timeout"]).run()
+            CommandProcesses(command, options["processes"], options["stop_timeout"]).run()
         else:
-            with StopSignal() as asked:
+            with ProcessStopSignal() as asked:
                 self._work(options, asked)
 
-    def _work(self, options: dict[str, Any], asked: StopSignal | None) -> None:
-        worker = Worker(
+    def _work(self, options: dict[str, Any], asked: ProcessStopSignal | None) -> None:
+        worker = TaskWorker(
             options["backend"],
             options["queue"],
             options["threads"],
@@ -72,7 +72,7 @@ class Command(BaseCommand):
             raise CommandError(f"a queue is no longer served: {failure}")
 
 
-def _wait(worker: Worker, asked: StopSignal | None) -> None:
+def _wait(worker: TaskWorker, asked: ProcessStopSignal | None) -> None:
     """Until a signal, or until there is nothing left to work for."""
     over = threading.Event()
 
