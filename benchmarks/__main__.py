@@ -27,6 +27,7 @@ GROUPS = (
     "growth",
     "scaling",
     "pipeline",
+    "sql",
     "service",
     "frameworks",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 from nexo.batch import Batch, decode, entries
 from nexo.client._sync.link.link import Link
@@ -15,6 +16,7 @@ from nexo.protocol import stream as wire
 from nexo.protocol.ops import Op
 from nexo.protocol.stream_ordered import OrderedAsk, OrderedInfo
 from nexo.protocol.stream_publishing import publish_head
+from nexo.protocol.values import decode_value
 
 READ_BYTES = 8 * 1024**2
 
@@ -36,6 +38,12 @@ class HotLog:
         trace: TracebackType | None,
     ) -> None:
         self._link.close()
+
+    def status(self) -> dict[str, Any]:
+        """What the broker says of itself."""
+        reply = self._link.call(Op.STATUS, bytes((Broker.STREAM,)))
+        found: dict[str, Any] = decode_value(reply or b"\x02{}")
+        return found
 
     def names(self) -> Iterator[str]:
         """Every stream's name, in order."""

@@ -33,8 +33,9 @@ from nexo.errors import (
 from nexo.hot_log import HotLog, held
 from nexo.lake import dead_letters, latest
 from nexo.lake.catalog import CREATED_MS, Lake, StreamId
-from nexo.lake.commit import LostRace, TakenRange, commit, offsets_of
+from nexo.lake.commit import LostRace, TakenRange, commit
 from nexo.lake.files import DataFileFacts, target
+from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import delete_files
 from nexo.lake.plan import Advance, BatchLimits, HotPartition, advances, cost_s
 from nexo.lake.progress import MicroBatch, Tracker, now_ms, total

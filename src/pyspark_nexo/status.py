@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nexo.hot_log import HotLog
 from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.commit import offsets_of
+from nexo.lake.offsets import offsets_of
 from nexo.lake.progress import by_stream, read_progress
 
 

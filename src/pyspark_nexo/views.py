@@ -39,7 +39,7 @@ from nexo.lake.catalog import (
     derived_view,
     table_name,
 )
-from nexo.lake.commit import offsets_of
+from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.typed import parser_of
 from nexo.protocol import stream as wire

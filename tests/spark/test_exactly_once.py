@@ -18,8 +18,8 @@ from nexo import testing
 from nexo.errors import NexoError
 from nexo.lake import dead_letters
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import offsets_of
 from nexo.lake.maintain import Care, maintain
+from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from nexo.lake.read import spans

@@ -12,7 +12,8 @@ import nexo
 from nexo import testing
 from nexo.errors import Conflict, ConnectionLost, Corrupt, NotFound
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import LostRace, TakenRange, commit, offsets_of
+from nexo.lake.commit import LostRace, TakenRange, commit
+from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.plan import BatchLimits
 from pyspark_nexo.pipeline import Pipeline

@@ -25,7 +25,7 @@ from nexo.access.users import UsersFile
 from nexo.errors import Unauthenticated
 from nexo.lake import typed
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import offsets_of
+from nexo.lake.offsets import offsets_of
 from nexo.lake.progress import read_progress
 from nexo.lake.settings import LakeSettings
 from pyspark_nexo import continuous

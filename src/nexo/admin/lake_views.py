@@ -63,7 +63,7 @@ def read_tables(settings: Settings) -> list[TableHistory]:
 
 def _history(table: Table) -> TableHistory:
     from nexo.lake.catalog import KIND, RECORDS, STREAM
-    from nexo.lake.commit import offsets_of
+    from nexo.lake.offsets import offsets_of
 
     newest = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
     last = _summary(newest[0]) if newest else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +28,8 @@ KIND = "nexo.kind"
 """Table properties: whose records these are, how far they go (`nexo.lake.commit`), and what they
 are: every record, the newest per key, or those that typed columns refused."""
 RECORDS, NEWEST, DEAD_LETTERS = "records", "latest", "dead letters"
+SUFFIXES = {NEWEST: "_latest", DEAD_LETTERS: "_dead_letters"}
+"""How names of tables end that are made from a stream's, by their kind."""
 
 _DRIVERS = ("pyiceberg", "pydantic", "sqlalchemy", "sqlite3", "requests", "urllib3", "botocore")
 """Modules whose errors mean that a catalog or a store does not work, not that we do not."""
@@ -65,7 +67,7 @@ def table_name(stream: str, suffix: str = "") -> str:
     return f"s_{readable}_{digest}{suffix}"
 
 
-def _names(stream: str, suffix: str) -> tuple[str, str]:
+def table_names(stream: str, suffix: str) -> tuple[str, str]:
     """The name that a table has, and the one that it has if the first is another stream's."""
     digest = hashlib.blake2s(f"{stream}\n{suffix}".encode(), digest_size=4).hexdigest()
     own = table_name(stream, suffix)
@@ -74,14 +76,19 @@ def _names(stream: str, suffix: str) -> tuple[str, str]:
 
 def derived_view(stream: str, suffix: str, taken: Container[str]) -> str:
     """What SQL calls a table made from a stream's; ``taken`` are the views of streams."""
-    own, other = _names(stream, suffix)
+    own, other = table_names(stream, suffix)
     return other if own in taken else own
 
 
-def _belongs(table: Table, stream: str, suffix: str) -> bool:
+def belongs(properties: Mapping[str, str], stream: str, suffix: str) -> bool:
     """Whether a table is this stream's, and of the kind that the suffix means."""
-    derived = table.properties.get(KIND, RECORDS) != RECORDS
-    return table.properties.get(STREAM) == stream and derived == bool(suffix)
+    derived = properties.get(KIND, RECORDS) != RECORDS
+    return properties.get(STREAM) == stream and derived == bool(suffix)
+
+
+def is_of(properties: Mapping[str, str], stream: StreamId) -> bool:
+    """Whether a table of the stream's name is of this stream, not of an earlier one."""
+    return int(properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
 
 
 class Lake:
@@ -134,9 +141,9 @@ class Lake:
         """
         if not self.settings.there:
             return None
-        for name in _names(stream, suffix):
+        for name in table_names(stream, suffix):
             table = self._at(name, stream)
-            if table is not None and _belongs(table, stream, suffix):
+            if table is not None and belongs(table.properties, stream, suffix):
                 return table
         return None
 
@@ -170,7 +177,7 @@ class Lake:
         if found is None:
             return None
         is_kind = found.properties.get(KIND, kind) == kind
-        return found if is_kind and _is_of(found, stream) else None
+        return found if is_kind and is_of(found.properties, stream) else None
 
     def ensure(
         self,
@@ -185,7 +192,7 @@ class Lake:
         """
         found, folder = self.find(stream.name, suffix), None
         if found is not None:
-            if _is_of(found, stream):
+            if is_of(found.properties, stream):
                 return found
             self._set_aside(found)
             folder = f"{found.location().rpartition('/')[0]}/{_folder(stream, suffix)}"
@@ -221,7 +228,7 @@ class Lake:
 
     def _free_name(self, stream: str, suffix: str) -> str:
         """A name for a new table: the stream's own, unless another stream of ours has it."""
-        own, other = _names(stream, suffix)
+        own, other = table_names(stream, suffix)
         taken = self._at(own, stream)
         if taken is None:
             return own
@@ -249,10 +256,6 @@ class Lake:
             return self.catalog.list_tables(self.settings.namespace)
         except NoSuchNamespaceError:
             return []
-
-
-def _is_of(table: Table, stream: StreamId) -> bool:
-    return int(table.properties.get(CREATED_MS, stream.created_ms)) == stream.created_ms
 
 
 def _folder(stream: StreamId, suffix: str) -> str:

@@ -12,11 +12,10 @@ While an outcome is unknown, no file is deleted: the sweep removes what no snaps
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 from nexo.errors import Conflict, NexoError, Unavailable
 from nexo.lake.catalog import OFFSETS, as_ours, first_line
 from nexo.lake.files import DataFileFacts
+from nexo.lake.offsets import offsets_of, offsets_text
 from nexo.lake.paths import delete_files, local_path, sync_local
 from nexo.lake.snapshot import Draft, TableChange, draft, landed
 
@@ -60,17 +60,6 @@ class TakenRange:
     after: int | None
     end: int
     files: Sequence[DataFileFacts]
-
-
-def offsets_of(properties: Mapping[str, str]) -> dict[int, int]:
-    """Per partition: the table holds everything below."""
-    found: dict[str, int] = json.loads(properties.get(OFFSETS, "{}"))
-    return {int(partition): offset for partition, offset in found.items()}
-
-
-def offsets_text(offsets: Mapping[int, int]) -> str:
-    """The property's text; sorted, so that equal offsets are equal texts."""
-    return json.dumps({str(key): offsets[key] for key in sorted(offsets)})
 
 
 def commit(table: Table, taken: Sequence[TakenRange], replaced: Sequence[str] = ()) -> Table:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nexo.lake import derive
-from nexo.lake.catalog import DEAD_LETTERS, Lake, StreamId
+from nexo.lake.catalog import DEAD_LETTERS, SUFFIXES, Lake, StreamId
 from nexo.lake.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.read import FileSpan, spans
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
-SUFFIX = "_dead_letters"
+SUFFIX = SUFFIXES[DEAD_LETTERS]
 LETTERS = ROWS.append(pa.field("reason", pa.string()))
 """A refused record as it was published, and why it was refused."""
 _REFUSED = ROWS.append(pa.field(REJECTED, pa.string()))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nexo.lake import derive
-from nexo.lake.catalog import NEWEST, Lake, StreamId
+from nexo.lake.catalog import NEWEST, SUFFIXES, Lake, StreamId
 from nexo.lake.derive import DeriveStep
 from nexo.lake.files import DataFileFacts
 from nexo.lake.rows import ROWS, chunked
@@ -23,7 +23,7 @@ from nexo.lake.schema import raw_schema
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-SUFFIX = "_latest"
+SUFFIX = SUFFIXES[NEWEST]
 FOLD_ROWS = 4_000_000
 """Places looked at before older ones are forgotten, so that memory is bounded by distinct keys."""
 _PLACES = pa.schema([ROWS.field("offset"), ROWS.field("key")])

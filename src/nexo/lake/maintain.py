@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from nexo.lake.catalog import KIND, NEWEST, OFFSETS, as_ours
-from nexo.lake.commit import apply, offsets_of, offsets_text, refresh
+from nexo.lake.commit import apply, refresh
 from nexo.lake.files import DataFileFacts, FileWriter, target
 from nexo.lake.read import FileSpan, row_groups, spans
 from nexo.lake.rows import chunked

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nexo.storage.disk.files import OsFiles
-
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
@@ -34,6 +32,8 @@ def sync_local(locations: Iterable[str]) -> None:
     """Sync files and their folders to disk: the broker will forget what they hold."""
     paths = [path for location in locations if (path := local_path(location))]
     if len(paths) >= _MANY:
+        from nexo.storage.disk.files import OsFiles  # noqa: PLC0415 - readers sync nothing
+
         OsFiles().sync_all(Path(paths[0]).parent)
         return
     for path in [*paths, *{os.path.dirname(path) for path in paths}]:  # noqa: PTH120

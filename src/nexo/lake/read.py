@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nexo.errors import Conflict
 from nexo.lake.catalog import Lake, as_ours
-from nexo.lake.commit import offsets_of
 from nexo.lake.entries import to_entry
+from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS
 from nexo.lake.schema import projected, sources
+from nexo.lake.stored import rows_marked
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -73,11 +73,7 @@ def live_files(table: Table, snapshot_id: int | None = None) -> list[DataFile]:
     """
     tasks = list(table.scan(snapshot_id=snapshot_id).plan_files())
     if any(task.delete_files for task in tasks):
-        raise Conflict(
-            f"rows of table {'.'.join(table.name())} are marked as deleted beside its files: have "
-            "the program that did so rewrite them (in Spark: CALL system.rewrite_data_files), and "
-            "delete with copy-on-write"
-        )
+        raise rows_marked(".".join(table.name()))
     return [task.file for task in tasks]
 
 

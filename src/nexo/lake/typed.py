@@ -349,9 +349,13 @@ def set_permissive(table: Table, permissive: bool) -> Table:
 
 def parser_of(table: Table) -> Terms | None:
     """What `Parser` needs for a table, in a form that travels; None without typed columns."""
-    names = {field.field_id: field.name for field in table.schema().fields}
-    columns = [column for column in columns_of(table.properties) if column.field_id in names]
-    permissive = table.properties.get(PERMISSIVE) == "true"
+    return terms_of(table.properties, {each.field_id: each.name for each in table.schema().fields})
+
+
+def terms_of(properties: Mapping[str, str], names: Mapping[int, str]) -> Terms | None:
+    """The same for a table of these properties, whose columns have these names."""
+    columns = [column for column in columns_of(properties) if column.field_id in names]
+    permissive = properties.get(PERMISSIVE) == "true"
     return Terms(columns, names, permissive) if columns else None
 
 

@@ -16,8 +16,7 @@ import duckdb
 
 TEXT = "nexo_text"
 MACROS = (
-    f"create macro {TEXT}(x) as case when typeof(x) = 'BLOB' "
-    "then try(decode(cast(cast(x as varchar) as blob))) else cast(x as varchar) end",
+    f"create macro {TEXT}(x blob) as try(decode(x)), (x) as cast(x as varchar)",
     "create macro nexo_shown(x) as coalesce(try(decode(x)), base64(x))",
     "create macro get_json_object(x, path) as "
     "case when json_valid(x) then json_extract_string(x, path) end",

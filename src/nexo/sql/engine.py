@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -32,33 +32,20 @@ import pyarrow as pa
 from nexo.client.address import Address
 from nexo.errors import Conflict, InvalidInput, NotFound
 from nexo.hot_log import HotLog
-from nexo.lake import dead_letters, latest
-from nexo.lake.catalog import (
-    DEAD_LETTERS,
-    NEWEST,
-    Lake,
-    StreamId,
-    as_ours,
-    derived_view,
-    table_name,
-)
+from nexo.lake.catalog import NEWEST, SUFFIXES, Lake, StreamId, as_ours, derived_view, table_name
 from nexo.lake.paths import local_path
-from nexo.lake.read import live_files
 from nexo.lake.rows import ROWS
+from nexo.lake.stored import Stored, find
 from nexo.sql import dialect
 from nexo.sql.filesystems import make_readable
 from nexo.sql.groups import group_rows, offset_rows
 from nexo.sql.result import Result
 from nexo.sql.streams import Seen, hot_rows, look
 
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
 MOST_STREAMS = 200
 """How many streams ``stream_messages`` covers unless they are named."""
 MESSAGES, OFFSETS, GROUPS = "stream_messages", "stream_offsets", "stream_groups"
 VIEWS = (MESSAGES, OFFSETS, GROUPS)
-_DERIVED = {latest.SUFFIX: NEWEST, dead_letters.SUFFIX: DEAD_LETTERS}
 _TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
 _OFFSETS = pa.schema(
     [
@@ -198,12 +185,12 @@ class QueryViews:
 
     def _derived(self, name: str) -> None:
         """The newest records or the dead letters of a stream, if that is what the name says."""
-        for suffix, kind in _DERIVED.items():
+        for kind, suffix in SUFFIXES.items():
             for stream in self._candidates(name, suffix):
                 if self.lake is None or derived_view(stream, suffix, self._by_view) != name:
                     continue
                 created_ms = self._look(stream).info.created_ms
-                table = self.lake.known(StreamId(stream, created_ms), suffix, kind)
+                table = find(self.lake, StreamId(stream, created_ms), suffix, kind)
                 if table is not None:
                     self._derived_view(name, stream, table, kind)
 
@@ -212,7 +199,7 @@ class QueryViews:
         bases = {name.removesuffix(suffix), name.rpartition("_")[0].removesuffix(suffix)}
         return [self._by_view[base] for base in bases if base != name and base in self._by_view]
 
-    def _derived_view(self, name: str, stream: str, table: Table, kind: str) -> None:
+    def _derived_view(self, name: str, stream: str, table: Stored, kind: str) -> None:
         if kind == NEWEST and self.as_of is not None:  # the table only knows those of today
             self._view(name, _newest(self._stream(stream)))
         else:
@@ -249,27 +236,24 @@ class QueryViews:
         moment = self.as_of.astimezone(UTC).isoformat()
         return f"select * from ({query}) where timestamp <= timestamptz '{moment}'"
 
-    def _files(self, table: Table) -> str | None:
+    def _files(self, table: Stored) -> str | None:
         """A query of a table's data files, matched by field id; None if it has none."""
-        with as_ours(f"cannot read table {'.'.join(table.name())}"):
-            paths = [file.file_path for file in live_files(table)]
+        with as_ours(f"cannot read table {table.name}"):
+            paths = table.files()
         if not paths:
             return None
         make_readable(self.connection, table.io, paths[0])
         files = ", ".join(_literal(local_path(path) or path) for path in paths)
         fields = ", ".join(
             f"{each.field_id}: {{name: {_literal(each.name)}, "
-            f"type: '{_TYPES[str(each.field_type)]}', default_value: NULL}}"
-            for each in table.schema().fields
+            f"type: '{_TYPES[each.kind]}', default_value: NULL}}"
+            for each in table.fields
         )
         return f"select * from read_parquet([{files}], schema = MAP {{{fields}}})"
 
 
-def _nothing(table: Table) -> str:
-    columns = ", ".join(
-        f"null::{_TYPES[str(each.field_type)]} as {_name(each.name)}"
-        for each in table.schema().fields
-    )
+def _nothing(table: Stored) -> str:
+    columns = ", ".join(f"null::{_TYPES[each.kind]} as {_name(each.name)}" for each in table.fields)
     return f"select {columns} where false"
 
 

@@ -6,6 +6,7 @@ the catalog's settings, so that credentials are configured once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
-def make_readable(connection: duckdb.DuckDBPyConnection, io: FileIO, path: str) -> None:
+def make_readable(
+    connection: duckdb.DuckDBPyConnection, io: Callable[[], FileIO], path: str
+) -> None:
     """Have ``connection`` read files that lie where ``path`` does."""
     if local_path(path) is not None:
         return
     parts = urlsplit(path)
     if not connection.filesystem_is_registered(parts.scheme):
-        connection.register_filesystem(_wrapped(io, parts.scheme, parts.netloc))
+        connection.register_filesystem(_wrapped(io(), parts.scheme, parts.netloc))
 
 
 def _wrapped(io: Any, scheme: str, netloc: str) -> Any:

@@ -9,20 +9,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from nexo.errors import Unavailable
 from nexo.hot_log import HotLog
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.commit import offsets_of
+from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import ROWS, chunked, rows
-from nexo.lake.typed import parsed, parser_of
+from nexo.lake.stored import Stored, find
+from nexo.lake.typed import parsed, terms_of
 from nexo.protocol import stream as wire
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
 
 _TRIES = 5
 SPILL_BYTES = 256 * 1024**2
@@ -34,7 +31,7 @@ class Seen:
     """A stream at one moment: its table's snapshot, and the ranges of the log that follow it."""
 
     info: wire.StreamInfo
-    table: Table | None
+    table: Stored | None
     ranges: tuple[tuple[int, int], ...]
     """By partition: from where up to before where."""
 
@@ -43,7 +40,7 @@ def look(broker: HotLog, lake: Lake | None, name: str) -> Seen:
     """A stream now."""
     for _ in range(_TRIES):
         created_ms = broker.describe(name).created_ms
-        table = None if lake is None else lake.known(StreamId(name, created_ms))
+        table = None if lake is None else find(lake, StreamId(name, created_ms))
         info = broker.describe(name)
         offsets = {} if table is None else offsets_of(table.properties)
         if info.created_ms == created_ms and not _is_behind(info, offsets):
@@ -70,7 +67,7 @@ def _ranges(
 
 def hot_rows(broker: HotLog, seen: Seen) -> pa.Table:
     """The records of the log, with the typed columns of the table."""
-    terms = None if seen.table is None else parser_of(seen.table)
+    terms = None if seen.table is None else terms_of(seen.table.properties, seen.table.names)
     found = list[pa.Table]()
     with _Spill() as spill:
         for table in parsed(chunked(_batches(broker, seen)), terms):

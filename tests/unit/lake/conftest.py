@@ -13,8 +13,9 @@ pytest.importorskip("pyiceberg")
 
 from nexo import batch as batches
 from nexo.lake.catalog import Lake, StreamId
-from nexo.lake.commit import TakenRange, commit, offsets_of
+from nexo.lake.commit import TakenRange, commit
 from nexo.lake.files import FileWriter, target
+from nexo.lake.offsets import offsets_of
 from nexo.lake.rows import rows
 from nexo.lake.schema import raw_schema
 from nexo.lake.settings import LakeSettings

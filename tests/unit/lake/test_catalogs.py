@@ -82,7 +82,7 @@ def test_a_catalog_that_does_not_answer_is_named(configured: Configure) -> None:
     [
         ({}, "catalog other: URI missing"),
         ({"type": "odd"}, "'odd' is not a valid"),
-        ({"type": "glue"}, "not installed"),
+        ({"type": "bigquery"}, "not installed"),
     ],
 )
 def test_a_catalog_that_cannot_be_is_a_matter_of_configuration(

@@ -12,9 +12,9 @@ import pytest
 
 from nexo.lake import moved
 from nexo.lake.catalog import Lake
-from nexo.lake.commit import offsets_of
 from nexo.lake.maintain import Care, maintain
 from nexo.lake.moved import settle
+from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import spans
 from nexo.lake.settings import LakeSettings

@@ -6,8 +6,8 @@ import pytest
 
 from nexo.errors import Corrupt, NexoError
 from nexo.lake.catalog import as_ours
-from nexo.lake.commit import offsets_of
 from nexo.lake.maintain import Care, maintain
+from nexo.lake.offsets import offsets_of
 from nexo.lake.paths import local_path
 from nexo.lake.read import LakeReader, spans
 from nexo.lake.snapshot import KEEP_SNAPSHOTS

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nexo import config
-from nexo.cli.options import client
+from nexo.cli import reach
+from nexo.cli.options import terms
+from nexo.client.address import Address, parse_url
 from nexo.errors import ConfigError, ConnectionLost, NexoError, NotFound
 from nexo.extras import hint
 from nexo.lake.settings import LakeSettings
-from nexo.model import Broker
-from nexo.protocol.ops import Op
-from nexo.protocol.values import decode_value
 from nexo.sql.place import SAY_IT, told_lake
 
 if TYPE_CHECKING:
@@ -67,6 +65,8 @@ def open_lake(
 
 
 def _settings(file: Path | None, flags: dict[str, object]) -> LakeSettings:
+    from nexo import config  # the server is asked more often
+
     settings = config.load(file, os.environ, flags)
     return LakeSettings(settings.lake_folder, settings.lake_catalog)
 
@@ -85,9 +85,17 @@ def _servers() -> LakeSettings:
 
 
 def _asked() -> LakeSettings:
-    with client() as server:
-        reply = server.link(Broker.STREAM).call(Op.STATUS, bytes((Broker.STREAM,)))
-    return told_lake(decode_value(reply or b"\x02{}"))
+    from nexo.hot_log import HotLog  # a whole client takes longer to import
+
+    reach.check(terms().url)
+    with HotLog(server_address()) as broker:
+        return told_lake(broker.status())
+
+
+def server_address() -> Address:
+    """The server that the command was told to use."""
+    given = terms()
+    return parse_url(given.url, **given.client_options())
 
 
 def missing_extra(error: ImportError, extra: str = "spark") -> ConfigError:

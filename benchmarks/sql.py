@@ -1,0 +1,106 @@
+"""``nexo sql``: from the command's start to its result, beside DuckDB over the same files.
+
+DuckDB alone is a Python process, too, that reads the lake's data files and nothing of the hot log.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import nexo
+from benchmarks.harness import Bench, Contender, Measure, Row
+from nexo.hot_log import HotLog, held
+from nexo.lake.catalog import Lake, StreamId
+from nexo.lake.commit import commit
+from nexo.lake.offsets import offsets_of
+from nexo.lake.plan import BatchLimits, advances
+from nexo.lake.read import live_files
+from nexo.lake.schema import raw_schema
+from nexo.lake.settings import LakeSettings
+from pyspark_nexo.pipeline import Files, StreamStep
+from pyspark_nexo.tiering import Fetcher
+
+ROWS = 2_000_000
+HOT = 10_000
+CHUNK = 50_000
+KEYS = 1_000
+_QUERY = "select {}, count(*), max({}) from {} group by 1 order by 1 limit 10"
+
+
+def rows() -> list[Row]:
+    return [
+        _row("partition", "partition"),
+        _row("key", "key"),
+        _row("JSON field", "get_json_object(cast(value as string), '$.city')",
+             "json_extract_string(decode(value), '$.city')"),
+    ]  # fmt: skip
+
+
+def _row(label: str, ours: str, theirs: str = "") -> Row:
+    def command(bench: Bench) -> Measure:
+        ground = _Ground(bench)
+        query = _QUERY.format(ours, "offset", "orders")
+        return _timed([sys.executable, "-m", "nexo", "--url", ground.url, "sql", query])
+
+    def alone(bench: Bench) -> Measure:
+        files = [file.removeprefix("file://") for file in _Ground(bench).files]
+        query = _QUERY.format(theirs or ours, '"offset"', f"read_parquet({files!r})")
+        return _timed([sys.executable, "-c", f"import duckdb; print(duckdb.sql({query!r}))"])
+
+    return Row(
+        f"nexo sql, start to result: group by {label}, 2 M rows in the lake, 10,000 hot", "s",
+        ours=Contender("nexo", command), peers=[Contender("DuckDB alone", alone)],
+        bar=2.5, lower_is_better=True,
+    )  # fmt: skip
+
+
+def _timed(command: list[str]) -> Measure:
+    def measure() -> float:
+        started_s = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - started_s
+
+    return measure
+
+
+class _Ground:
+    """A server with a stream that is in the lake but for its newest records."""
+
+    def __init__(self, bench: Bench) -> None:
+        folder = Path(bench.enter(tempfile.TemporaryDirectory()))
+        self._lake = Lake(LakeSettings(folder / "lake"))
+        self.url = bench.nexo(lake_path=folder / "lake").url
+        with nexo.connect(self.url) as client:
+            stream = client.stream("orders").create(partitions=2, tiering=True)
+            count = bench.scaled(ROWS)
+            for first in range(0, count, CHUNK):
+                self._publish(stream, first, CHUNK)
+                if (first // CHUNK) % 4 == 3 or first + CHUNK >= count:
+                    self._take()
+            self._publish(stream, count, HOT)
+        self.files = [str(file.file_path) for file in live_files(self._lake.get("orders"))]
+
+    def _publish(self, stream: nexo.types.Stream[bytes], first: int, count: int) -> None:
+        numbers = range(first, first + count)
+        values = [b'{"n":%d,"city":"%d","text":"%s"}' % (n, n % 100, b"x" * 60) for n in numbers]
+        stream.publish_many(values, keys=[f"k{n % KEYS}" for n in numbers])
+
+    def _take(self) -> None:
+        """What the pipeline does, without Spark."""
+        with HotLog(self.url) as broker:
+            info = broker.describe("orders")
+            table = self._lake.ensure(StreamId("orders", info.created_ms), raw_schema)
+            found = advances("orders", offsets_of(table.properties), held(info), BatchLimits())
+            step, files = StreamStep(info, table, found), Files(defaultdict(list))
+            ranges = list(step.ranges(BatchLimits()))
+            for part, outcome in zip(ranges, Fetcher(self.url)(ranges), strict=True):
+                assert isinstance(outcome, list)
+                files[part.stream, part.partition] += outcome
+            commit(table, step.taken(files))
+            for each in found:
+                broker.tiered("orders", each.partition, each.end, info.created_ms)

@@ -1,0 +1,197 @@
+"""A stream's table as readers see it, read without PyIceberg where the lake is a folder.
+
+Importing PyIceberg and SQLAlchemy takes longer than most queries. A folder's catalog is one SQLite
+table, a table's metadata is JSON and its manifests are Avro, so they are read as what they are.
+Tables of other catalogs are read with PyIceberg.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.errors import Conflict, Corrupt, NexoError, Unavailable
+from nexo.lake.catalog import KIND, RECORDS, Lake, StreamId, belongs, is_of, table_names
+from nexo.lake.moved import settle
+from nexo.lake.paths import local_path
+from nexo.lake.settings import CATALOG
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
+
+# ruff: noqa: PLC0415 - fastavro and PyIceberg are imported when they are needed
+
+_WAIT_S = 60.0
+_DELETED, _DATA = 2, 0
+"""Iceberg's status of an entry that is gone, and its content of manifests and files of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column: ``kind`` is what Iceberg's metadata says, a text or a nested type."""
+
+    field_id: int
+    name: str
+    kind: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A table at one snapshot."""
+
+    name: str
+    properties: Mapping[str, str]
+    fields: tuple[Field, ...]
+    files: Callable[[], list[str]]
+    """Where its data files are; `Conflict` if rows are marked as deleted beside them."""
+    io: Callable[[], FileIO]
+    """What reads files that are not on this machine's disk."""
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The columns' names by field id."""
+        return {field.field_id: field.name for field in self.fields}
+
+
+def find(lake: Lake, stream: StreamId, suffix: str = "", kind: str = RECORDS) -> Stored | None:
+    """The table of this stream, as `Lake.known` finds it."""
+    if lake.settings.catalog:
+        table = lake.known(stream, suffix, kind)
+        return None if table is None else _of_table(table)
+    if not lake.settings.there:
+        return None
+    return _in_folder(lake, stream, suffix, kind)
+
+
+# -- PyIceberg's tables ----------------------------------------------------------------
+
+
+def _of_table(table: Table) -> Stored:
+    from nexo.lake.read import live_files
+
+    stored = msgspec.json.decode(table.schema().model_dump_json())
+    return Stored(
+        ".".join(table.name()),
+        table.properties,
+        _fields(stored),
+        lambda: [str(file.file_path) for file in live_files(table)],
+        lambda: table.io,
+    )
+
+
+# -- a folder's tables -----------------------------------------------------------------
+
+
+def _in_folder(lake: Lake, stream: StreamId, suffix: str, kind: str) -> Stored | None:
+    folder = lake.settings.folder.absolute()
+    settle(folder)
+    for name in table_names(stream.name, suffix):
+        found = _read(folder, lake.settings.namespace, name)
+        if found is None or not belongs(found.properties, stream.name, suffix):
+            continue
+        is_kind = found.properties.get(KIND, kind) == kind
+        return found if is_kind and is_of(found.properties, stream) else None
+    return None
+
+
+def _read(folder: Path, namespace: str, name: str) -> Stored | None:
+    label = f"{namespace}.{name}"
+    try:
+        location = _location(folder, namespace, name)
+        if location is None:
+            return None
+        metadata = msgspec.json.decode(_path(location).read_bytes())
+    except (sqlite3.Error, OSError) as error:
+        raise Unavailable(f"cannot read table {label}: {error}") from error
+    except ValueError as error:
+        raise Corrupt(f"cannot read table {label}: {error}") from error
+    current = metadata["current-schema-id"]
+    schema = next(each for each in metadata["schemas"] if each["schema-id"] == current)
+    return Stored(
+        label,
+        metadata.get("properties", {}),
+        _fields(schema),
+        lambda: _files(label, metadata),
+        _no_io,
+    )
+
+
+def _location(folder: Path, namespace: str, name: str) -> str | None:
+    """Where the catalog says that a table's metadata is."""
+    address = f"file:{_escaped(folder / CATALOG)}?mode=ro"
+    with closing(sqlite3.connect(address, timeout=_WAIT_S, uri=True)) as catalog:
+        known = "select 1 from sqlite_master where name = 'iceberg_tables'"
+        if catalog.execute(known).fetchone() is None:
+            return None
+        row = catalog.execute(
+            "select metadata_location from iceberg_tables"
+            " where catalog_name = 'nexo' and table_namespace = ? and table_name = ?",
+            (namespace, name),
+        ).fetchone()
+    return None if row is None else row[0]
+
+
+def _escaped(path: Path) -> str:
+    return path.as_uri().removeprefix("file:")
+
+
+def _path(location: str) -> Path:
+    path = local_path(location)
+    assert path is not None, "a lake in a folder has local files only"
+    return Path(path)
+
+
+def _no_io() -> FileIO:
+    raise AssertionError("a lake in a folder has local files only")
+
+
+def _fields(schema: Mapping[str, Any]) -> tuple[Field, ...]:
+    return tuple(Field(each["id"], each["name"], each["type"]) for each in schema["fields"])
+
+
+def _files(label: str, metadata: Mapping[str, Any]) -> list[str]:
+    current = metadata.get("current-snapshot-id")
+    found = [each for each in metadata.get("snapshots", ()) if each["snapshot-id"] == current]
+    try:
+        return [path for each in found for path in _live(label, each["manifest-list"])]
+    except NexoError:
+        raise
+    except FileNotFoundError as error:
+        raise Conflict(f"table {label} changed while it was read, ask again: {error}") from error
+    except OSError as error:
+        raise Unavailable(f"cannot read table {label}: {error}") from error
+    except (ValueError, KeyError, EOFError) as error:
+        raise Corrupt(f"cannot read table {label}: {type(error).__name__}: {error}") from error
+
+
+def _live(label: str, manifest_list: str) -> Iterator[str]:
+    for manifest in _records(manifest_list):
+        for entry in _records(manifest["manifest_path"]):
+            if entry["status"] == _DELETED:
+                continue
+            if manifest["content"] != _DATA:
+                raise rows_marked(label)
+            yield entry["data_file"]["file_path"]
+
+
+def rows_marked(label: str) -> Conflict:
+    """Why a table cannot be read: reading or merging its files would bring deleted rows back."""
+    return Conflict(
+        f"rows of table {label} are marked as deleted beside its files: have the program that "
+        "did so rewrite them (in Spark: CALL system.rewrite_data_files), and delete with "
+        "copy-on-write"
+    )
+
+
+def _records(location: str) -> list[Any]:
+    import fastavro
+
+    with _path(location).open("rb") as file:
+        return list(fastavro.reader(file))
