@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export VENV
 
 TEST_EXTRAS := dev,docs,server,compress,kafka,pydantic,redis,replication,spark
-TEST_PACKAGES := redis-server chromium postgresql curl kcat
+TEST_PACKAGES := redis-server chromium postgresql curl kcat default-jdk-headless
 TEST_NPM := kafkajs@2.2.4
 BENCH_PACKAGES := redis-server mosquitto rabbitmq-server
 IMAGE_PACKAGES := buildah mmdebstrap

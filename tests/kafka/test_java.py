@@ -1,0 +1,68 @@
+"""Kafka's own Java client and Connect against the stream broker (SPEC L2)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.kafka.jars import CLIENT, command, connect_worker
+from tests.kafka.ledger import shows
+from tests.timing import wait_until
+
+LINES = [f"line {number}" for number in range(1_000)]
+
+
+@shows(
+    "Java kafka-clients",
+    "produce (idempotent, each compression, keys, headers, null), groups, transactions, time, "
+    "administration",
+)
+def test_the_java_client_does_what_it_does_with_kafka(bootstrap: str, topic: str) -> None:
+    found = subprocess.run(
+        command(CLIENT, "JavaClient.java", bootstrap, topic),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-3000:]
+    seen = json.loads(found.stdout.splitlines()[-1])
+    kinds = ("none", "gzip", "snappy", "lz4", "zstd")
+    assert seen.pop("records") == [
+        [2 * at + null, "k", None if null else kind, 1_000 * (2 * at + null + 1),
+         {"h": kind, "n": None}]
+        for at, kind in enumerate(kinds) for null in (0, 1)
+    ]  # fmt: skip
+    assert seen == {
+        "partitions": 2, "listed": True, "nodes": 1, "offsets": list(range(10)),
+        "shared": 2, "members": ["one", "two"], "state": "Stable",
+        "committed": ["4noted", "4noted"], "resumed": 7, "byTime": 2,
+        "ends": {"first": 0, "last": 10},
+        "txOffsets": 15, "txOutputs": 15, "txAll": 15, "fenced": True,
+        "earliest": 3, "greatest": 9, "retention": "3600000", "groups": True, "altered": 9,
+        "deleted": True,
+    }  # fmt: skip
+
+
+@shows("Kafka Connect", "distributed worker (its topics and group), file source to file sink")
+def test_connect_copies_a_file_through_a_topic(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{line}\n" for line in LINES))
+    text = "org.apache.kafka.connect.storage.StringConverter"
+    worker = {
+        "bootstrap.servers": bootstrap, "group.id": f"{topic}-connect",
+        "config.storage.topic": f"{topic}-configs", "offset.storage.topic": f"{topic}-offsets",
+        "status.storage.topic": f"{topic}-status", "plugin.discovery": "service_load",
+        "key.converter": text, "value.converter": text,
+    }  # fmt: skip
+    files = "org.apache.kafka.connect.file.FileStream"
+    reads = {
+        "name": "reads", "connector.class": f"{files}SourceConnector", "file": source,
+        "topic": topic,
+    }  # fmt: skip
+    writes = {
+        "name": "writes", "connector.class": f"{files}SinkConnector", "file": sink,
+        "topics": topic, "consumer.override.auto.offset.reset": "earliest",
+    }  # fmt: skip
+
+    with connect_worker(tmp_path, worker, reads, writes) as log:
+        wait_until(lambda: sink.exists() and sink.read_text().count("\n") >= len(LINES), 90)
+    assert sink.read_text().splitlines() == LINES, log.read_text()[-3000:]
