@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,11 @@ CONNECT = (
     *CLIENT, "connect-", "log4j-", "maven-artifact", "plexus-utils", "jose4j", "jetty-client-",
     "jetty-http-", "jetty-io-", "jetty-util-", "jakarta.ws.rs-api",
 )  # fmt: skip
-DEBEZIUM = (*CONNECT, "debezium-", "postgresql-", "protobuf-java", "antlr4-runtime")
+DEBEZIUM = (
+    *CONNECT, "debezium-api", "debezium-config-", "debezium-connect-plugins",
+    "debezium-connector-common", "debezium-connector-postgres", "debezium-openlineage-api",
+    "debezium-util", "postgresql-", "protobuf-java-", "sketches-java",
+)  # fmt: skip
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
 
 
@@ -29,7 +33,7 @@ def command(jars: tuple[str, ...], source: str, *arguments: object) -> list[str]
 
 @contextmanager
 def connect_worker(
-    folder: Path, worker: dict[str, object], *connectors: dict[str, object],
+    folder: Path, worker: Mapping[str, object], *connectors: Mapping[str, object],
     jars: tuple[str, ...] = CONNECT,
 ) -> Iterator[Path]:  # fmt: skip
     """A worker of Connect that runs connectors; yields its log."""

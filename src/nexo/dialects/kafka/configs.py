@@ -38,6 +38,10 @@ def _cleanup(text: str) -> str:
     return ",".join(sorted({word.strip() for word in text.split(",")}, reverse=True))
 
 
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
 CONFIGS = {
     "cleanup.policy": Config("cleanup", _LIST, _cleanup, str),
     "retention.ms": Config("retention_ms", _LONG, _unlimited, _limit),
@@ -45,6 +49,7 @@ CONFIGS = {
     "max.message.bytes": Config("max_message_bytes", _INT, _unlimited, str),
     "min.cleanable.dirty.ratio": Config("min_dirty_ratio", _DOUBLE, float, str),
     "delete.retention.ms": Config("delete_retention_ms", _LONG, _unlimited, str),
+    "remote.storage.enable": Config("tiering", _BOOLEAN, _flag, lambda value: str(value).lower()),
 }
 _FIXED = {
     "compression.type": ("producer", _STRING),
@@ -71,7 +76,6 @@ _IGNORED = frozenset(_FIXED) | frozenset(
         "message.timestamp.difference.max.ms",
         "min.compaction.lag.ms",
         "preallocate",
-        "remote.storage.enable",
         "segment.bytes",
         "segment.index.bytes",
         "segment.jitter.ms",
@@ -92,8 +96,9 @@ def options_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
             raise InvalidOption(f"configuration {name!r} is not known here")
         try:
             found[config.option] = config.read(text or "")
-        except ValueError:
-            raise InvalidOption(f"{name} = {text!r} is not a number") from None
+        except (KeyError, ValueError):
+            wanted = "true or false" if config.kind == _BOOLEAN else "a number"
+            raise InvalidOption(f"{name} = {text!r} is not {wanted}") from None
     return found
 
 
