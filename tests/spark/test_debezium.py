@@ -106,6 +106,7 @@ def test_inserts_updates_and_deletes_reach_the_lake(
         (3, "Cairo", "false"), (1, "Paris", "false"), (2, None, "true"), (None, None, None),
     ]  # fmt: skip
     assert not any(row["rejected"] for row in rows)
+    pipeline.compact([TOPIC])
     newest = lake.get(TOPIC, "_latest").scan().to_arrow().to_pylist()
     found = {json.loads(row["key"])["id"]: json.loads(row["value"])["city"] for row in newest}
     assert found == {1: "Paris", 3: "Cairo"}
